@@ -1,0 +1,155 @@
+"""What a cell is: its gates, its states, its own parameters and the equations of one step. Nothing here knows time."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+
+class Named:
+    """Values by name: `s.c` is the value called `c`. Iterates in the order of the names."""
+
+    def __init__(self, names: Iterable[str], values: Iterable[Any]) -> None:
+        self.__dict__.update(zip(names, values, strict=True))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"there is no {name!r} here, only {', '.join(self.__dict__) or 'nothing'}")
+
+    def __iter__(self) -> Any:
+        return iter(self.__dict__.values())
+
+
+class Recurrent:
+    """The half of the pre-activations that comes from the state: `hh.n`, or of another row vector: `hh(r * s.h).n`."""
+
+    def __init__(self, product: Callable[[Any], Named], h: Any) -> None:
+        self._product, self._h = product, h
+
+    def __call__(self, u: Any) -> Named:
+        return self._product(u)
+
+    def __getattr__(self, gate: str) -> Any:
+        if gate.startswith("__"):
+            raise AttributeError(gate)
+        of_state = self._product(self._h)
+        self.__dict__.update(of_state.__dict__)
+        return getattr(of_state, gate)
+
+
+class PreActivations:
+    """What a step computes with. For a gate `i` and the weights' rows of that gate:
+
+    a.ih.i = W_ih x + b_ih,  a.hh.i = W_hh h + b_hh,  a.i = a.ih.i + a.hh.i,  a.hh(u).i = W_hh u + b_hh.
+
+    A cell without recurrent weights has `a.ih` alone, and `a.i = a.ih.i`.
+    """
+
+    def __init__(self, ih: Named, hh: Recurrent | None) -> None:
+        self.ih, self.hh = ih, hh
+
+    def __getattr__(self, gate: str) -> Any:
+        if gate.startswith("__"):
+            raise AttributeError(gate)
+        half = getattr(self.ih, gate)
+        return half if self.hh is None else half + getattr(self.hh, gate)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A cell's own parameter: one number a unit, or one a unit and gate (`p.gain.i`), and the value it starts with."""
+
+    start: float = 0.0
+    per_gate: bool = False
+
+
+class Cell:
+    """One step of a recurrent network, written once; every engine is derived from it.
+
+    A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is the
+    output), and writes `step(a, s)`, or `step(a, s, p)` where it has `parameters` of its own. Each value that a
+    step sees is a batch of rows, `(N, H_cell)`; a step uses elementwise torch functions and, along the last
+    dimension, `mean` and `sum` with `keepdim=True`. It returns the new states in the order of `state`.
+
+    Attributes:
+        gates: names of the gates.
+        state: names of the states; the first is the output.
+        parameters: the cell's own parameters by name.
+        recurrent: whether the cell has `weight_hh` (and `bias_hh`).
+        heads: blocks of a block-diagonal `weight_hh`; 1 is a full matrix.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> class Leaky(gg.Cell):
+        ...     gates = ("f", "n")
+        ...     state = ("h",)
+        ...     def step(self, a, s):
+        ...         f = torch.sigmoid(a.f)
+        ...         return f * s.h + (1 - f) * torch.tanh(a.n)
+        >>> output, h_n = gg.Recurrent(Leaky(), 4, 8)(torch.randn(5, 2, 4))
+        >>> output.shape
+        torch.Size([5, 2, 8])
+    """
+
+    gates: ClassVar[tuple[str, ...]] = ()
+    state: ClassVar[tuple[str, ...]] = ("h",)
+    parameters: Mapping[str, Parameter] = {}
+    recurrent: ClassVar[bool] = True
+    heads: int = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for kind in ("gates", "state"):
+            names = getattr(cls, kind)
+            if not isinstance(names, tuple) or not all(isinstance(n, str) and n.isidentifier() for n in names):
+                raise TypeError(f"cell {cls.__name__}: {kind} must be a tuple of names, got {names!r}")
+            if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
+                raise ValueError(f"cell {cls.__name__}: {kind} must differ and be neither 'ih' nor 'hh', got {names!r}")
+        if not cls.state:
+            raise ValueError(f"cell {cls.__name__}: state must name at least the output, got ()")
+
+    def step(self, *args: Any) -> Any:
+        """The equations: `step(a, s)` or, with `parameters`, `step(a, s, p)`; returns the new states."""
+        raise NotImplementedError(f"cell {type(self).__name__} must define step(self, a, s)")
+
+    def project(self, h: Any) -> Any:
+        """What happens to an output after its projection `W_hr h`; the identity unless a cell says otherwise."""
+        return h
+
+    def new_state(self, a: PreActivations, s: Named, p: Named) -> tuple[Any, ...]:
+        """`step` with what its signature asks for; always a tuple."""
+        new = self.step(a, s, p) if self.parameters else self.step(a, s)
+        new = new if isinstance(new, tuple) else (new,)
+        if len(new) != len(self.state):
+            raise ValueError(
+                f"cell {type(self).__name__}: step must return {len(self.state)} states {self.state}, got {len(new)}"
+            )
+        return new
+
+    def shapes(self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True) -> dict[str, tuple[int, ...]]:
+        """The parameters of one layer and direction, by name, in torch's order, with their shapes."""
+        rows, out = len(self.gates) * hidden_size, proj_size or hidden_size
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size)}
+        if self.recurrent:
+            shapes["weight_hh"] = (rows, out // self.heads)
+        if bias:
+            shapes["bias_ih"] = (rows,)
+            if self.recurrent:
+                shapes["bias_hh"] = (rows,)
+        if proj_size:
+            shapes["weight_hr"] = (proj_size, hidden_size)
+        for name, parameter in self.parameters.items():
+            shapes[name] = (rows if parameter.per_gate else hidden_size,)
+        return shapes
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of the constructor, as attributes of the same name hold them."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
+
+
+Weights = dict[str, Tensor]

@@ -1,0 +1,41 @@
+"""What every engine is asked and what it answers: one layer, its one or two directions, over flat rows of steps."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from glassgate.cell import Cell, Weights
+
+
+class Steps(NamedTuple):
+    """All steps of a batch as rows, time-major: step t holds the next `batch_sizes[t]` rows, the longest sequences first.
+
+    Row r of a step belongs to the same sequence r at every step, as in torch's `PackedSequence`. The sum of
+    `batch_sizes` may be less than S: the rows after it are padding, never computed, and zero in every output.
+    """
+
+    data: Tensor
+    """(S, H_in)"""
+    batch_sizes: Tensor | None
+    """(L,) int64 on the CPU, never increasing, zeros last; None where each of the S / N steps has all N rows."""
+    resets: Tensor | None
+    """(S,) bool: the row's state falls back to the initial one before this step; for a reverse direction likewise."""
+
+
+class Direction(NamedTuple):
+    """One direction of a layer: a cell, its parameters by name, the initial states, and which way time runs."""
+
+    cell: Cell
+    weights: Weights
+    initial: tuple[Tensor, ...]
+    """One (N, H_out or H_cell) a state, rows in the order of `Steps`."""
+    reverse: bool
+
+
+class Result(NamedTuple):
+    """What a direction gives."""
+
+    states: tuple[Tensor, ...]
+    """One (S, H_out or H_cell) a state; `states[0]` is the output. An engine may leave out all but the first if not asked."""
+    final: tuple[Tensor, ...]
+    """One (N, H_out or H_cell) a state: after each sequence's last step, the initial one where it has none."""

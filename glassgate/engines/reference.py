@@ -1,0 +1,65 @@
+"""The specification: a loop over time in plain torch, differentiable to any order. Every other engine equals this one."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights
+from glassgate.engines.call import Direction, Result, Steps
+
+
+def why_not(steps: Steps, directions: list[Direction]) -> str | None:
+    """The reference runs everything."""
+    return None
+
+
+def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
+    """Every direction of one layer, one after the other."""
+    return [_run(steps, direction) for direction in directions]
+
+
+def _run(steps: Steps, direction: Direction) -> Result:
+    cell, weights, initial, reverse = direction
+    rows, N = steps.data.shape[0], initial[0].shape[0]
+    sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
+    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split([*sizes, rows - sum(sizes)])
+    resets = None if steps.resets is None else steps.resets[:, None].split([*sizes, rows - sum(sizes)])
+    state, every = initial, [initial] * len(sizes)
+    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+        n = sizes[t]
+        before = tuple(v[:n] for v in state)
+        if resets is not None:
+            before = tuple(torch.where(resets[t], v_0[:n], v) for v_0, v in zip(initial, before, strict=True))
+        every[t] = advance(cell, weights, ih[t], before)
+        state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(every[t], state, strict=True))
+    padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
+    return Result(tuple(torch.cat(steps_of) for steps_of in zip(*every, padding, strict=True)), state)
+
+
+def advance(cell: Cell, weights: Weights, ih: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """One step: the input half of the pre-activations `(N, gates * H_cell)` and the states before, to the states after."""
+
+    def by_gate(v: Tensor) -> Named:
+        return Named(cell.gates, v.chunk(len(cell.gates), -1))
+
+    def product(u: Tensor) -> Named:
+        return by_gate(recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads))
+
+    p = Named(
+        cell.parameters,
+        (by_gate(weights[name]) if spec.per_gate else weights[name] for name, spec in cell.parameters.items()),
+    )
+    a = PreActivations(by_gate(ih), Recurrent(product, state[0]) if cell.recurrent else None)
+    h, *rest = cell.new_state(a, Named(cell.state, state), p)
+    if "weight_hr" in weights:
+        h = cell.project(linear(h, weights["weight_hr"]))
+    return h, *rest
+
+
+def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+    """`W_hh u + b_hh`; with heads, unit block k of every gate sees block k of `u` alone."""
+    if heads == 1:
+        return linear(u, weight, bias)
+    blocks = weight.unflatten(0, (-1, heads, weight.shape[1]))
+    out = torch.einsum("nki,gkoi->ngko", u.unflatten(1, (heads, -1)), blocks).flatten(1)
+    return out if bias is None else out + bias
