@@ -1,0 +1,29 @@
+"""Glassgate: recurrent networks for PyTorch that you can see through, at the speed of a black box."""
+
+from glassgate import cells, init
+from glassgate.cell import Cell, Parameter
+from glassgate.engines.choose import EngineError, engine
+from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
+from glassgate.layers.drop_in import GRU, LSTM, RNN
+from glassgate.layers.stack import Recurrent
+from glassgate.shapes import ShapeError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "Cell",
+    "EngineError",
+    "GRUCell",
+    "LSTMCell",
+    "Parameter",
+    "RNNCell",
+    "Recurrent",
+    "RecurrentCell",
+    "ShapeError",
+    "cells",
+    "engine",
+    "init",
+]

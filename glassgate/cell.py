@@ -127,7 +127,9 @@ class Cell:
             )
         return new
 
-    def shapes(self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True) -> dict[str, tuple[int, ...]]:
+    def shapes(
+        self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True
+    ) -> dict[str, tuple[int, ...]]:
         """The parameters of one layer and direction, by name, in torch's order, with their shapes."""
         rows, out = len(self.gates) * hidden_size, proj_size or hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size)}

@@ -8,7 +8,7 @@ from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights
 from glassgate.engines.call import Direction, Result, Steps
 
 
-def why_not(steps: Steps, directions: list[Direction]) -> str | None:
+def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
     """The reference runs everything."""
     return None
 

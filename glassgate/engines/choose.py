@@ -1,0 +1,96 @@
+"""Which engine computes a call, and why not the others. The one function through which layers reach engines."""
+
+import importlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+
+from glassgate.engines.call import Direction, Result, Steps
+from glassgate.shapes import check_choice
+
+ENGINES = {
+    "torch": "glassgate.engines.stock",
+    "reference": "glassgate.engines.reference",
+}
+"""Engines by name, fastest first: `auto` takes the first one that can run a call."""
+
+_wanted: ContextVar[str] = ContextVar("glassgate.engine", default="auto")
+_told: set[str] = set()
+
+
+@contextmanager
+def engine(name: str) -> Iterator[None]:
+    """Everything inside the `with` runs on one engine, or raises EngineError with the reason why it cannot.
+
+    Args:
+        name: "reference" (plain torch, differentiable to any order), "cpu" (fused kernels made from the cell's
+            equations), "torch" (the stock kernel, for a plain cell), or "auto", which chooses.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> with gg.engine("reference"):
+        ...     output, h_n = gg.GRU(3, 4)(torch.randn(5, 2, 3))
+    """
+    check_choice("engine", "name", name, ("auto", *ENGINES))
+    token = _wanted.set(name)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+class EngineError(RuntimeError):
+    """The engine that was asked for cannot run this call."""
+
+
+class Choice(NamedTuple):
+    """Which engine runs a call, and for each engine why it cannot (None where it can). `print` it."""
+
+    engine: str
+    reasons: dict[str, str | None]
+
+    def __str__(self) -> str:
+        lines = [f"{self.engine} runs this call"]
+        for name, reason in self.reasons.items():
+            if name != self.engine:
+                lines.append(f"  {name}: {reason or 'could run it, and is not first choice'}")
+        return "\n".join(lines)
+
+
+def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
+    """One layer on the engine that the user named, or on the fastest that can."""
+    wanted = _wanted.get()
+    if wanted != "auto":
+        reason = _load(wanted).why_not(steps, directions, all_states)
+        if reason is not None:
+            raise EngineError(f"engine {wanted!r} cannot run this call: {reason}")
+        return _load(wanted).run(steps, directions, all_states)
+    for name in ENGINES:
+        reason = _load(name).why_not(steps, directions, all_states)
+        if reason is None:
+            return _load(name).run(steps, directions, all_states)
+        _tell(reason)
+    raise AssertionError("the reference runs everything")
+
+
+def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:
+    """What `run` would do, with every engine's reason."""
+    reasons = {name: _load(name).why_not(steps, directions, all_states) for name in ENGINES}
+    wanted = _wanted.get()
+    return Choice(wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None), reasons)
+
+
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(ENGINES[name])
+
+
+def _tell(reason: str) -> None:
+    """A cell that no kernel can express is slow for good: its author hears so, once."""
+    if reason.startswith("cell ") and not torch.compiler.is_compiling() and reason not in _told:
+        _told.add(reason)
+        warnings.warn(reason, stacklevel=5)

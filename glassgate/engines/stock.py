@@ -1,0 +1,73 @@
+"""torch's own kernels (oneDNN, cuDNN, MIOpen) for the plain cells that they know."""
+
+import torch
+from torch import Tensor
+
+from glassgate.cells import GRU, LSTM, RNN
+from glassgate.engines.call import Direction, Result, Steps
+
+
+def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
+    """What torch's kernels lack for this call, or None."""
+    cell, weights = directions[0].cell, directions[0].weights
+    if type(cell) not in (LSTM, GRU, RNN):
+        return f"torch has kernels for LSTM, GRU and RNN alone, and this cell is {type(cell).__name__}"
+    if steps.resets is not None:
+        return "torch's kernels know no resets"
+    if all_states and len(cell.state) > 1:
+        return "torch's kernels return the output at every step, and no other state"
+    if "weight_hr" in weights and type(cell) is not LSTM:
+        return f"torch has no projection for {type(cell).__name__}"
+    if len(directions) == 2 and _form(directions[0]) != _form(directions[1]):
+        return "torch's kernels want two directions of the same size"
+    if len(directions) == 1 and directions[0].reverse and steps.batch_sizes is not None:
+        return "torch's kernels run no reverse direction alone over sequences of unequal length"
+    return None
+
+
+def _form(direction: Direction) -> list[tuple[int, ...]]:
+    return [tuple(w.shape) for w in direction.weights.values()]
+
+
+def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
+    """One layer by `torch.lstm`, `torch.gru`, `torch.rnn_tanh` or `torch.rnn_relu`."""
+    flipped = len(directions) == 1 and directions[0].reverse
+    N = directions[0].initial[0].shape[0]
+    weights = [w for d in directions for w in d.weights.values()]
+    rest = ("bias_ih" in directions[0].weights, 1, 0.0, torch.is_grad_enabled(), len(directions) == 2)
+    function = _function(directions[0])
+    if steps.batch_sizes is None:
+        data = steps.data.view(-1, N, steps.data.shape[1])
+        states = _initial(directions, N)
+        output, *final = function(data.flip(0) if flipped else data, states, weights, *rest, False)
+        output = (output.flip(0) if flipped else output).flatten(0, 1)
+    else:
+        sizes = steps.batch_sizes[steps.batch_sizes > 0]
+        alive, total = int(sizes[0]) if len(sizes) else 0, int(sizes.sum())
+        if total == 0:
+            width = sum(d.initial[0].shape[1] for d in directions)
+            output, final = (
+                steps.data.new_zeros(0, width),
+                [torch.stack([d.initial[k] for d in directions]) for k in range(len(directions[0].initial))],
+            )
+        else:
+            output, *final = function(steps.data[:total], sizes, _initial(directions, alive), weights, *rest)
+            final = [
+                torch.cat([f, torch.stack([d.initial[k][alive:] for d in directions])], 1) for k, f in enumerate(final)
+            ]
+        output = torch.cat([output, output.new_zeros(steps.data.shape[0] - total, output.shape[1])])
+    outputs = output.chunk(len(directions), 1)
+    return [Result((outputs[k],), tuple(f[k] for f in final)) for k in range(len(directions))]
+
+
+def _initial(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:
+    """The states of all directions stacked, as torch takes them."""
+    stacked = [
+        torch.stack([v[:rows] for v in of_state]) for of_state in zip(*(d.initial for d in directions), strict=True)
+    ]
+    return stacked if len(stacked) > 1 else stacked[0]
+
+
+def _function(direction: Direction):
+    cell = direction.cell
+    return getattr(torch._VF, {LSTM: "lstm", GRU: "gru", RNN: f"rnn_{getattr(cell, 'nonlinearity', '')}"}[type(cell)])

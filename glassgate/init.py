@@ -1,0 +1,150 @@
+"""Initial values of recurrent parameters: schemes to give as `init=`, to call on a module, and to compose.
+
+Each scheme takes a module and fills the parameters of every recurrent layer and cell in it, by gate name.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, as_tensor, nn, no_grad, rand
+
+from glassgate.cell import Cell, Weights
+
+Scheme = Callable[[nn.Module], None]
+
+
+@no_grad()
+def torch(module: nn.Module) -> None:
+    """Uniform within 1 / sqrt(hidden_size), as `torch.nn` does: the same seed gives the same weights.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> _ = torch.manual_seed(0); ours = gg.LSTM(3, 4)
+        >>> _ = torch.manual_seed(0); theirs = torch.nn.LSTM(3, 4)
+        >>> torch.equal(ours.weight_hh_l0, theirs.weight_hh_l0)
+        True
+    """
+    for cell, weights in _cells(module):
+        bound = 1.0 / math.sqrt(_hidden_size(cell, weights))
+        for name, weight in weights.items():
+            if name in cell.parameters:
+                weight.fill_(cell.parameters[name].start)
+            else:
+                weight.uniform_(-bound, bound)
+
+
+@no_grad()
+def xavier_orthogonal(module: nn.Module) -> None:
+    """Xavier-uniform input weights, one orthogonal matrix a gate for recurrent ones, zero biases, forget bias one in total.
+
+    Sources: Glorot and Bengio 2010; Saxe et al. 2013, arXiv:1312.6120; Jozefowicz et al. 2015 for the forget bias.
+    """
+    for cell, weights in _cells(module):
+        for name, weight in weights.items():
+            if name in ("weight_ih", "weight_hr"):
+                nn.init.xavier_uniform_(weight)
+            elif name == "weight_hh":
+                for block in weight.chunk(len(cell.gates) * cell.heads):
+                    nn.init.orthogonal_(block)
+            elif name.startswith("bias"):
+                weight.zero_()
+        if "f" in cell.gates and "bias_ih" in weights:
+            _set_bias(cell, weights, "f", 1.0)
+
+
+@dataclass(frozen=True)
+class chrono:  # noqa: N801
+    """Biases for dependencies of up to T_max steps: b_f = log u, b_i = -log u, u uniform in [1, T_max - 1]; the others zero.
+
+    In a cell without a gate f, z is the one that keeps (as in `torch.nn.GRU`). Source: Tallec and Ollivier 2018,
+    arXiv:1804.11188.
+
+    Args:
+        T_max: the longest dependency, in steps; above 2.
+
+    Example:
+        >>> import glassgate as gg
+        >>> layer = gg.LSTM(3, 4, init=gg.init.chrono(100))
+    """
+
+    T_max: float
+
+    def __post_init__(self) -> None:
+        if not self.T_max > 2:
+            raise ValueError(f"chrono: T_max must be above 2 steps, got {self.T_max!r}")
+
+    @no_grad()
+    def __call__(self, module: nn.Module) -> None:
+        """Fills the biases of every recurrent part of `module`."""
+        for cell, weights in _cells(module):
+            _need_bias(weights, "chrono")
+            for gate in cell.gates:
+                _set_bias(cell, weights, gate, 0.0)
+            u = 1 + (self.T_max - 2) * rand(_hidden_size(cell, weights), device=weights["bias_ih"].device)
+            keep = "f" if "f" in cell.gates else "z"
+            if keep not in cell.gates:
+                raise ValueError(f"chrono: the cell must have a gate f or z, got {cell.gates}")
+            _set_bias(cell, weights, keep, u.log())
+            if "i" in cell.gates:
+                _set_bias(cell, weights, "i", -u.log())
+
+
+class gate_bias:  # noqa: N801
+    """Sets the total bias (input plus recurrent) of gates by name; everything else stays.
+
+    Args:
+        gates: gate=value, a number or one number a unit.
+
+    Example:
+        >>> import glassgate as gg
+        >>> layer = gg.LSTM(2, 4, init=[gg.init.xavier_orthogonal, gg.init.gate_bias(f=3.0, i=[-3.0, -4.0, -5.0, -6.0])])
+        >>> layer.bias_ih_l0[:4].tolist()
+        [-3.0, -4.0, -5.0, -6.0]
+    """
+
+    def __init__(self, **gates: float | Sequence[float] | Tensor) -> None:
+        self.gates = gates
+
+    @no_grad()
+    def __call__(self, module: nn.Module) -> None:
+        """Sets the biases in every recurrent part of `module`."""
+        for cell, weights in _cells(module):
+            _need_bias(weights, "gate_bias")
+            for gate, value in self.gates.items():
+                if gate not in cell.gates:
+                    raise ValueError(f"gate_bias: the cell has the gates {', '.join(cell.gates)}, got {gate!r}")
+                units, given = _hidden_size(cell, weights), as_tensor(value)
+                if given.dim() > 1 or given.numel() not in (1, units):
+                    raise ValueError(
+                        f"gate_bias: {gate} must be a number or one a unit, ({units},), got {tuple(given.shape)}"
+                    )
+                _set_bias(cell, weights, gate, given)
+
+
+def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
+    """Every cell in a module, with its parameters by name."""
+    found = False
+    for part in module.modules():
+        if callable(getattr(part, "weights", None)):
+            found = True
+            yield from part.weights()
+    if not found:
+        raise TypeError(f"init: the module must be or hold a recurrent layer of glassgate, got {type(module).__name__}")
+
+
+def _hidden_size(cell: Cell, weights: Weights) -> int:
+    return weights["weight_ih"].shape[0] // len(cell.gates)
+
+
+def _need_bias(weights: Weights, scheme: str) -> None:
+    if "bias_ih" not in weights:
+        raise ValueError(f"{scheme}: the layer must have biases, got bias=False")
+
+
+def _set_bias(cell: Cell, weights: Weights, gate: str, value: float | Tensor) -> None:
+    """The total bias of one gate: all of it in bias_ih."""
+    k = cell.gates.index(gate)
+    weights["bias_ih"].chunk(len(cell.gates))[k].copy_(as_tensor(value))
+    if "bias_hh" in weights:
+        weights["bias_hh"].chunk(len(cell.gates))[k].zero_()

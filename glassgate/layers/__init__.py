@@ -1,0 +1,1 @@
+"""How steps become a network: stacks of layers, single cells, streams."""

@@ -1,0 +1,148 @@
+"""One step as a module: the namesakes of `torch.nn.RNNCell`, `GRUCell` and `LSTMCell`, and the same for any cell."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from glassgate import cells
+from glassgate import init as schemes
+from glassgate.cell import Cell, Weights
+from glassgate.engines.reference import advance
+from glassgate.shapes import ShapeError, check_flag, check_like, check_shape, check_size
+
+
+class RecurrentCell(nn.Module):
+    """One step of any cell, called by hand.
+
+    Args:
+        cell: the equations.
+        input_size: H_in.
+        hidden_size: H_cell.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        device, dtype: of the parameters.
+        init: a scheme of `gg.init`, or several, applied in order over torch's uniform values.
+
+    Shapes:
+        input: (N, H_in) or (H_in).
+        hx: (N, H_cell) or (H_cell); a tuple with one a state where the cell has several. Zero if not given.
+        output: the new states, like hx.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]] = (),
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        check_size(name, "input_size", input_size)
+        check_size(name, "hidden_size", hidden_size)
+        check_flag(name, "bias", bias)
+        self.cell, self.input_size, self.hidden_size, self.bias, self.init = cell, input_size, hidden_size, bias, init
+        for parameter, shape in cell.shapes(input_size, hidden_size, 0, bias).items():
+            self.register_parameter(parameter, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def weights(self) -> Iterator[tuple[Cell, Weights]]:
+        """The cell and its parameters by name."""
+        names = self.cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
+        yield self.cell, {name: getattr(self, name) for name in names}
+
+    def reset_parameters(self) -> None:
+        """Fills the parameters anew by the module's scheme."""
+        schemes.torch(self)
+        for scheme in (self.init,) if callable(self.init) else self.init:
+            scheme(self)
+
+    def extra_repr(self) -> str:
+        """The sizes, and bias where there is none."""
+        return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
+
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        """One step: the states after it.
+
+        Raises:
+            ShapeError: a form does not fit.
+        """
+        name = type(self).__name__
+        if input.dim() not in (1, 2):
+            raise ShapeError(
+                f"{name}: input must be 1D (H_in) or 2D (N, H_in), got {input.dim()}D {tuple(input.shape)}"
+            )
+        rows = input.shape[:-1]
+        check_shape(name, "input", input, "(N, H_in)" if rows else "(H_in)", (*rows, self.input_size))
+        cell, weights = next(self.weights())
+        check_like(name, "input", input, weights["weight_ih"].dtype, weights["weight_ih"].device, "the cell")
+        if hx is None:
+            hx = tuple(input.new_zeros(*rows, self.hidden_size) for _ in cell.state)
+        elif len(cell.state) == 1:
+            hx = (hx,)
+        if not isinstance(hx, tuple | list) or len(hx) != len(cell.state):
+            raise ShapeError(
+                f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {type(hx).__name__}"
+            )
+        for state, value in zip(cell.state, hx, strict=True):
+            letters = "(N, H_cell)" if rows else "(H_cell)"
+            check_shape(name, f"{state}_0", value, letters, (*rows, self.hidden_size))
+            check_like(name, f"{state}_0", value, input.dtype, input.device, "input")
+        ih = linear(input, weights["weight_ih"], weights.get("bias_ih"))
+        new = advance(cell, weights, ih, tuple(hx))
+        return new if len(new) > 1 else new[0]
+
+
+class RNNCell(RecurrentCell):
+    """`torch.nn.RNNCell`.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> gg.RNNCell(3, 4)(torch.randn(2, 3)).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(cells.RNN(nonlinearity), input_size, hidden_size, bias, *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+
+class GRUCell(RecurrentCell):
+    """`torch.nn.GRUCell`.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> gg.GRUCell(3, 4)(torch.randn(2, 3)).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(cells.GRU(), input_size, hidden_size, *args, **kwargs)
+
+
+class LSTMCell(RecurrentCell):
+    """`torch.nn.LSTMCell`.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> h, c = gg.LSTMCell(3, 4)(torch.randn(2, 3))
+        >>> h.shape, c.shape
+        (torch.Size([2, 4]), torch.Size([2, 4]))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(cells.LSTM(), input_size, hidden_size, *args, **kwargs)

@@ -1,0 +1,342 @@
+"""Depth, directions, merging and initial states of any cell: how steps become a network. Engines compute one layer of it."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+from torch.nn.utils.rnn import PackedSequence
+
+from glassgate import init as schemes
+from glassgate.cell import Cell, Weights
+from glassgate.engines import choose
+from glassgate.engines.call import Direction, Steps
+from glassgate.layout import Layout, arrange
+from glassgate.shapes import ShapeError, check_choice, check_flag, check_like, check_rate, check_shape, check_size
+
+Sizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
+"""hidden_size: one for all, (forward, backward), or a list with one of these a layer."""
+
+State = Tensor | tuple[Any, ...]
+"""hx and its like: a tensor (num_layers * D, N, H), a tuple with one a state, tuples of (N, H) where widths differ."""
+
+
+class Recurrent(nn.Module):
+    """Any cell as a layer, a stack of layers, in one or two directions: what `torch.nn.LSTM` is to its cell.
+
+    Args:
+        cell: the equations of a step.
+        input_size: features of the input, H_in.
+        hidden_size: units, H_cell; `(forward, backward)` for a size per direction; a list with one entry a layer.
+        num_layers: depth.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        batch_first: whether input and output are (N, L, H) and not (L, N, H).
+        dropout: probability of zeroing an output between two layers, while training.
+        bidirectional: whether a second direction runs from the last step to the first.
+        proj_size: width of the projection `W_hr h` of every output; 0 for none.
+        device, dtype: of the parameters.
+        merge: how two directions become one output: "concat", "sum", "mean", or "none": they never meet, each
+            reads its own direction's output in the layer below, and the output is the pair (forward, backward).
+        residual: whether a layer's input is added to its output, where their widths agree (never at the first layer).
+        learn_initial_state: whether the states start from parameters (zero at first) where `hx` is not given.
+        init: a scheme of `gg.init`, or several, applied in order over torch's uniform values.
+
+    Shapes, with D = 2 if bidirectional else 1 and H_out = proj_size or hidden_size:
+        input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
+        hx: (num_layers * D, N, H_out); for a cell of several states a tuple, the others (num_layers * D, N, H_cell).
+            Where sizes differ, a tuple of num_layers * D tensors (N, H) takes the place of a tensor.
+        output: like the input with D * H_out features (concat). Zero at padded positions.
+        h_n: like hx: the states after each sequence's last step.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: Sizes,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        merge: str = "concat",
+        residual: bool = False,
+        learn_initial_state: bool = False,
+        init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]] = (),
+    ) -> None:
+        super().__init__()
+        name = self._name = type(self).__name__
+        if not isinstance(cell, Cell):
+            raise TypeError(f"{name}: cell must be an instance of glassgate.Cell, got {cell!r}")
+        check_size(name, "input_size", input_size)
+        check_size(name, "num_layers", num_layers)
+        for flag, value in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
+            check_flag(name, flag, value)
+        check_flag(name, "residual", residual)
+        check_flag(name, "learn_initial_state", learn_initial_state)
+        check_rate(name, "dropout", dropout)
+        check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                f"{name}: dropout acts between layers, so dropout={dropout} does nothing with num_layers=1",
+                stacklevel=2,
+            )
+        self.cell, self.input_size, self.hidden_size, self.num_layers = cell, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.proj_size, self.merge, self.residual, self.learn_initial_state = (
+            proj_size,
+            merge,
+            residual,
+            learn_initial_state,
+        )
+        self.init = init
+        self._sizes = _sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
+        self._check_sizes()
+        self._make_parameters({"device": device, "dtype": dtype})
+        self.reset_parameters()
+
+    @property
+    def num_directions(self) -> int:
+        """D: 2 if bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def output_size(self) -> int:
+        """Features of the output; of each of the two with merge="none"."""
+        return self._width(self.num_layers - 1)
+
+    def _check_sizes(self) -> None:
+        name, proj = self._name, self.proj_size
+        if not isinstance(proj, int) or isinstance(proj, bool) or proj < 0:
+            raise ValueError(
+                f"{name}: proj_size should be a positive integer or zero to disable projections, got {proj!r}"
+            )
+        for sizes in self._sizes:
+            if proj >= min(sizes):
+                raise ValueError(f"{name}: proj_size has to be smaller than hidden_size, got {proj} and {min(sizes)}")
+            if any(size % self.cell.heads or (proj or size) % self.cell.heads for size in sizes):
+                raise ValueError(
+                    f"{name}: hidden_size must be a multiple of the cell's {self.cell.heads} heads, got {sizes}"
+                )
+            if len(set(sizes)) > 1 and not proj and self.bidirectional and self.merge in ("sum", "mean"):
+                raise ValueError(f"{name}: merge={self.merge!r} needs two directions of one size, got {sizes}")
+
+    def _out(self, layer: int, direction: int) -> int:
+        return self.proj_size or self._sizes[layer][direction]
+
+    def _width(self, layer: int, direction: int = 0) -> int:
+        """Features that a layer hands on: to its own direction's successor with merge="none"."""
+        if self.merge == "concat":
+            return sum(self._out(layer, d) for d in range(self.num_directions))
+        return self._out(layer, direction)
+
+    def _each(self) -> Iterator[tuple[int, int, str]]:
+        """Layers and directions in torch's order, with the suffix of their parameters."""
+        for layer in range(self.num_layers):
+            for direction in range(self.num_directions):
+                yield layer, direction, f"_l{layer}{'_reverse' * direction}"
+
+    def _shapes(self, layer: int, direction: int) -> dict[str, tuple[int, ...]]:
+        input_size = self.input_size if layer == 0 else self._width(layer - 1, direction)
+        return self.cell.shapes(input_size, self._sizes[layer][direction], self.proj_size, self.bias)
+
+    def _make_parameters(self, factory: dict[str, Any]) -> None:
+        for layer, direction, suffix in self._each():
+            for name, shape in self._shapes(layer, direction).items():
+                self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, **factory)))
+        if self.learn_initial_state:
+            for layer, direction, suffix in self._each():
+                for state, width in self._state_widths(layer, direction).items():
+                    self.register_parameter(f"{state}_0{suffix}", nn.Parameter(torch.empty(width, **factory)))
+
+    def _state_widths(self, layer: int, direction: int) -> dict[str, int]:
+        """Width of each state: H_out for the output, H_cell for the others."""
+        widths = dict.fromkeys(self.cell.state, self._sizes[layer][direction])
+        widths[self.cell.state[0]] = self._out(layer, direction)
+        return widths
+
+    def weights(self) -> Iterator[tuple[Cell, Weights]]:
+        """The cell and its parameters by name, for each layer and direction in torch's order."""
+        for layer, direction, suffix in self._each():
+            yield self.cell, {name: getattr(self, name + suffix) for name in self._shapes(layer, direction)}
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each layer and direction, as `torch.nn` lists them."""
+        return [list(weights.values()) for _, weights in self.weights()]
+
+    def reset_parameters(self) -> None:
+        """Fills the parameters anew by the layer's scheme."""
+        schemes.torch(self)
+        for scheme in (self.init,) if callable(self.init) else self.init:
+            scheme(self)
+        with torch.no_grad():
+            for layer, direction, suffix in self._each() if self.learn_initial_state else ():
+                for state in self._state_widths(layer, direction):
+                    getattr(self, f"{state}_0{suffix}").zero_()
+
+    def flatten_parameters(self) -> None:
+        """Does nothing: parameters need no common block of memory here. For code written for `torch.nn`."""
+
+    def extra_repr(self) -> str:
+        """The arguments that differ from their defaults."""
+        parts = [f"{self.input_size}", f"{self.hidden_size}"]
+        if type(self) is Recurrent:
+            parts.insert(0, repr(self.cell))
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        defaults |= {"proj_size": 0, "merge": "concat", "residual": False, "learn_initial_state": False}
+        return ", ".join(parts + [f"{k}={v!r}" for k, d in defaults.items() if (v := getattr(self, k)) != d])
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        resets: Tensor | None = None,
+    ) -> tuple[Any, State]:
+        """Runs whole sequences.
+
+        Args:
+            input: (L, N, H_in) or another form of the class's list.
+            hx: initial states; zero, or the learned ones, where not given.
+            lengths: (N,) integers from 0 to L on any device: how many steps of each sequence count.
+            resets: mask of the input's form without features, (L, N): where true, that row's state falls back to the
+                initial state before that step is taken, in whichever direction it is taken.
+
+        Returns:
+            output and the final states, in the forms of the class's list.
+
+        Raises:
+            ShapeError: a form does not fit; it is a RuntimeError and a ValueError, as `torch.nn` raises one or the other.
+            TypeError: a thing is of the wrong type.
+        """
+        steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
+        weight = getattr(self, "weight_ih_l0")
+        check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
+        initial = self._initial_states(hx, steps.data, layout)
+        outputs, final = self._run(steps, initial)
+        merged = tuple(layout.restore(out) for out in outputs)
+        return merged if len(merged) > 1 else merged[0], self._as_hx(final, layout)
+
+    def _run(self, steps: Steps, initial: list[tuple[Tensor, ...]]) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
+        final, data = [], [steps.data]
+        for layer, calls in enumerate(self._calls(initial)):
+            inputs = data if layer == 0 or not self.dropout else [dropout(v, self.dropout, self.training) for v in data]
+            if len(inputs) == 1:
+                results = choose.run(steps._replace(data=inputs[0]), calls)
+            else:
+                results = [choose.run(steps._replace(data=v), [c])[0] for v, c in zip(inputs, calls, strict=True)]
+            final += [result.final for result in results]
+            data = _merge(self.merge, [result.states[0] for result in results])
+            if self.residual and layer > 0:
+                data = [v + u if v.shape == u.shape else v for v, u in zip(data, inputs, strict=True)]
+        return data, final
+
+    def _calls(self, initial: list[tuple[Tensor, ...]]) -> list[list[Direction]]:
+        """What engines are asked, layer by layer."""
+        D = self.num_directions
+        every = [
+            Direction(cell, weights, state, k % D == 1)
+            for k, ((cell, weights), state) in enumerate(zip(self.weights(), initial, strict=True))
+        ]
+        return [every[k : k + D] for k in range(0, len(every), D)]
+
+    def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> list[tuple[Tensor, ...]]:
+        """One tuple of states (N, H) for each layer and direction, rows by rank."""
+        if hx is not None:
+            given = self._states_of(hx, data, layout)
+            return [tuple(layout.to_ranks(states[k]) for states in given) for k in range(len(given[0]))]
+        initial = []
+        for layer, direction, suffix in self._each():
+            widths = self._state_widths(layer, direction)
+            if self.learn_initial_state:
+                initial.append(tuple(getattr(self, f"{s}_0{suffix}").expand(layout.rows, -1) for s in widths))
+            else:
+                initial.append(tuple(data.new_zeros(layout.rows, width) for width in widths.values()))
+        return initial
+
+    def _states_of(self, hx: State, data: Tensor, layout: Layout) -> list[Sequence[Tensor]]:
+        """The user's hx, checked: for each state its (N, H) of every layer and direction."""
+        names = self.cell.state
+        per_state = (hx,) if len(names) == 1 else hx
+        if not isinstance(per_state, tuple | list) or len(per_state) != len(names):
+            wanted = ", ".join(f"{n}_0" for n in names)
+            got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
+            raise ShapeError(f"{self._name}: hx must be a tuple of {len(names)} states ({wanted}), got {got}")
+        widths = [self._state_widths(layer, direction) for layer, direction, _ in self._each()]
+        return [
+            self._state_of(f"{n}_0", v, [w[n] for w in widths], data, layout)
+            for n, v in zip(names, per_state, strict=True)
+        ]
+
+    def _state_of(self, name: str, value: Any, widths: list[int], data: Tensor, layout: Layout) -> Sequence[Tensor]:
+        """One state's (N, H) of every layer and direction, from a stacked tensor or, where widths differ, a tuple."""
+        batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
+        letters = "H_out" if name == f"{self.cell.state[0]}_0" else "H_cell"
+        if len(set(widths)) == 1 and not isinstance(value, tuple | list):
+            wanted = (len(widths), *batch, widths[0])
+            check_shape(self._name, name, value, f"(num_layers * D, {axis}{letters})", wanted)
+            parts: Sequence[Tensor] = value.unbind(0)
+        else:
+            if not isinstance(value, tuple | list) or len(value) != len(widths):
+                raise ShapeError(
+                    f"{self._name}: {name} must be a tuple of num_layers * D = {len(widths)} tensors, as sizes differ, "
+                    f"got {tuple(value.shape) if isinstance(value, Tensor) else value!r}"
+                )
+            for k, (part, width) in enumerate(zip(value, widths, strict=True)):
+                check_shape(self._name, f"{name}[{k}]", part, f"({axis}{letters})", (*batch, width))
+            parts = value
+        for part in parts:
+            check_like(self._name, name, part, data.dtype, data.device, "input")
+        return [part.unsqueeze(0) for part in parts] if layout.unbatched else parts
+
+    def _as_hx(self, final: list[tuple[Tensor, ...]], layout: Layout) -> State:
+        """The final states of every layer and direction in the form of hx."""
+        states = []
+        for of_state in zip(*final, strict=True):
+            parts = [layout.to_rows(part) for part in of_state]
+            if layout.unbatched:
+                parts = [part.squeeze(0) for part in parts]
+            states.append(torch.stack(parts) if len({p.shape[-1] for p in parts}) == 1 else tuple(parts))
+        return states[0] if len(states) == 1 else tuple(states)
+
+    def explain(self, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
+        """Which engine would run this call's first layer and why; see `gg.explain`."""
+        lengths, resets = kwargs.get("lengths"), kwargs.get("resets")
+        steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
+        return choose.choose(steps, self._calls(self._initial_states(hx, steps.data, layout))[0])
+
+
+def _merge(how: str, outputs: list[Tensor]) -> list[Tensor]:
+    """What a layer hands on; one tensor, or one a direction where they never meet."""
+    if len(outputs) == 1 or how == "none":
+        return outputs
+    if how == "concat":
+        return [torch.cat(outputs, -1)]
+    total = outputs[0] + outputs[1]
+    return [total if how == "sum" else total / 2]
+
+
+def _sizes_by_layer(name: str, hidden_size: Any, layers: int, directions: int) -> list[tuple[int, ...]]:
+    """hidden_size in any of its forms as one tuple of sizes, one a direction, for each layer."""
+    by_layer = hidden_size if isinstance(hidden_size, list) else [hidden_size] * layers
+    if len(by_layer) != layers:
+        raise ValueError(f"{name}: hidden_size as a list must have num_layers = {layers} entries, got {len(by_layer)}")
+    result = []
+    for entry in by_layer:
+        sizes = tuple(entry) if isinstance(entry, tuple | list) else (entry,) * directions
+        if len(sizes) != directions:
+            raise ValueError(
+                f"{name}: hidden_size must be an int or a tuple of {directions} (one a direction), got {entry!r}"
+            )
+        for size in sizes:
+            check_size(name, "hidden_size", size)
+        result.append(sizes)
+    return result

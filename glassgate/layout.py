@@ -1,0 +1,151 @@
+"""A user's batch (unbatched, batch-first, packed, with lengths) to the one layout inside, flat rows of steps, and back."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from glassgate.engines.call import Steps
+from glassgate.shapes import ShapeError, check_like, check_shape
+
+
+class Layout(NamedTuple):
+    """Where the flat rows of `Steps` came from. Ranks are sequences in the order of `Steps`, rows in the user's."""
+
+    operation: str
+    length: int
+    rows: int
+    batch_first: bool = False
+    unbatched: bool = False
+    packed: PackedSequence | None = None
+    order: Tensor | None = None
+    """(N,): the row at each rank; None where rank and row agree."""
+    places: Tensor | None = None
+    """(L * N,): the time-major padded position of each flat row; None where they agree."""
+
+    def flatten(self, input: Tensor) -> Tensor:
+        """(L, N, *) as the user has it to flat rows (S, *)."""
+        if self.unbatched:
+            input = input.unsqueeze(1)
+        elif self.batch_first:
+            input = input.transpose(0, 1)
+        flat = input.reshape(self.length * self.rows, *input.shape[2:])
+        return flat if self.places is None else flat.index_select(0, self.places)
+
+    def restore(self, flat: Tensor) -> Tensor | PackedSequence:
+        """Flat rows (S, H) in the form of the user's input."""
+        if self.packed is not None:
+            return PackedSequence(flat, *self.packed[1:])
+        if self.places is not None:
+            flat = torch.zeros_like(flat).index_copy(0, self.places, flat)
+        padded = flat.view(self.length, self.rows, flat.shape[1])
+        if self.unbatched:
+            return padded.squeeze(1)
+        return padded.transpose(0, 1) if self.batch_first else padded
+
+    def to_ranks(self, state: Tensor) -> Tensor:
+        """States (..., N, H) from the user's rows to ranks."""
+        return state if self.order is None else state.index_select(-2, self.order)
+
+    def to_rows(self, state: Tensor) -> Tensor:
+        """States (..., N, H) from ranks to the user's rows."""
+        return state if self.order is None else torch.zeros_like(state).index_copy(-2, self.order, state)
+
+
+def arrange(
+    operation: str,
+    input: Tensor | PackedSequence,
+    input_size: int,
+    batch_first: bool = False,
+    lengths: Tensor | Sequence[int] | None = None,
+    resets: Tensor | None = None,
+) -> tuple[Steps, Layout]:
+    """The input as flat rows, and the way back; raises ShapeError or TypeError where something does not fit."""
+    if isinstance(input, PackedSequence):
+        layout, batch_sizes = _packed(operation, input, lengths)
+        data = input.data
+    else:
+        layout, batch_sizes = _padded(operation, input, batch_first, lengths)
+        data = layout.flatten(input)
+    if data.dim() != 2 or data.shape[1] != input_size:
+        raise ShapeError(
+            f"{operation}: input must have H_in = input_size = {input_size} features, got {data.shape[-1]}"
+        )
+    if data.shape[0] == 0 and layout.rows > 0:
+        raise ShapeError(f"{operation}: input must have at least one step, got {_form(input)}")
+    return Steps(data, batch_sizes, None if resets is None else _resets(layout, resets, data)), layout
+
+
+def _form(input: Tensor | PackedSequence) -> tuple[int, ...]:
+    return tuple(input.data.shape if isinstance(input, PackedSequence) else input.shape)
+
+
+def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Layout, Tensor]:
+    if lengths is not None:
+        raise ValueError(f"{operation}: lengths must be left out with a PackedSequence, which has its own")
+    sizes = input.batch_sizes
+    if sizes.device.type != "cpu" or sizes.dtype != torch.int64 or sizes.dim() != 1:
+        raise ShapeError(f"{operation}: batch_sizes of a PackedSequence must be (L,) int64 on the CPU, got {sizes}")
+    rows = int(sizes[0]) if len(sizes) else 0
+    if not torch.compiler.is_compiling() and (
+        int(sizes.sum()) != input.data.shape[0] or bool((sizes[1:] > sizes[:-1]).any()) or bool((sizes < 1).any())
+    ):
+        raise ShapeError(
+            f"{operation}: batch_sizes of a PackedSequence must never increase and add up to its {input.data.shape[0]} rows, "
+            f"got {sizes.tolist()}"
+        )
+    return Layout(operation, len(sizes), rows, packed=input, order=input.sorted_indices), sizes
+
+
+def _padded(
+    operation: str, input: Tensor, batch_first: bool, lengths: Tensor | Sequence[int] | None
+) -> tuple[Layout, Tensor | None]:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{operation}: input must be a tensor or a PackedSequence, got {type(input).__name__}")
+    if input.dim() not in (2, 3):
+        letters = "(N, L, H_in)" if batch_first else "(L, N, H_in)"
+        raise ShapeError(
+            f"{operation}: input must be 2D (L, H_in) or 3D {letters}, got {input.dim()}D {tuple(input.shape)}"
+        )
+    unbatched = input.dim() == 2
+    L, N = (input.shape[0], 1) if unbatched else (input.shape[:2][::-1] if batch_first else input.shape[:2])
+    layout = Layout(operation, L, N, batch_first and not unbatched, unbatched)
+    if lengths is None:
+        return layout, None
+    lengths = torch.as_tensor(lengths)
+    if lengths.dtype in (torch.bool,) or lengths.is_floating_point() or lengths.is_complex():
+        raise TypeError(f"{operation}: lengths must be integers, got {lengths.dtype}")
+    check_shape(operation, "lengths", lengths.view(-1) if unbatched and lengths.dim() == 0 else lengths, "(N,)", (N,))
+    lengths = lengths.view(-1).to("cpu", torch.int64)
+    if not torch.compiler.is_compiling():
+        if bool((lengths < 0).any()) or bool((lengths > L).any()):
+            raise ShapeError(f"{operation}: lengths must be between 0 and L = {L}, got {lengths.tolist()}")
+        if bool((lengths == L).all()):
+            return layout, None
+    descending, order = lengths.sort(descending=True, stable=True)
+    alive = torch.arange(L)[:, None] < descending
+    flat = (~alive).view(-1).to(torch.uint8).argsort(stable=True)
+    places = flat // N * N + order[flat % N]
+    return layout._replace(order=order.to(input.device), places=places.to(input.device)), alive.sum(1)
+
+
+def _resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
+    """The mask in flat rows, from the form of the input without its features."""
+    if isinstance(resets, PackedSequence):
+        resets = resets.data
+    if not isinstance(resets, Tensor) or resets.is_complex():
+        raise TypeError(f"{layout.operation}: resets must be a mask (bool or 0 and 1), got {type(resets).__name__}")
+    L, N = layout.length, layout.rows
+    if layout.packed is not None:
+        letters, wanted = "(S,)", (data.shape[0],)
+    elif layout.unbatched:
+        letters, wanted = "(L,)", (L,)
+    else:
+        letters, wanted = ("(N, L)", (N, L)) if layout.batch_first else ("(L, N)", (L, N))
+    check_shape(layout.operation, "resets", resets, letters, wanted)
+    if resets.device != data.device:
+        check_like(layout.operation, "resets", resets, resets.dtype, data.device, "input")
+    resets = resets if resets.dtype == torch.bool else resets != 0
+    return resets if layout.packed is not None else layout.flatten(resets)

@@ -1,0 +1,61 @@
+"""Axis letters and the checks that users meet, each with one message: operation, tensor, letters, wanted, got.
+
+Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size, or hidden_size without one).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class ShapeError(RuntimeError, ValueError):
+    """A tensor's form does not fit; `torch.nn` raises RuntimeError for some of these faults and ValueError for others."""
+
+
+def check_shape(operation: str, name: str, tensor: Tensor, letters: str, wanted: Sequence[int]) -> None:
+    """Raises ShapeError unless `tensor` has the shape `wanted`, whose axes are called `letters`."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"{operation}: {name} must be a tensor {letters} = {tuple(wanted)}, got {type(tensor).__name__}"
+        )
+    if tuple(tensor.shape) != tuple(wanted):
+        raise ShapeError(f"{operation}: {name} must be {letters} = {tuple(wanted)}, got {tuple(tensor.shape)}")
+
+
+def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, whose: str) -> None:
+    """Raises unless `tensor` has the dtype (autocast aside) and the device of `whose`."""
+    if tensor.device != device:
+        raise ShapeError(
+            f"{operation}: {name} must be on {whose}'s device {device}, got {tensor.device}; move it: {name}.to({str(device)!r})"
+        )
+    if tensor.dtype != dtype and not torch.is_autocast_enabled(device.type):
+        raise ShapeError(
+            f"{operation}: {name} must have {whose}'s dtype {dtype}, got {tensor.dtype}; convert it: {name}.to({dtype})"
+        )
+
+
+def check_size(operation: str, name: str, value: object) -> None:
+    """Raises unless `value` is an int above zero."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{operation}: {name} must be an int above zero, got {value!r} of type {type(value).__name__}")
+    if value <= 0:
+        raise ValueError(f"{operation}: {name} must be greater than zero, got {value}")
+
+
+def check_flag(operation: str, name: str, value: object) -> None:
+    """Raises unless `value` is a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{operation}: {name} must be a bool, got {value!r} of type {type(value).__name__}")
+
+
+def check_rate(operation: str, name: str, value: object) -> None:
+    """Raises unless `value` is a probability."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"{operation}: {name} must be a number in range [0, 1], got {value!r}")
+
+
+def check_choice(operation: str, name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{operation}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
