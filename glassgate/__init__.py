@@ -1,11 +1,12 @@
 """Glassgate: recurrent networks for PyTorch that you can see through, at the speed of a black box."""
 
-from glassgate import cells, init
+from glassgate import cells, functional, gates, init
 from glassgate.cell import Cell, Parameter
+from glassgate.convert import convert, restore
 from glassgate.engines.choose import EngineError, engine
 from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
 from glassgate.layers.drop_in import GRU, LSTM, RNN
-from glassgate.layers.stack import Recurrent
+from glassgate.layers.stack import Recurrent, explain
 from glassgate.shapes import ShapeError
 
 __version__ = "0.1.0"
@@ -24,6 +25,11 @@ __all__ = [
     "RecurrentCell",
     "ShapeError",
     "cells",
+    "convert",
     "engine",
+    "explain",
+    "functional",
+    "gates",
     "init",
+    "restore",
 ]

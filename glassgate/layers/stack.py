@@ -217,13 +217,19 @@ class Recurrent(nn.Module):
             ShapeError: a form does not fit; it is a RuntimeError and a ValueError, as `torch.nn` raises one or the other.
             TypeError: a thing is of the wrong type.
         """
-        steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
-        weight = getattr(self, "weight_ih_l0")
-        check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
-        initial = self._initial_states(hx, steps.data, layout)
+        steps, layout, initial = self._arrange(input, hx, lengths, resets)
         outputs, final = self._run(steps, initial)
         merged = tuple(layout.restore(out) for out in outputs)
         return merged if len(merged) > 1 else merged[0], self._as_hx(final, layout)
+
+    def _arrange(
+        self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None
+    ) -> tuple[Steps, Layout, list[tuple[Tensor, ...]]]:
+        """A call's arguments, checked, as engines take them."""
+        steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
+        weight = self.weight_ih_l0
+        check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
+        return steps, layout, self._initial_states(hx, steps.data, layout)
 
     def _run(self, steps: Steps, initial: list[tuple[Tensor, ...]]) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
         final, data = [], [steps.data]
@@ -307,11 +313,25 @@ class Recurrent(nn.Module):
             states.append(torch.stack(parts) if len({p.shape[-1] for p in parts}) == 1 else tuple(parts))
         return states[0] if len(states) == 1 else tuple(states)
 
-    def explain(self, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
-        """Which engine would run this call's first layer and why; see `gg.explain`."""
-        lengths, resets = kwargs.get("lengths"), kwargs.get("resets")
-        steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
-        return choose.choose(steps, self._calls(self._initial_states(hx, steps.data, layout))[0])
+
+def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
+    """Which engine would run a call, and why not the others.
+
+    Args:
+        layer: a layer.
+        input, hx, kwargs: as the layer would be called.
+
+    Returns:
+        the choice for the call's first layer; print it.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> with gg.engine("reference"):
+        ...     gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3)).engine
+        'reference'
+    """
+    steps, _, initial = layer._arrange(input, hx, **kwargs)
+    return choose.choose(steps, layer._calls(initial)[0])
 
 
 def _merge(how: str, outputs: list[Tensor]) -> list[Tensor]:

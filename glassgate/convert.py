@@ -1,0 +1,115 @@
+"""Swaps the recurrent layers of a model for their namesakes, `torch.nn` to glassgate and back, weights kept."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from glassgate import cells
+from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
+from glassgate.layers.drop_in import GRU, LSTM, RNN
+from glassgate.layers.stack import Recurrent
+
+NAMESAKES: dict[type[nn.Module], type[nn.Module]] = {
+    nn.RNN: RNN,
+    nn.GRU: GRU,
+    nn.LSTM: LSTM,
+    nn.RNNCell: RNNCell,
+    nn.GRUCell: GRUCell,
+    nn.LSTMCell: LSTMCell,
+}
+_BACK = {ours: theirs for theirs, ours in NAMESAKES.items()}
+_PLAIN = {RNN: cells.RNN, GRU: cells.GRU, LSTM: cells.LSTM}
+
+
+def convert(model: nn.Module) -> nn.Module:
+    """Swaps every `torch.nn` RNN, GRU, LSTM and their cells in a model for glassgate's, in place.
+
+    The parameters are the same objects, so optimizers go on. Subclasses and parametrized layers are left as they are.
+
+    Args:
+        model: any module; where it is itself such a layer, the new layer is returned.
+
+    Returns:
+        the model.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> model = gg.convert(torch.nn.Sequential(torch.nn.LSTM(3, 4)))
+        >>> model
+        Sequential(
+          (0): LSTM(3, 4)
+        )
+    """
+    return _swap(model, lambda part: _twin(part, NAMESAKES[type(part)]) if type(part) in NAMESAKES else None)
+
+
+def restore(model: nn.Module) -> nn.Module:
+    """Swaps every layer of glassgate in a model for its namesake in `torch.nn`, in place.
+
+    Args:
+        model: any module; where it is itself such a layer, the new layer is returned.
+
+    Returns:
+        the model.
+
+    Raises:
+        ValueError: a layer uses what `torch.nn` lacks; the model is left as it was.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> gg.restore(gg.convert(torch.nn.LSTM(3, 4)))
+        LSTM(3, 4)
+    """
+    for name, part in model.named_modules():
+        if isinstance(part, Recurrent | RecurrentCell) and (lack := _lack(part)):
+            raise ValueError(f"restore: {name or 'the model'} cannot become a layer of torch.nn, which lacks {lack}")
+    return _swap(model, lambda part: _twin(part, _BACK[type(part)]) if type(part) in _BACK else None)
+
+
+def _lack(part: Recurrent | RecurrentCell) -> str | None:
+    """What a layer of ours has and `torch.nn` lacks."""
+    if type(part) not in _BACK:
+        return f"{type(part).__name__}"
+    if isinstance(part, RecurrentCell):
+        return None
+    if type(part.cell) is not _PLAIN[type(part)]:
+        return f"the cell {type(part.cell).__name__}"
+    if not isinstance(part.hidden_size, int):
+        return f"hidden_size={part.hidden_size!r}"
+    if part.proj_size and not isinstance(part, LSTM):
+        return f"proj_size for {type(part).__name__}"
+    for option, plain in (("merge", "concat"), ("residual", False), ("learn_initial_state", False)):
+        if getattr(part, option) != plain:
+            return f"{option}={getattr(part, option)!r}"
+    return None
+
+
+def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """A layer of the other library that holds the very parameters, mode and hooks of this one."""
+    options: dict[str, Any] = {"bias": part.bias, "device": "meta"}
+    if isinstance(part, nn.RNNBase | Recurrent):
+        names = ("num_layers", "batch_first", "dropout", "bidirectional")
+        options |= {name: getattr(part, name) for name in names}
+        if getattr(part, "proj_size", 0):
+            options["proj_size"] = part.proj_size
+    if hasattr(part, "nonlinearity"):
+        options["nonlinearity"] = part.nonlinearity
+    twin = kind(part.input_size, part.hidden_size, **options)
+    for name, parameter in part.named_parameters(recurse=False):
+        setattr(twin, name, parameter)
+    for table in (name for name in vars(part) if name.endswith("_hooks")):
+        vars(twin)[table].update(vars(part)[table])
+    return twin.train(part.training)
+
+
+def _swap(model: nn.Module, twin_of: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
+    """Replaces parts by their twins wherever they stand; a part used twice stays one part."""
+    with torch.no_grad():
+        twins = {part: twin for part in model.modules() if (twin := twin_of(part)) is not None}
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if child in twins:
+                setattr(parent, name, twins[child])
+    return twins.get(model, model)

@@ -1,0 +1,170 @@
+"""One layer, one direction, stateless: the parameters are arguments."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from glassgate import cells
+from glassgate.cell import Cell, Weights
+from glassgate.engines import choose
+from glassgate.engines.call import Direction
+from glassgate.layout import arrange
+from glassgate.shapes import ShapeError, check_like, check_shape
+
+Input = Tensor | PackedSequence
+
+
+def rnn(
+    input: Input,
+    hx: Tensor | None,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None = None,
+    bias_hh: Tensor | None = None,
+    weight_hr: Tensor | None = None,
+    *,
+    nonlinearity: str = "tanh",
+    batch_first: bool = False,
+    lengths: Tensor | Sequence[int] | None = None,
+    resets: Tensor | None = None,
+) -> tuple[Any, Any]:
+    """A simple recurrent network over whole sequences; arguments and results as in `lstm`, with hx = h_0.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> x, w_ih, w_hh = torch.randn(5, 2, 3), torch.randn(4, 3), torch.randn(4, 4)
+        >>> output, h_n = gg.functional.rnn(x, None, w_ih, w_hh, nonlinearity="relu")
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 4]))
+    """
+    weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+    return recurrent(cells.RNN(nonlinearity), input, hx, weights, batch_first, lengths, resets)
+
+
+def gru(
+    input: Input,
+    hx: Tensor | None,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None = None,
+    bias_hh: Tensor | None = None,
+    weight_hr: Tensor | None = None,
+    *,
+    batch_first: bool = False,
+    lengths: Tensor | Sequence[int] | None = None,
+    resets: Tensor | None = None,
+) -> tuple[Any, Any]:
+    """A GRU in PyTorch's form over whole sequences; arguments and results as in `lstm`, with hx = h_0.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> x, w_ih, w_hh = torch.randn(5, 2, 3), torch.randn(12, 3), torch.randn(12, 4)
+        >>> output, h_n = gg.functional.gru(x, torch.zeros(2, 4), w_ih, w_hh)
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 4]))
+    """
+    weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+    return recurrent(cells.GRU(), input, hx, weights, batch_first, lengths, resets)
+
+
+def lstm(
+    input: Input,
+    hx: tuple[Tensor, Tensor] | None,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor | None = None,
+    bias_hh: Tensor | None = None,
+    weight_hr: Tensor | None = None,
+    *,
+    batch_first: bool = False,
+    lengths: Tensor | Sequence[int] | None = None,
+    resets: Tensor | None = None,
+) -> tuple[Any, Any]:
+    """An LSTM over whole sequences, with projection where `weight_hr` is given.
+
+    Args:
+        input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
+        hx: (h_0, c_0), (N, H_out) and (N, H_cell); with a leading axis of one, (1, N, H), as `torch.nn` has them, the
+            final states come back so too. Zero if None.
+        weight_ih: (gates * H_cell, H_in), rows by gate in torch's order.
+        weight_hh: (gates * H_cell, H_out).
+        bias_ih, bias_hh: (gates * H_cell).
+        weight_hr: (H_out, H_cell).
+        lengths: (N,) integers from 0 to L.
+        resets: (L, N) mask: the row's state falls back to the initial one before that step.
+
+    Returns:
+        output (L, N, H_out) in the form of the input, and the final states in the form of hx.
+
+    Raises:
+        ShapeError: a form does not fit.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> x, w_ih, w_hh = torch.randn(5, 2, 3), torch.randn(16, 3), torch.randn(16, 4)
+        >>> output, (h_n, c_n) = gg.functional.lstm(x, None, w_ih, w_hh, lengths=[5, 2])
+        >>> output.shape, h_n.shape, c_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 4]), torch.Size([2, 4]))
+    """
+    weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+    return recurrent(cells.LSTM(), input, hx, weights, batch_first, lengths, resets)
+
+
+def recurrent(
+    cell: Cell,
+    input: Input,
+    hx: Any,
+    weights: Weights,
+    batch_first: bool = False,
+    lengths: Tensor | Sequence[int] | None = None,
+    resets: Tensor | None = None,
+) -> tuple[Any, Any]:
+    """Any cell over whole sequences, its parameters by the names of `cell.shapes`; else as `lstm`."""
+    name = type(cell).__name__
+    weight = weights["weight_ih"]
+    if weight.dim() != 2 or weight.shape[0] % len(cell.gates):
+        raise ShapeError(f"{name}: weight_ih must be ({len(cell.gates)} * H_cell, H_in), got {tuple(weight.shape)}")
+    units, projected = (
+        weight.shape[0] // len(cell.gates),
+        weights["weight_hr"].shape[0] if "weight_hr" in weights else 0,
+    )
+    for key, shape in cell.shapes(weight.shape[1], units, projected, "bias_ih" in weights).items():
+        if key not in weights:
+            raise ShapeError(f"{name}: {key} must be given, {shape}")
+        check_shape(name, key, weights[key], "as its cell has it", shape)
+        check_like(name, key, weights[key], weight.dtype, weight.device, "weight_ih")
+    steps, layout = arrange(name, input, weight.shape[1], batch_first, lengths, resets)
+    check_like(name, "input", steps.data, weight.dtype, weight.device, "weight_ih")
+    widths = [projected or units] + [units] * (len(cell.state) - 1)
+    given = hx if len(cell.state) > 1 or hx is None else (hx,)
+    stacked = given is not None and given[0].dim() == (2 if layout.unbatched else 3)
+    if given is None:
+        initial = tuple(steps.data.new_zeros(layout.rows, width) for width in widths)
+    else:
+        lead = (1,) if stacked else ()
+        rows = () if layout.unbatched else (layout.rows,)
+        if len(given) != len(cell.state):
+            raise ShapeError(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {len(given)}")
+        for state, value, width in zip(cell.state, given, widths, strict=True):
+            check_shape(name, f"{state}_0", value, "(N, H)", (*lead, *rows, width))
+            check_like(name, f"{state}_0", value, steps.data.dtype, steps.data.device, "input")
+        initial = tuple(layout.to_ranks(v.reshape(layout.rows, v.shape[-1])) for v in given)
+    (result,) = choose.run(steps, [Direction(cell, weights, initial, False)])
+    final = tuple(layout.to_rows(v) for v in result.final)
+    if layout.unbatched:
+        final = tuple(v.squeeze(0) for v in final)
+    if stacked:
+        final = tuple(v.unsqueeze(0) for v in final)
+    return layout.restore(result.states[0]), final if len(final) > 1 else final[0]
+
+
+def _named(
+    weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None, weight_hr: Tensor | None
+) -> Weights:
+    """The parameters that are there, by name; one bias alone is completed by zeros."""
+    if (bias_ih is None) != (bias_hh is None):
+        bias_ih, bias_hh = (weight_ih.new_zeros(weight_ih.shape[0]) if b is None else b for b in (bias_ih, bias_hh))
+    named = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
+    return {name: w for name, w in {**named, "weight_hr": weight_hr}.items() if w is not None}

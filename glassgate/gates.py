@@ -1,0 +1,134 @@
+"""An LSTM cell one gate at a time, for readers: each gate is a linear map of [x, h] and its squashing function."""
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.layers import cells
+
+
+class Gate(nn.Module):
+    """sigmoid(W [x, h] + b): how much of each unit passes, between 0 and 1.
+
+    Args:
+        input_size: H_in.
+        hidden_size: H.
+        bias: whether there is b.
+
+    Shapes:
+        x: (N, H_in), h_prev: (N, H), output: (N, H); without N for one row.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input_size + hidden_size, hidden_size, bias)
+
+    def forward(self, x: Tensor, h_prev: Tensor) -> Tensor:
+        """How far the gate is open."""
+        return torch.sigmoid(self.linear(torch.cat([x, h_prev], -1)))
+
+
+class InputGate(Gate):
+    """i = sigmoid(W_i [x, h] + b_i): how much of the candidate is written to the cell state."""
+
+
+class ForgetGate(Gate):
+    """f = sigmoid(W_f [x, h] + b_f): how much of the cell state is kept (Gers et al. 2000)."""
+
+
+class OutputGate(Gate):
+    """o = sigmoid(W_o [x, h] + b_o): how much of the cell state is shown."""
+
+
+class CellStateUpdater(nn.Module):
+    """c = f c_prev + i g with the candidate g = tanh(W_g [x, h] + b_g).
+
+    Args:
+        input_size: H_in.
+        hidden_size: H.
+        bias: whether there is b_g.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input_size + hidden_size, hidden_size, bias)
+
+    def candidate(self, x: Tensor, h_prev: Tensor) -> Tensor:
+        """g: what could be written, between -1 and 1; (N, H)."""
+        return torch.tanh(self.linear(torch.cat([x, h_prev], -1)))
+
+    def forward(self, x: Tensor, h_prev: Tensor, c_prev: Tensor, i: Tensor, f: Tensor) -> Tensor:
+        """The new cell state, (N, H), from the gates i and f, each (N, H)."""
+        return f * c_prev + i * self.candidate(x, h_prev)
+
+
+class LSTMCell(nn.Module):
+    """An LSTM cell assembled from its gates; equal to `gg.LSTMCell` and to `torch.nn.LSTMCell`.
+
+    Args:
+        input_size: H_in.
+        hidden_size: H.
+        bias: whether the gates have biases.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> cell = gg.gates.LSTMCell(3, 4)
+        >>> x, h, c = torch.randn(2, 3), torch.zeros(2, 4), torch.zeros(2, 4)
+        >>> h, c = cell(x, h, c)
+        >>> torch.allclose(h, cell.to_fused()(x, (torch.zeros(2, 4), torch.zeros(2, 4)))[0], atol=1e-6)
+        True
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        self.input_gate = InputGate(input_size, hidden_size, bias)
+        self.forget_gate = ForgetGate(input_size, hidden_size, bias)
+        self.cell_state = CellStateUpdater(input_size, hidden_size, bias)
+        self.output_gate = OutputGate(input_size, hidden_size, bias)
+
+    def forward(self, x: Tensor, h_prev: Tensor, c_prev: Tensor) -> tuple[Tensor, Tensor]:
+        """One step.
+
+        Args:
+            x: (N, H_in).
+            h_prev: (N, H).
+            c_prev: (N, H).
+
+        Returns:
+            h and c, (N, H) each.
+        """
+        i = self.input_gate(x, h_prev)
+        f = self.forget_gate(x, h_prev)
+        o = self.output_gate(x, h_prev)
+        c = self.cell_state(x, h_prev, c_prev, i, f)
+        return o * torch.tanh(c), c
+
+    def _linears(self) -> list[nn.Linear]:
+        """The linear maps in the order of the fused cell's rows: i, f, g, o."""
+        return [self.input_gate.linear, self.forget_gate.linear, self.cell_state.linear, self.output_gate.linear]
+
+    @torch.no_grad()
+    def to_fused(self) -> cells.LSTMCell:
+        """The same cell with all gates in one matrix; the gates' biases become bias_ih, bias_hh is zero."""
+        weight = self.input_gate.linear.weight
+        sizes, factory = (self.input_size, self.hidden_size), {"device": weight.device, "dtype": weight.dtype}
+        fused = cells.LSTMCell(*sizes, self.bias, **factory)
+        rows = torch.cat([linear.weight for linear in self._linears()])
+        fused.weight_ih.copy_(rows[:, : self.input_size])
+        fused.weight_hh.copy_(rows[:, self.input_size :])
+        if self.bias:
+            fused.bias_ih.copy_(torch.cat([linear.bias for linear in self._linears()]))
+            fused.bias_hh.zero_()
+        return fused
+
+    @classmethod
+    @torch.no_grad()
+    def from_fused(cls, fused: cells.LSTMCell | nn.LSTMCell) -> "LSTMCell":
+        """The cell taken apart: each gate gets its rows, its bias is the sum of bias_ih and bias_hh."""
+        cell = cls(fused.input_size, fused.hidden_size, bool(fused.bias)).to(fused.weight_ih)
+        rows = torch.cat([fused.weight_ih, fused.weight_hh], 1).chunk(4)
+        for k, linear in enumerate(cell._linears()):
+            linear.weight.copy_(rows[k])
+            if fused.bias:
+                linear.bias.copy_((fused.bias_ih + fused.bias_hh).chunk(4)[k])
+        return cell
