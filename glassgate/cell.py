@@ -30,6 +30,10 @@ class Recurrent:
     def __call__(self, u: Any) -> Named:
         return self._product(u)
 
+    def masked(self, mask: Any) -> "Recurrent":
+        """The same products of row vectors times `mask`."""
+        return Recurrent(lambda u: self._product(u * mask), self._h)
+
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
             raise AttributeError(gate)
@@ -43,11 +47,15 @@ class PreActivations:
 
     a.ih.i = W_ih x + b_ih,  a.hh.i = W_hh h + b_hh,  a.i = a.ih.i + a.hh.i,  a.hh(u).i = W_hh u + b_hh.
 
-    A cell without recurrent weights has `a.ih` alone, and `a.i = a.ih.i`.
+    A cell without recurrent weights has `a.ih` alone, and `a.i = a.ih.i`. A step marks by `a.update(g)` what is newly
+    written to its state, the place where dropout on the update acts; else that is g itself.
     """
 
-    def __init__(self, ih: Named, hh: Recurrent | None) -> None:
-        self.ih, self.hh = ih, hh
+    def __init__(
+        self, ih: Named, hh: Recurrent | None, noise: Named | None = None, update: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.ih, self.hh, self.noise = ih, hh, noise
+        self.update = update or (lambda g: g)
 
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
@@ -64,11 +72,19 @@ class Parameter:
     per_gate: bool = False
 
 
+@dataclass(frozen=True)
+class Noise:
+    """Random factors that a step reads as `a.noise.name`: as wide as a state, new at each step or one a sequence."""
+
+    state: str
+    per_step: bool
+
+
 class Cell:
     """One step of a recurrent network, written once; every engine is derived from it.
 
-    A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is the
-    output), and writes `step(a, s)`, or `step(a, s, p)` where it has `parameters` of its own. Each value that a
+    A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is
+    the output), and writes `step(a, s)`, or `step(a, s, p)` where it has `parameters` of its own. Each value that a
     step sees is a batch of rows, `(N, H_cell)`; a step uses elementwise torch functions and, along the last
     dimension, `mean` and `sum` with `keepdim=True`. It returns the new states in the order of `state`.
 
@@ -77,6 +93,7 @@ class Cell:
         state: names of the states; the first is the output.
         parameters: the cell's own parameters by name.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
+        noise: the random factors by name; layers fill this in for their regularisers.
         heads: blocks of a block-diagonal `weight_hh`; 1 is a full matrix.
 
     Example:
@@ -95,6 +112,7 @@ class Cell:
     gates: ClassVar[tuple[str, ...]] = ()
     state: ClassVar[tuple[str, ...]] = ("h",)
     parameters: Mapping[str, Parameter] = {}
+    noise: Mapping[str, Noise] = {}
     recurrent: ClassVar[bool] = True
     heads: int = 1
 
@@ -117,15 +135,17 @@ class Cell:
         """What happens to an output after its projection `W_hr h`; the identity unless a cell says otherwise."""
         return h
 
-    def new_state(self, a: PreActivations, s: Named, p: Named) -> tuple[Any, ...]:
-        """`step` with what its signature asks for; always a tuple."""
+    def new_state(
+        self, a: PreActivations, s: Named, p: Named, projection: Callable[[Any], Any] | None = None
+    ) -> tuple[Any, ...]:
+        """The states after a step, in the order of `state`: `step`, and the output's projection if there is one."""
         new = self.step(a, s, p) if self.parameters else self.step(a, s)
         new = new if isinstance(new, tuple) else (new,)
         if len(new) != len(self.state):
             raise ValueError(
                 f"cell {type(self).__name__}: step must return {len(self.state)} states {self.state}, got {len(new)}"
             )
-        return new
+        return new if projection is None else (self.project(projection(new[0])), *new[1:])
 
     def shapes(
         self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True

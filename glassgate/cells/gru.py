@@ -17,7 +17,7 @@ class GRU(Cell):
     def step(self, a, s):
         r, z = sigmoid(a.r), sigmoid(a.z)
         n = tanh(a.ih.n + r * a.hh.n)
-        return (1 - z) * n + z * s.h
+        return (1 - z) * a.update(n) + z * s.h
 
 
 class GRUv1(Cell):
@@ -32,4 +32,4 @@ class GRUv1(Cell):
     def step(self, a, s):
         r, z = sigmoid(a.r), sigmoid(a.z)
         n = tanh(a.ih.n + a.hh(r * s.h).n)
-        return (1 - z) * n + z * s.h
+        return (1 - z) * a.update(n) + z * s.h

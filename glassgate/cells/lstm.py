@@ -16,5 +16,5 @@ class LSTM(Cell):
 
     def step(self, a, s):
         i, f, g, o = sigmoid(a.i), sigmoid(a.f), tanh(a.g), sigmoid(a.o)
-        c = f * s.c + i * g
+        c = f * s.c + i * a.update(g)
         return o * tanh(c), c

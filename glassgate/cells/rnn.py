@@ -21,4 +21,5 @@ class RNN(Cell):
         self.nonlinearity = nonlinearity
 
     def step(self, a, s):
-        return torch.tanh(a.h) if self.nonlinearity == "tanh" else torch.relu(a.h)
+        h = torch.tanh(a.h) if self.nonlinearity == "tanh" else torch.relu(a.h)
+        return a.update(h)

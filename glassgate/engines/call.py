@@ -8,7 +8,7 @@ from glassgate.cell import Cell, Weights
 
 
 class Steps(NamedTuple):
-    """All steps of a batch as rows, time-major: step t holds the next `batch_sizes[t]` rows, the longest sequences first.
+    """All steps of a batch as rows, time-major: step t holds the next `batch_sizes[t]` rows, longest sequences first.
 
     Row r of a step belongs to the same sequence r at every step, as in torch's `PackedSequence`. The sum of
     `batch_sizes` may be less than S: the rows after it are padding, never computed, and zero in every output.
@@ -30,12 +30,14 @@ class Direction(NamedTuple):
     initial: tuple[Tensor, ...]
     """One (N, H_out or H_cell) a state, rows in the order of `Steps`."""
     reverse: bool
+    noise: dict[str, Tensor] = {}  # noqa: RUF012
+    """The cell's random factors: (S, H) where new at each step, (N, H) where one a sequence."""
 
 
 class Result(NamedTuple):
     """What a direction gives."""
 
     states: tuple[Tensor, ...]
-    """One (S, H_out or H_cell) a state; `states[0]` is the output. An engine may leave out all but the first if not asked."""
+    """One (S, H_out or H_cell) a state, the output first; an engine may leave out the others if not asked for them."""
     final: tuple[Tensor, ...]
     """One (N, H_out or H_cell) a state: after each sequence's last step, the initial one where it has none."""

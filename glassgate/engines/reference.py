@@ -1,4 +1,4 @@
-"""The specification: a loop over time in plain torch, differentiable to any order. Every other engine equals this one."""
+"""The specification: a loop over time in plain torch, differentiable to any order. Every other engine equals it."""
 
 import torch
 from torch import Tensor
@@ -19,25 +19,29 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
 
 
 def _run(steps: Steps, direction: Direction) -> Result:
-    cell, weights, initial, reverse = direction
+    cell, weights, initial, reverse, noise = direction
     rows, N = steps.data.shape[0], initial[0].shape[0]
     sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
-    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split([*sizes, rows - sum(sizes)])
-    resets = None if steps.resets is None else steps.resets[:, None].split([*sizes, rows - sum(sizes)])
+    padded = [*sizes, rows - sum(sizes)]
+    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(padded)
+    resets = None if steps.resets is None else steps.resets[:, None].split(padded)
+    by_step = {name: v.split(padded) if cell.noise[name].per_step else [v] * len(padded) for name, v in noise.items()}
     state, every = initial, [initial] * len(sizes)
     for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
         n = sizes[t]
         before = tuple(v[:n] for v in state)
         if resets is not None:
             before = tuple(torch.where(resets[t], v_0[:n], v) for v_0, v in zip(initial, before, strict=True))
-        every[t] = advance(cell, weights, ih[t], before)
+        every[t] = advance(cell, weights, ih[t], before, {name: v[t][:n] for name, v in by_step.items()})
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(every[t], state, strict=True))
     padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
     return Result(tuple(torch.cat(steps_of) for steps_of in zip(*every, padding, strict=True)), state)
 
 
-def advance(cell: Cell, weights: Weights, ih: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """One step: the input half of the pre-activations `(N, gates * H_cell)` and the states before, to the states after."""
+def advance(
+    cell: Cell, weights: Weights, ih: Tensor, state: tuple[Tensor, ...], noise: dict[str, Tensor] | None = None
+) -> tuple[Tensor, ...]:
+    """One step: the input half of the pre-activations, (N, gates * H_cell), and the states before to those after."""
 
     def by_gate(v: Tensor) -> Named:
         return Named(cell.gates, v.chunk(len(cell.gates), -1))
@@ -45,15 +49,17 @@ def advance(cell: Cell, weights: Weights, ih: Tensor, state: tuple[Tensor, ...])
     def product(u: Tensor) -> Named:
         return by_gate(recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads))
 
+    def projection(h: Tensor) -> Tensor:
+        return linear(h, weights["weight_hr"])
+
     p = Named(
         cell.parameters,
         (by_gate(weights[name]) if spec.per_gate else weights[name] for name, spec in cell.parameters.items()),
     )
-    a = PreActivations(by_gate(ih), Recurrent(product, state[0]) if cell.recurrent else None)
-    h, *rest = cell.new_state(a, Named(cell.state, state), p)
-    if "weight_hr" in weights:
-        h = cell.project(linear(h, weights["weight_hr"]))
-    return h, *rest
+    hh = Recurrent(product, state[0]) if cell.recurrent else None
+    noise = noise or {}
+    a = PreActivations(by_gate(ih), hh, Named(noise, noise.values()))
+    return cell.new_state(a, Named(cell.state, state), p, projection if "weight_hr" in weights else None)
 
 
 def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:

@@ -31,6 +31,11 @@ class RecurrentCell(nn.Module):
         output: the new states, like hx.
     """
 
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor
+    bias_hh: Tensor
+
     def __init__(
         self,
         cell: Cell,

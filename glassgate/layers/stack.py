@@ -1,7 +1,7 @@
-"""Depth, directions, merging and initial states of any cell: how steps become a network. Engines compute one layer of it."""
+"""Depth, directions, merging and initial states of any cell: how steps become a network of engine calls."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,9 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights
 from glassgate.engines import choose
-from glassgate.engines.call import Direction, Steps
+from glassgate.engines.call import Direction, Result, Steps
+from glassgate.layers import regularisers
+from glassgate.layers.regularisers import regularised
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import ShapeError, check_choice, check_flag, check_like, check_rate, check_shape, check_size
 
@@ -40,6 +42,13 @@ class Recurrent(nn.Module):
         merge: how two directions become one output: "concat", "sum", "mean", or "none": they never meet, each
             reads its own direction's output in the layer below, and the output is the pair (forward, backward).
         residual: whether a layer's input is added to its output, where their widths agree (never at the first layer).
+        zoneout: rate of keeping a unit's old value at a step: one for all states, a tuple, or a dict by state.
+        recurrent_dropout: rate of dropout inside the recurrence, while training.
+        recurrent_dropout_on: "update", what a step newly writes, anew at each step; or "state", h before its product, one
+            mask a sequence.
+        weight_dropout: rate of dropping entries of `weight_hh`, one mask a call, while training (Merity et al. 2017,
+            arXiv:1708.02182); the parameter stays as it is.
+        variational_dropout: whether `dropout` uses one mask for all steps of a sequence.
         learn_initial_state: whether the states start from parameters (zero at first) where `hx` is not given.
         init: a scheme of `gg.init`, or several, applied in order over torch's uniform values.
 
@@ -67,6 +76,11 @@ class Recurrent(nn.Module):
         *,
         merge: str = "concat",
         residual: bool = False,
+        zoneout: float | tuple[float, ...] | Mapping[str, float] = 0.0,
+        recurrent_dropout: float = 0.0,
+        recurrent_dropout_on: str = "update",
+        weight_dropout: float = 0.0,
+        variational_dropout: bool = False,
         learn_initial_state: bool = False,
         init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]] = (),
     ) -> None:
@@ -81,6 +95,9 @@ class Recurrent(nn.Module):
         check_flag(name, "residual", residual)
         check_flag(name, "learn_initial_state", learn_initial_state)
         check_rate(name, "dropout", dropout)
+        check_rate(name, "weight_dropout", weight_dropout)
+        check_flag(name, "variational_dropout", variational_dropout)
+        check_choice(name, "recurrent_dropout_on", recurrent_dropout_on, ("update", "state"))
         check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
         if dropout > 0 and num_layers == 1:
             warnings.warn(
@@ -95,7 +112,14 @@ class Recurrent(nn.Module):
             residual,
             learn_initial_state,
         )
-        self.init = init
+        self.zoneout, self.recurrent_dropout, self.recurrent_dropout_on = (
+            zoneout,
+            recurrent_dropout,
+            recurrent_dropout_on,
+        )
+        self.weight_dropout, self.variational_dropout, self.init = weight_dropout, variational_dropout, init
+        self._noisy_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
+        self._calm_cell = regularisers.calm(self._noisy_cell)
         self._sizes = _sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         self._check_sizes()
         self._make_parameters({"device": device, "dtype": dtype})
@@ -189,8 +213,9 @@ class Recurrent(nn.Module):
         parts = [f"{self.input_size}", f"{self.hidden_size}"]
         if type(self) is Recurrent:
             parts.insert(0, repr(self.cell))
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
-        defaults |= {"proj_size": 0, "merge": "concat", "residual": False, "learn_initial_state": False}
+        defaults: dict[str, Any] = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        defaults |= {"bidirectional": False, "proj_size": 0, "merge": "concat", "residual": False}
+        defaults |= {"learn_initial_state": False}
         return ", ".join(parts + [f"{k}={v!r}" for k, d in defaults.items() if (v := getattr(self, k)) != d])
 
     def forward(
@@ -200,7 +225,8 @@ class Recurrent(nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         resets: Tensor | None = None,
-    ) -> tuple[Any, State]:
+        return_states: bool = False,
+    ) -> Any:
         """Runs whole sequences.
 
         Args:
@@ -209,18 +235,29 @@ class Recurrent(nn.Module):
             lengths: (N,) integers from 0 to L on any device: how many steps of each sequence count.
             resets: mask of the input's form without features, (L, N): where true, that row's state falls back to the
                 initial state before that step is taken, in whichever direction it is taken.
+            return_states: whether to return every state at every step too.
 
         Returns:
-            output and the final states, in the forms of the class's list.
+            output and the final states, in the forms of the class's list; with return_states a third, a dict of
+            "layer0.forward.c" and the like, each (L, N, H) in the form of the output.
 
         Raises:
-            ShapeError: a form does not fit; it is a RuntimeError and a ValueError, as `torch.nn` raises one or the other.
+            ShapeError: a form does not fit; both a RuntimeError and a ValueError, as `torch.nn` raises either.
             TypeError: a thing is of the wrong type.
         """
         steps, layout, initial = self._arrange(input, hx, lengths, resets)
-        outputs, final = self._run(steps, initial)
+        outputs, results = self._run(steps, initial, return_states)
         merged = tuple(layout.restore(out) for out in outputs)
-        return merged if len(merged) > 1 else merged[0], self._as_hx(final, layout)
+        output = merged if len(merged) > 1 else merged[0]
+        hx = self._as_hx([result.final for result in results], layout)
+        if not return_states:
+            return output, hx
+        states = {
+            f"layer{layer}.{('forward', 'reverse')[direction]}.{name}": layout.restore(value)
+            for (layer, direction, _), result in zip(self._each(), results, strict=True)
+            for name, value in zip(self.cell.state, result.states, strict=True)
+        }
+        return output, hx, states
 
     def _arrange(
         self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None
@@ -231,28 +268,51 @@ class Recurrent(nn.Module):
         check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
         return steps, layout, self._initial_states(hx, steps.data, layout)
 
-    def _run(self, steps: Steps, initial: list[tuple[Tensor, ...]]) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
-        final, data = [], [steps.data]
+    def _run(
+        self, steps: Steps, initial: list[tuple[Tensor, ...]], all_states: bool = False
+    ) -> tuple[list[Tensor], list[Result]]:
+        """The outputs of the last layer and every direction's result."""
+        every, data = [], [steps.data]
         for layer, calls in enumerate(self._calls(initial)):
-            inputs = data if layer == 0 or not self.dropout else [dropout(v, self.dropout, self.training) for v in data]
+            inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
+            calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
             if len(inputs) == 1:
-                results = choose.run(steps._replace(data=inputs[0]), calls)
+                results = choose.run(steps._replace(data=inputs[0]), calls, all_states)
             else:
-                results = [choose.run(steps._replace(data=v), [c])[0] for v, c in zip(inputs, calls, strict=True)]
-            final += [result.final for result in results]
+                both = zip(inputs, calls, strict=True)
+                results = [choose.run(steps._replace(data=v), [call], all_states)[0] for v, call in both]
+            every += results
             data = _merge(self.merge, [result.states[0] for result in results])
             if self.residual and layer > 0:
                 data = [v + u if v.shape == u.shape else v for v, u in zip(data, inputs, strict=True)]
-        return data, final
+        return data, every
 
     def _calls(self, initial: list[tuple[Tensor, ...]]) -> list[list[Direction]]:
-        """What engines are asked, layer by layer."""
-        D = self.num_directions
+        """What engines are asked, layer by layer, noise apart."""
+        D, cell = self.num_directions, self._noisy_cell if self.training else self._calm_cell
         every = [
             Direction(cell, weights, state, k % D == 1)
-            for k, ((cell, weights), state) in enumerate(zip(self.weights(), initial, strict=True))
+            for k, ((_, weights), state) in enumerate(zip(self.weights(), initial, strict=True))
         ]
         return [every[k : k + D] for k in range(0, len(every), D)]
+
+    def _noisy(self, steps: Steps, call: Direction, hidden_size: int) -> Direction:
+        """The call with the noise of this layer's regularisers."""
+        weights = call.weights
+        if self.weight_dropout and self.training and "weight_hh" in weights:
+            weights = {**weights, "weight_hh": dropout(weights["weight_hh"], self.weight_dropout)}
+        if not call.cell.noise:
+            return call._replace(weights=weights)
+        noise = regularisers.draw(call.cell, steps, call.initial, hidden_size)
+        return call._replace(weights=weights, noise=noise)
+
+    def _dropped(self, steps: Steps, data: Tensor, initial: list[tuple[Tensor, ...]]) -> Tensor:
+        """A layer's input after dropout."""
+        if not (self.dropout and self.training):
+            return data
+        if self.variational_dropout:
+            return regularisers.variational(steps, data, len(initial[0][0]), self.dropout)
+        return dropout(data, self.dropout)
 
     def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> list[tuple[Tensor, ...]]:
         """One tuple of states (N, H) for each layer and direction, rows by rank."""

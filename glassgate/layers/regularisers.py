@@ -1,0 +1,153 @@
+"""What noise goes where, for any cell: zoneout, recurrent dropout, variational dropout between layers, weight drop.
+
+Noise is drawn here, by torch's generator, and handed to the engines as data: every engine gives the same result.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell, Named, Noise, PreActivations
+from glassgate.engines.call import Steps
+from glassgate.shapes import check_rate
+
+
+class Noisy(Cell):
+    """A cell with zoneout and recurrent dropout: the same gates, states and parameters, its step with random factors.
+
+    Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with the state's rate; in
+    evaluation the two values are mixed by it. Dropout on "update" acts on what a step newly writes (Semeniuta et al. 2016,
+    arXiv:1603.05118), anew at each step; on "state" it acts on h before its product, one mask a sequence (Gal and Ghahramani 2016,
+    arXiv:1512.05287).
+
+    Args:
+        cell: the equations.
+        zoneout: rate by state.
+        recurrent_dropout: rate.
+        on: "update" or "state".
+        training: whether there is noise.
+    """
+
+    def __init__(
+        self, cell: Cell, zoneout: Mapping[str, float], recurrent_dropout: float, on: str, training: bool = True
+    ) -> None:
+        self.cell, self.zoneout, self.recurrent_dropout, self.on, self.training = (
+            cell,
+            {state: rate for state, rate in zoneout.items() if rate},
+            recurrent_dropout,
+            on,
+            training,
+        )
+        self.gates, self.state, self.parameters = cell.gates, cell.state, cell.parameters  # type: ignore[misc]
+        self.recurrent, self.heads = cell.recurrent, cell.heads  # type: ignore[misc]
+        self.noise = {}
+        if training:
+            self.noise = {f"keep_{state}": Noise(state, True) for state in self.zoneout}
+            if recurrent_dropout:
+                self.noise[on] = Noise("units" if on == "update" else cell.state[0], on == "update")
+
+    def rate(self, name: str) -> float:
+        """The rate of one of its random factors."""
+        return self.zoneout[name.removeprefix("keep_")] if name.startswith("keep_") else self.recurrent_dropout
+
+    def step(self, *args: Any) -> Any:
+        """The cell's own equations."""
+        return self.cell.step(*args)
+
+    def project(self, h: Any) -> Any:
+        """The cell's own."""
+        return self.cell.project(h)
+
+    def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
+        """The cell's new states, with the noise of its regularisers."""
+        hh = a.hh.masked(a.noise.state) if "state" in self.noise and a.hh is not None else a.hh
+        marked = []
+
+        def update(g: Any) -> Any:
+            marked.append(g)
+            return g * a.noise.update
+
+        noisy = PreActivations(a.ih, hh, a.noise, update if "update" in self.noise else None)
+        new = self.cell.new_state(noisy, s, p, projection)
+        if "update" in self.noise and not marked:
+            raise ValueError(
+                f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that marks it by a.update(...)"
+            )
+        return tuple(self._zone(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
+
+    def _zone(self, state: str, a: PreActivations, old: Any, new: Any) -> Any:
+        if state not in self.zoneout:
+            return new
+        keep = getattr(a.noise, f"keep_{state}") if self.training else self.zoneout[state]
+        return new + keep * (old - new)
+
+
+def regularised(
+    name: str, cell: Cell, zoneout: float | tuple[float, ...] | Mapping[str, float], recurrent_dropout: float, on: str
+) -> Cell:
+    """The cell that a layer trains: `cell` itself where there is no noise.
+
+    Raises:
+        ValueError: a rate outside [0, 1], a state that the cell lacks, or an update that its step does not mark.
+    """
+    if isinstance(zoneout, Mapping):
+        rates = dict(zoneout)
+    else:
+        each = zoneout if isinstance(zoneout, tuple | list) else (zoneout,) * len(cell.state)
+        if len(each) != len(cell.state):
+            raise ValueError(f"{name}: zoneout must be a rate or one a state {cell.state}, got {zoneout!r}")
+        rates = dict(zip(cell.state, each, strict=True))
+    for state, rate in rates.items():
+        if state not in cell.state:
+            raise ValueError(f"{name}: zoneout must name states of the cell, {cell.state}, got {state!r}")
+        check_rate(name, f"zoneout of {state}", rate)
+    check_rate(name, "recurrent_dropout", recurrent_dropout)
+    if recurrent_dropout and on == "state" and not cell.recurrent:
+        raise ValueError(f"{name}: recurrent_dropout_on='state' needs a product with the state, which {cell!r} lacks")
+    if not recurrent_dropout and not any(rates.values()):
+        return cell
+    return Noisy(cell, rates, recurrent_dropout, on)
+
+
+def calm(cell: Cell) -> Cell:
+    """The cell that a layer evaluates: without noise, states mixed by the rates of their zoneout."""
+    if not isinstance(cell, Noisy):
+        return cell
+    return Noisy(cell.cell, cell.zoneout, 0.0, cell.on, training=False) if cell.zoneout else cell.cell
+
+
+def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int) -> dict[str, Tensor]:
+    """The random factors of a call by name: zoneout's are 1 where the old value is kept, dropout's 0 or 1 / (1 - rate)."""
+    factors = {}
+    for name, noise in cell.noise.items():
+        width = initial[cell.state.index(noise.state)].shape[1] if noise.state in cell.state else hidden_size
+        rows = steps.data.shape[0] if noise.per_step else initial[0].shape[0]
+        rate = cell.rate(name)
+        keep = name.startswith("keep_")
+        factors[name] = (
+            _hits(steps.data, rows, width, rate) if keep else _dropout_factors(steps.data, rows, width, rate)
+        )
+    return factors
+
+
+def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
+    """Dropout of flat rows (S, H) with one mask a sequence (Gal and Ghahramani 2016)."""
+    factors = _dropout_factors(data, rows, data.shape[1], rate)
+    if steps.batch_sizes is None:
+        return (data.view(-1, *factors.shape) * factors).view(data.shape)
+    sizes = steps.batch_sizes.to(data.device)
+    first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    rank = torch.arange(len(first), device=data.device) - first
+    padding = data.shape[0] - len(first)
+    return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
+
+
+def _hits(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
+    return torch.empty(rows, width, dtype=like.dtype, device=like.device).bernoulli_(rate)
+
+
+def _dropout_factors(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
+    """0 where dropped, else 1 / (1 - rate)."""
+    return _hits(like, rows, width, 1 - rate) / (1 - rate or 1.0)
