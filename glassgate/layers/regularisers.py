@@ -18,9 +18,9 @@ class Noisy(Cell):
     """A cell with zoneout and recurrent dropout: the same gates, states and parameters, its step with random factors.
 
     Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with the state's rate; in
-    evaluation the two values are mixed by it. Dropout on "update" acts on what a step newly writes (Semeniuta et al. 2016,
-    arXiv:1603.05118), anew at each step; on "state" it acts on h before its product, one mask a sequence (Gal and Ghahramani 2016,
-    arXiv:1512.05287).
+    evaluation the two values are mixed by it. Dropout on "update" acts on what a step newly writes, anew at each step
+    (Semeniuta et al. 2016, arXiv:1603.05118); on "state" it acts on h before its product, one mask a sequence (Gal and
+    Ghahramani 2016, arXiv:1512.05287).
 
     Args:
         cell: the equations.
@@ -73,7 +73,8 @@ class Noisy(Cell):
         new = self.cell.new_state(noisy, s, p, projection)
         if "update" in self.noise and not marked:
             raise ValueError(
-                f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that marks it by a.update(...)"
+                f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that marks it by "
+                "a.update(...)"
             )
         return tuple(self._zone(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
 
@@ -119,16 +120,14 @@ def calm(cell: Cell) -> Cell:
 
 
 def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int) -> dict[str, Tensor]:
-    """The random factors of a call by name: zoneout's are 1 where the old value is kept, dropout's 0 or 1 / (1 - rate)."""
+    """A call's random factors by name: zoneout's are 1 where the old value is kept, dropout's 0 or 1 / (1 - rate)."""
     factors = {}
     for name, noise in cell.noise.items():
         width = initial[cell.state.index(noise.state)].shape[1] if noise.state in cell.state else hidden_size
         rows = steps.data.shape[0] if noise.per_step else initial[0].shape[0]
         rate = cell.rate(name)
-        keep = name.startswith("keep_")
-        factors[name] = (
-            _hits(steps.data, rows, width, rate) if keep else _dropout_factors(steps.data, rows, width, rate)
-        )
+        factors_of = _hits if name.startswith("keep_") else _dropout_factors
+        factors[name] = factors_of(steps.data, rows, width, rate)
     return factors
 
 

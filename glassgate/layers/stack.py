@@ -44,8 +44,8 @@ class Recurrent(nn.Module):
         residual: whether a layer's input is added to its output, where their widths agree (never at the first layer).
         zoneout: rate of keeping a unit's old value at a step: one for all states, a tuple, or a dict by state.
         recurrent_dropout: rate of dropout inside the recurrence, while training.
-        recurrent_dropout_on: "update", what a step newly writes, anew at each step; or "state", h before its product, one
-            mask a sequence.
+        recurrent_dropout_on: "update", what a step newly writes, anew at each step; or "state", h before its product,
+            one mask a sequence.
         weight_dropout: rate of dropping entries of `weight_hh`, one mask a call, while training (Merity et al. 2017,
             arXiv:1708.02182); the parameter stays as it is.
         variational_dropout: whether `dropout` uses one mask for all steps of a sequence.
@@ -274,6 +274,7 @@ class Recurrent(nn.Module):
         """The outputs of the last layer and every direction's result."""
         every, data = [], [steps.data]
         for layer, calls in enumerate(self._calls(initial)):
+            below = data
             inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
             if len(inputs) == 1:
@@ -284,7 +285,7 @@ class Recurrent(nn.Module):
             every += results
             data = _merge(self.merge, [result.states[0] for result in results])
             if self.residual and layer > 0:
-                data = [v + u if v.shape == u.shape else v for v, u in zip(data, inputs, strict=True)]
+                data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
         return data, every
 
     def _calls(self, initial: list[tuple[Tensor, ...]]) -> list[list[Direction]]:
