@@ -111,8 +111,7 @@ class LSTMCell(nn.Module):
     def to_fused(self) -> cells.LSTMCell:
         """The same cell with all gates in one matrix; the gates' biases become bias_ih, bias_hh is zero."""
         weight = self.input_gate.linear.weight
-        sizes, factory = (self.input_size, self.hidden_size), {"device": weight.device, "dtype": weight.dtype}
-        fused = cells.LSTMCell(*sizes, self.bias, **factory)
+        fused = cells.LSTMCell(self.input_size, self.hidden_size, self.bias, device=weight.device, dtype=weight.dtype)
         rows = torch.cat([linear.weight for linear in self._linears()])
         fused.weight_ih.copy_(rows[:, : self.input_size])
         fused.weight_hh.copy_(rows[:, self.input_size :])

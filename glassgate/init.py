@@ -36,7 +36,7 @@ def torch(module: nn.Module) -> None:
 
 @no_grad()
 def xavier_orthogonal(module: nn.Module) -> None:
-    """Xavier-uniform input weights, one orthogonal matrix a gate for recurrent ones, zero biases, forget bias one in total.
+    """Xavier-uniform input weights, one orthogonal matrix a gate for recurrent ones, zero biases, forget bias one.
 
     Sources: Glorot and Bengio 2010; Saxe et al. 2013, arXiv:1312.6120; Jozefowicz et al. 2015 for the forget bias.
     """
@@ -54,8 +54,8 @@ def xavier_orthogonal(module: nn.Module) -> None:
 
 
 @dataclass(frozen=True)
-class chrono:  # noqa: N801
-    """Biases for dependencies of up to T_max steps: b_f = log u, b_i = -log u, u uniform in [1, T_max - 1]; the others zero.
+class chrono:
+    """Biases for dependencies of up to T_max steps: b_f = log u, b_i = -log u, u uniform in [1, T_max - 1]; others 0.
 
     In a cell without a gate f, z is the one that keeps (as in `torch.nn.GRU`). Source: Tallec and Ollivier 2018,
     arXiv:1804.11188.
@@ -90,7 +90,7 @@ class chrono:  # noqa: N801
                 _set_bias(cell, weights, "i", -u.log())
 
 
-class gate_bias:  # noqa: N801
+class gate_bias:
     """Sets the total bias (input plus recurrent) of gates by name; everything else stays.
 
     Args:
@@ -98,7 +98,8 @@ class gate_bias:  # noqa: N801
 
     Example:
         >>> import glassgate as gg
-        >>> layer = gg.LSTM(2, 4, init=[gg.init.xavier_orthogonal, gg.init.gate_bias(f=3.0, i=[-3.0, -4.0, -5.0, -6.0])])
+        >>> bias = gg.init.gate_bias(f=3.0, i=[-3.0, -4.0, -5.0, -6.0])
+        >>> layer = gg.LSTM(2, 4, init=[gg.init.xavier_orthogonal, bias])
         >>> layer.bias_ih_l0[:4].tolist()
         [-3.0, -4.0, -5.0, -6.0]
     """
@@ -126,9 +127,10 @@ def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
     """Every cell in a module, with its parameters by name."""
     found = False
     for part in module.modules():
-        if callable(getattr(part, "weights", None)):
+        weights = getattr(part, "weights", None)
+        if callable(weights):
             found = True
-            yield from part.weights()
+            yield from weights()
     if not found:
         raise TypeError(f"init: the module must be or hold a recurrent layer of glassgate, got {type(module).__name__}")
 

@@ -1,4 +1,4 @@
-"""A user's batch (unbatched, batch-first, packed, with lengths) to the one layout inside, flat rows of steps, and back."""
+"""A user's batch (unbatched, batch-first, packed, with lengths) to the one layout inside, rows of steps, and back."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -63,6 +63,7 @@ def arrange(
     resets: Tensor | None = None,
 ) -> tuple[Steps, Layout]:
     """The input as flat rows, and the way back; raises ShapeError or TypeError where something does not fit."""
+    batch_sizes: Tensor | None
     if isinstance(input, PackedSequence):
         layout, batch_sizes = _packed(operation, input, lengths)
         data = input.data
@@ -93,8 +94,8 @@ def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Lay
         int(sizes.sum()) != input.data.shape[0] or bool((sizes[1:] > sizes[:-1]).any()) or bool((sizes < 1).any())
     ):
         raise ShapeError(
-            f"{operation}: batch_sizes of a PackedSequence must never increase and add up to its {input.data.shape[0]} rows, "
-            f"got {sizes.tolist()}"
+            f"{operation}: batch_sizes of a PackedSequence must never increase and add up to its "
+            f"{input.data.shape[0]} rows, got {sizes.tolist()}"
         )
     return Layout(operation, len(sizes), rows, packed=input, order=input.sorted_indices), sizes
 
@@ -138,6 +139,7 @@ def _resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
     if not isinstance(resets, Tensor) or resets.is_complex():
         raise TypeError(f"{layout.operation}: resets must be a mask (bool or 0 and 1), got {type(resets).__name__}")
     L, N = layout.length, layout.rows
+    wanted: tuple[int, ...]
     if layout.packed is not None:
         letters, wanted = "(S,)", (data.shape[0],)
     elif layout.unbatched:

@@ -1,6 +1,6 @@
 """Axis letters and the checks that users meet, each with one message: operation, tensor, letters, wanted, got.
 
-Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size, or hidden_size without one).
+Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size or hidden_size).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class ShapeError(RuntimeError, ValueError):
-    """A tensor's form does not fit; `torch.nn` raises RuntimeError for some of these faults and ValueError for others."""
+    """A tensor's form does not fit; `torch.nn` raises RuntimeError for some such faults and ValueError for others."""
 
 
 def check_shape(operation: str, name: str, tensor: Tensor, letters: str, wanted: Sequence[int]) -> None:
@@ -27,7 +27,8 @@ def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, de
     """Raises unless `tensor` has the dtype (autocast aside) and the device of `whose`."""
     if tensor.device != device:
         raise ShapeError(
-            f"{operation}: {name} must be on {whose}'s device {device}, got {tensor.device}; move it: {name}.to({str(device)!r})"
+            f"{operation}: {name} must be on {whose}'s device {device}, got {tensor.device}; "
+            f"move it: {name}.to({str(device)!r})"
         )
     if tensor.dtype != dtype and not torch.is_autocast_enabled(device.type):
         raise ShapeError(

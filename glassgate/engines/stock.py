@@ -1,5 +1,8 @@
 """torch's own kernels (oneDNN, cuDNN, MIOpen) for the plain cells that they know."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -68,6 +71,6 @@ def _initial(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:
     return stacked if len(stacked) > 1 else stacked[0]
 
 
-def _function(direction: Direction):
+def _function(direction: Direction) -> Callable[..., Any]:
     cell = direction.cell
     return getattr(torch._VF, {LSTM: "lstm", GRU: "gru", RNN: f"rnn_{getattr(cell, 'nonlinearity', '')}"}[type(cell)])

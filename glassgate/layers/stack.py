@@ -60,6 +60,8 @@ class Recurrent(nn.Module):
         h_n: like hx: the states after each sequence's last step.
     """
 
+    weight_ih_l0: Tensor
+
     def __init__(
         self,
         cell: Cell,
