@@ -2,6 +2,7 @@
 
 from glassgate import cells, functional, gates, init
 from glassgate.cell import Cell, Parameter
+from glassgate.check import check
 from glassgate.convert import convert, restore
 from glassgate.engines.choose import EngineError, engine
 from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
@@ -25,6 +26,7 @@ __all__ = [
     "RecurrentCell",
     "ShapeError",
     "cells",
+    "check",
     "convert",
     "engine",
     "explain",

@@ -1,0 +1,145 @@
+"""For the author of a cell: is it right, and which engines run it? Each finding says in words what it means."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell
+from glassgate.engines.choose import choose, engine
+from glassgate.layers.stack import Recurrent
+
+STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
+
+
+@dataclass
+class Finding:
+    """One check: what was looked at, whether it holds, and what it means where it does not."""
+
+    what: str
+    holds: bool
+    meaning: str = ""
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.holds else 'FAIL'} {self.what}{'' if self.holds else f': {self.meaning}'}"
+
+
+@dataclass
+class Report:
+    """What `check` found; true if everything holds. `print` it."""
+
+    cell: Cell
+    findings: list[Finding] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return all(finding.holds for finding in self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self.cell), *(f"  {finding}" for finding in self.findings)])
+
+
+def check(cell: Cell, seed: int = 0) -> Report:
+    """Verifies a cell on small random sequences in float64: shapes, rows, gradients, engines against the reference.
+
+    Args:
+        cell: the cell.
+        seed: of the random sequences.
+
+    Returns:
+        a report that is true if everything holds; print it to read what was found.
+
+    Example:
+        >>> import glassgate as gg
+        >>> bool(gg.check(gg.cells.GRU()))
+        True
+    """
+    report = Report(cell)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for look in (_runs, _rows_are_apart, _large_inputs, _gradients, _engines):
+            report.findings += look(cell)
+            if not report:
+                break
+    return report
+
+
+def _layer(cell: Cell) -> tuple[Recurrent, Tensor]:
+    """A small layer of the cell in two directions, and an input for it."""
+    layer = Recurrent(cell, INPUTS, UNITS * cell.heads, bidirectional=True, dtype=torch.float64)
+    return layer, torch.randn(STEPS, ROWS, INPUTS, dtype=torch.float64)
+
+
+def _runs(cell: Cell) -> list[Finding]:
+    what = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
+    layer, x = _layer(cell)
+    try:
+        with engine("reference"):
+            _, _, states = layer(x, return_states=True)
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        return [Finding(what, False, f"it raised {type(error).__name__}: {error}")]
+    wanted = (STEPS, ROWS, UNITS * cell.heads)
+    wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != wanted]
+    return [Finding(what, not wrong, f"every state must be a value a unit and row, {wanted}, and {', '.join(wrong)}")]
+
+
+def _rows_are_apart(cell: Cell) -> list[Finding]:
+    layer, x = _layer(cell)
+    with engine("reference"), torch.no_grad():
+        apart = torch.cat([layer(x[:, n : n + 1])[0] for n in range(ROWS)], 1)
+        holds = torch.allclose(layer(x)[0], apart, atol=1e-9)
+    meaning = "a sequence's result changes with its neighbours in the batch; reduce over the last dimension only"
+    return [Finding("each row is computed on its own", holds, meaning)]
+
+
+def _gradients(cell: Cell) -> list[Finding]:
+    layer, x = _layer(cell)
+    names, values = zip(*layer.named_parameters(), strict=True)
+    inputs = (x.requires_grad_(), *(v.detach().requires_grad_() for v in values))
+
+    def outputs(x: Tensor, *values: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))[0]
+
+    what = "gradients equal finite differences"
+    try:
+        with engine("reference"):
+            torch.autograd.gradcheck(outputs, inputs, fast_mode=True)
+    except RuntimeError as error:
+        meaning = "a function in step has a wrong derivative, or a jump (a kink or a comparison) at the point tried: "
+        return [Finding(what, False, meaning + str(error).strip().splitlines()[0])]
+    return [Finding(what, True)]
+
+
+def _large_inputs(cell: Cell) -> list[Finding]:
+    layer, x = _layer(cell)
+    with engine("reference"), torch.no_grad():
+        finite = bool(layer(100 * x)[0].isfinite().all())
+    meaning = "pre-activations of some hundred give nan or infinity; subtract a running maximum before exp, or clamp"
+    return [Finding("large inputs give finite outputs", finite, meaning)]
+
+
+def _engines(cell: Cell) -> list[Finding]:
+    """Forward and gradients of every engine that runs the cell, over ragged sequences with resets."""
+    layer, x = _layer(cell)
+    resets = torch.rand(STEPS, ROWS) < 0.3
+    lengths = torch.tensor([STEPS, 1, STEPS - 1])
+    steps, _, initial = layer._arrange(x, lengths=lengths, resets=resets)
+    reason = choose(steps, layer._calls(initial)[0]).reasons.get("cpu", "no kernels here")
+    if reason is not None:
+        return [Finding(f"runs on the reference engine alone: {reason}", True)]
+
+    def results(name: str) -> list[Tensor]:
+        with engine(name):
+            output, hx = layer(x, lengths=lengths, resets=resets)
+        total = (output * weight).sum() + sum((h * h).sum() for h in (hx if isinstance(hx, tuple) else (hx,)))
+        return [output.detach(), *torch.autograd.grad(total, list(layer.parameters()))]
+
+    weight = torch.randn(STEPS, ROWS, 2 * UNITS * cell.heads, dtype=torch.float64)
+    return [_same("outputs and gradients of the cpu engine equal the reference's", results)]
+
+
+def _same(what: str, results: Callable[[str], list[Tensor]]) -> Finding:
+    pairs = zip(results("cpu"), results("reference"), strict=True)
+    worst = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
+    meaning = f"they differ by {worst:.1e} of the largest value; this is glassgate's fault, please report the cell"
+    return Finding(what, worst < 1e-8, meaning)

@@ -1,0 +1,70 @@
+"""gg.check says in words what is wrong with a cell."""
+
+import pytest
+import torch
+
+import glassgate as gg
+
+
+class Cumulative(gg.Cell):
+    gates = ("n",)
+    state = ("h",)
+
+    def step(self, a, s):
+        return torch.tanh(a.n) + s.h.mean()
+
+
+class TooFew(gg.Cell):
+    gates = ("n",)
+    state = ("h", "c")
+
+    def step(self, a, s):
+        return torch.tanh(a.n)
+
+
+class Exploding(gg.Cell):
+    gates = ("n",)
+    state = ("h",)
+
+    def step(self, a, s):
+        return torch.exp(a.n)
+
+
+class _Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+
+
+class WrongDerivative(gg.Cell):
+    gates = ("n",)
+    state = ("h",)
+
+    def step(self, a, s):
+        return _Wrong.apply(a.n)
+
+
+@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.RNN("tanh")], ids=repr)
+def test_good_cells_pass(cell):
+    report = gg.check(cell)
+    assert report, str(report)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (Cumulative(), "changes with its neighbours"),
+        (TooFew(), "step must return 2 states"),
+        (Exploding(), "nan or infinity"),
+        (WrongDerivative(), "wrong derivative"),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_faults_are_named(cell, words):
+    report = gg.check(cell)
+    assert not report
+    assert words in str(report)
