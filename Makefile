@@ -1,0 +1,59 @@
+# Every command of the project. A machine needs Python 3.11 or newer and make; pip brings the rest into .venv.
+
+PYTHON ?= python3
+SHELL := /bin/bash
+bin := .venv/bin
+pip := $(bin)/python -m pip install --constraint constraints.txt
+pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test fuzz check clean
+
+help:
+	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
+	@echo "make test    the test suite"
+	@echo "make fuzz    the random tests alone, thousands of cases each"
+	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
+	@echo "make clean   remove .venv, runs and caches"
+
+demo: .venv/installed
+	@$(bin)/glassgate demo $(DEMO)
+
+test: .venv/installed
+	@$(pytest)
+
+fuzz: .venv/installed
+	@echo "Random constructions against torch.nn, thousands a test; some minutes ..."
+	@$(pytest) -m hypothesis --hypothesis-profile=fuzz
+
+check: .venv/installed
+	@echo "Lint and format (ruff) ..."
+	@$(bin)/ruff check --quiet && $(bin)/ruff format --check --quiet
+	@echo "Types (mypy) ..."
+	@$(bin)/mypy
+	@echo "Rooms (import-linter) ..."
+	@$(bin)/lint-imports --no-logo
+	@$(MAKE) --no-print-directory test
+
+clean:
+	rm -rf .venv runs build .hypothesis .*_cache
+
+# The package in place with all extras; again only when pyproject.toml or constraints.txt have changed.
+# setuptools comes first and builds without isolation, so that its version is pinned like any other.
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing into .venv: PyTorch and some smaller packages, a few minutes the first time ..."
+	@set -o pipefail; { $(pip) setuptools && $(pip) --no-build-isolation --editable '.[tasks,test,check]'; } | $(progress)
+	@touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "Glassgate needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12")'
+	@echo "Creating .venv ..."
+	@$(PYTHON) -m venv .venv
+
+# pip's hundreds of lines as one that moves, on a terminal; its errors come through.
+progress = while read -r what name _; do \
+    if [ -t 1 ]; then case $$what in \
+      Collecting|Downloading|Installing) printf '\r\033[K  %s %.60s' "$$what" "$$name";; \
+    esac; fi; \
+  done; if [ -t 1 ]; then printf '\r\033[K'; fi
