@@ -1,25 +1,32 @@
 """Which engine computes a call, and why not the others. The one function through which layers reach engines."""
 
-import importlib
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import ModuleType
 from typing import NamedTuple
 
 import torch
 
+from glassgate.engines import reference, stock
 from glassgate.engines.call import Direction, Result, Steps
 from glassgate.shapes import check_choice
 
-ENGINES = {
-    "torch": "glassgate.engines.stock",
-    "reference": "glassgate.engines.reference",
+ENGINES: dict[str, ModuleType] = {
+    "torch": stock,
+    "reference": reference,
 }
 """Engines by name, fastest first: `auto` takes the first one that can run a call."""
 
-_wanted: ContextVar[str] = ContextVar("glassgate.engine", default="auto")
+
+class _Wanted(threading.local):
+    """The engine that the user named, for each thread."""
+
+    name = "auto"
+
+
+_wanted = _Wanted()
 _told: set[str] = set()
 
 
@@ -37,11 +44,11 @@ def engine(name: str) -> Iterator[None]:
         ...     output, h_n = gg.GRU(3, 4)(torch.randn(5, 2, 3))
     """
     check_choice("engine", "name", name, ("auto", *ENGINES))
-    token = _wanted.set(name)
+    before, _wanted.name = _wanted.name, name
     try:
         yield
     finally:
-        _wanted.reset(token)
+        _wanted.name = before
 
 
 class EngineError(RuntimeError):
@@ -64,29 +71,25 @@ class Choice(NamedTuple):
 
 def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
     """One layer on the engine that the user named, or on the fastest that can."""
-    wanted = _wanted.get()
+    wanted = _wanted.name
     if wanted != "auto":
-        reason = _load(wanted).why_not(steps, directions, all_states)
+        reason = ENGINES[wanted].why_not(steps, directions, all_states)
         if reason is not None:
             raise EngineError(f"engine {wanted!r} cannot run this call: {reason}")
-        return _load(wanted).run(steps, directions, all_states)
-    for name in ENGINES:
-        reason = _load(name).why_not(steps, directions, all_states)
+        return ENGINES[wanted].run(steps, directions, all_states)
+    for module in ENGINES.values():
+        reason = module.why_not(steps, directions, all_states)
         if reason is None:
-            return _load(name).run(steps, directions, all_states)
+            return module.run(steps, directions, all_states)
         _tell(reason)
     raise AssertionError("the reference runs everything")
 
 
 def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:
     """What `run` would do, with every engine's reason."""
-    reasons = {name: _load(name).why_not(steps, directions, all_states) for name in ENGINES}
-    wanted = _wanted.get()
+    reasons = {name: module.why_not(steps, directions, all_states) for name, module in ENGINES.items()}
+    wanted = _wanted.name
     return Choice(wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None), reasons)
-
-
-def _load(name: str) -> ModuleType:
-    return importlib.import_module(ENGINES[name])
 
 
 def _tell(reason: str) -> None:
