@@ -21,6 +21,8 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
         return "torch's kernels return the output at every step, and no other state"
     if "weight_hr" in weights and type(cell) is not LSTM:
         return f"torch has no projection for {type(cell).__name__}"
+    if directions[0].initial[0].shape[0] == 0 or (steps.batch_sizes is not None and not steps.batch_sizes.any()):
+        return "torch's kernels want at least one step"
     if len(directions) == 2 and _form(directions[0]) != _form(directions[1]):
         return "torch's kernels want two directions of the same size"
     if len(directions) == 1 and directions[0].reverse and steps.batch_sizes is not None:
@@ -46,18 +48,11 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
         output = (output.flip(0) if flipped else output).flatten(0, 1)
     else:
         sizes = steps.batch_sizes[steps.batch_sizes > 0]
-        alive, total = int(sizes[0]) if len(sizes) else 0, int(sizes.sum())
-        if total == 0:
-            width = sum(d.initial[0].shape[1] for d in directions)
-            output, final = (
-                steps.data.new_zeros(0, width),
-                [torch.stack([d.initial[k] for d in directions]) for k in range(len(directions[0].initial))],
-            )
-        else:
-            output, *final = function(steps.data[:total], sizes, _initial(directions, alive), weights, *rest)
-            final = [
-                torch.cat([f, torch.stack([d.initial[k][alive:] for d in directions])], 1) for k, f in enumerate(final)
-            ]
+        alive, total = int(sizes[0]), int(sizes.sum())
+        output, *final = function(steps.data[:total], sizes, _initial(directions, alive), weights, *rest)
+        final = [
+            torch.cat([f, torch.stack([d.initial[k][alive:] for d in directions])], 1) for k, f in enumerate(final)
+        ]
         output = torch.cat([output, output.new_zeros(steps.data.shape[0] - total, output.shape[1])])
     outputs = output.chunk(len(directions), 1)
     return [Result((outputs[k],), tuple(f[k] for f in final)) for k in range(len(directions))]

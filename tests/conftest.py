@@ -1,0 +1,43 @@
+"""How every test runs: one thread, unwritten memory is NaN, and hypothesis draws hundreds of cases or thousands."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+import glassgate as gg
+from glassgate.engines.choose import ENGINES
+
+settings.register_profile(
+    "normal",
+    max_examples=150,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("fuzz", settings.get_profile("normal"), max_examples=3000, derandomize=False, print_blob=True)
+settings.load_profile("normal")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _unwritten_memory_is_nan() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def _same_start() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every engine in turn; the test runs on it."""
+    with gg.engine(request.param):
+        yield request.param

@@ -1,0 +1,80 @@
+"""Every engine equals the reference: each cell and shape of the list, each dtype, values and all gradients."""
+
+from itertools import product
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.cell import Cell
+from glassgate.engines.call import Direction
+from glassgate.engines.choose import ENGINES, run
+from glassgate.layout import arrange
+from tests.cases import SHAPES, Shape
+from tests.compare import Results, check, measure, noise
+
+CELLS = {"RNN": gg.cells.RNN(), "ReLU": gg.cells.RNN("relu"), "GRU": gg.cells.GRU(), "LSTM": gg.cells.LSTM()}
+HALF = (torch.bfloat16, torch.float16)
+# How torch's own kernels round in 16 bits is torch's; test_stock.py holds that they are the ones that run.
+RUNS = [
+    (engine, dtype)
+    for engine, dtype in product(ENGINES, (torch.float64, torch.float32, *HALF))
+    if engine != "reference" and not (engine == "torch" and dtype in HALF)
+]
+
+
+class Case:
+    """One layer of one or two directions at one of the shapes, called below the modules, as engines see it."""
+
+    def __init__(self, cell: Cell, shape: Shape, ways: str, resets: bool = False) -> None:
+        self.cell, self.shape, self.ways, self.resets = cell, shape, ways, resets
+
+    def call(self, dtype: torch.dtype) -> Results:
+        """The numbers are drawn in float64 and rounded to bfloat16, so that every dtype starts from the same ones."""
+        cell, s = self.cell, self.shape
+        widths = dict.fromkeys(cell.state, s.H_cell) | {cell.state[0]: s.H_out or s.H_cell}
+        shapes = {"input": (s.L, s.N, s.H_in)}
+        for way in self.ways:
+            shapes |= {f"{way} {name}": form for name, form in cell.shapes(s.H_in, s.H_cell, s.H_out).items()}
+            shapes |= {f"{way} {state}_0": (s.N, width) for state, width in widths.items()}
+        leaves = {}
+        for k, (name, form) in enumerate(shapes.items()):
+            scale = s.H_cell**-0.5 if "weight" in name or "bias" in name else 1.0
+            leaves[name] = (noise(k, *form) * scale).bfloat16().to(dtype).requires_grad_()
+        resets = noise(99, s.L, s.N) > 0.5 if self.resets else None
+        steps, _ = arrange("test", leaves["input"], s.H_in, False, s.lengths, resets)
+        directions = [
+            Direction(
+                cell,
+                {name: leaves[f"{way} {name}"] for name in cell.shapes(s.H_in, s.H_cell, s.H_out)},
+                tuple(leaves[f"{way} {state}_0"] for state in cell.state),
+                way == "<",
+            )
+            for way in self.ways
+        ]
+        outputs = {}
+        for way, result in zip(self.ways, run(steps, directions), strict=True):
+            outputs[f"{way} output"] = result.states[0]
+            outputs |= {f"{way} {state}_n": v for state, v in zip(cell.state, result.final, strict=True)}
+        return measure(outputs, leaves)
+
+
+@pytest.mark.parametrize(("engine", "dtype"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+def test_engine_equals_the_reference(engine, dtype, cell):
+    ran = 0
+    for name, ways, resets in product(SHAPES, (">", "<", "><"), (False, True)):
+        case = Case(cell, SHAPES[name], ways, resets)
+        try:
+            with gg.engine(engine):
+                got = case.call(dtype)
+        except gg.EngineError:
+            continue
+        ran += 1
+        with gg.engine("reference"):
+            try:
+                check(got, case.call(torch.float64), case.call(dtype))
+            except AssertionError as fault:
+                fault.add_note(f"shape {name!r}, directions {ways}, resets {resets}")
+                raise
+    assert ran > len(SHAPES)

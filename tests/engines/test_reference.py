@@ -1,0 +1,90 @@
+"""The reference: differentiable twice over whatever layers ask of it, and no step is skipped or taken twice."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import functional_call
+
+import glassgate as gg
+from glassgate.cell import Cell, Parameter
+from glassgate.engines.call import Direction, Steps
+from glassgate.engines.reference import recur, run
+from tests.compare import noise
+
+
+class Everything(Cell):
+    """Gates by halves and whole, a second product, a mean over units, own parameters of both kinds, two states."""
+
+    gates = ("a", "b", "n")
+    state = ("h", "c")
+    parameters = {"peep": Parameter(0.5), "gain": Parameter(1.0, per_gate=True)}
+
+    def step(self, a, s, p):
+        gate = torch.sigmoid(p.gain.a * a.ih.a + torch.tanh(a.hh.a) + p.peep * s.c)
+        c = gate * s.c + (1 - gate) * torch.tanh(p.gain.n * a.hh(gate * s.h).n + a.ih.n)
+        return torch.sigmoid(a.b) * torch.tanh(c - c.mean(-1, keepdim=True)), c
+
+
+CALLS = {
+    "LSTM": (lambda: gg.LSTM(2, 3, dtype=torch.float64), {}),
+    "LSTMP": (lambda: gg.LSTM(2, 3, proj_size=2, bidirectional=True, dtype=torch.float64), {}),
+    "GRU": (lambda: gg.GRU(2, 3, bidirectional=True, dtype=torch.float64), {"lengths": [2, 0, 4]}),
+    "GRUv1": (lambda: gg.Recurrent(gg.cells.GRUv1(), 2, 3, dtype=torch.float64), {}),
+    "RNN": (lambda: gg.RNN(2, 3, dtype=torch.float64), {"resets": torch.tensor([[0, 1, 0]] * 2 + [[1, 0, 0]] * 2)}),
+    "own": (lambda: gg.Recurrent(Everything(), 2, 3, dtype=torch.float64), {"lengths": [4, 1, 3]}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_and_their_gradients(name):
+    make, options = CALLS[name]
+    layer = make()
+    names = [n for n, _ in layer.named_parameters()]
+    widths = [layer.proj_size or 3, 3][: len(layer.cell.state)]
+
+    def call(x, *rest):
+        states, weights = rest[: len(widths)], rest[len(widths) :]
+        hx = states[0] if len(states) == 1 else states
+        with gg.engine("reference"):
+            output, final = functional_call(layer, dict(zip(names, weights, strict=True)), (x, hx), options)
+        return (output, *final) if isinstance(final, tuple) else (output, final)
+
+    leaves = [noise(1, 4, 3, 2), *(noise(2 + k, layer.num_directions, 3, w) for k, w in enumerate(widths))]
+    leaves = [v.requires_grad_() for v in leaves] + list(layer.parameters())
+    assert gradcheck(call, leaves)
+    assert gradgradcheck(call, leaves)
+
+
+class Folds(Cell):
+    """Doubles its state and adds the input, so that every order of steps gives another number; counts its steps."""
+
+    gates = ("x",)
+    state = ("h", "steps")
+
+    def step(self, a, s):
+        return s.h * 2 + a.ih.x, s.steps + 1
+
+
+@pytest.mark.parametrize(
+    ("reverse", "h", "counts", "final"),
+    [
+        (False, [11, 24, 24, 68, 51, 106, 0], [1, 1, 2, 2, 3, 4, 0], [106, 68, 9]),
+        (True, [129, 78, 64, 34, 31, 14, 0], [4, 2, 3, 1, 2, 1, 0], [129, 78, 9]),
+    ],
+)
+def test_every_step_once_in_order(reverse, h, counts, final):
+    weights = {"weight_ih": torch.ones(1, 1), "weight_hh": torch.zeros(1, 1)}
+    data = torch.tensor([1.0, 10.0, 2.0, 20.0, 3.0, 4.0, 99.0])[:, None]
+    initial = (torch.tensor([[5.0], [7.0], [9.0]]), torch.zeros(3, 1))
+    steps = Steps(data, torch.tensor([2, 2, 1, 1, 0]), None)
+    (result,) = run(steps, [Direction(Folds(), weights, initial, reverse)])
+    assert [v.flatten().tolist() for v in result.states] == [h, counts]
+    assert [v.flatten().tolist() for v in result.final] == [final, [4, 2, 0]]
+
+
+def test_heads_are_blocks_on_the_diagonal():
+    u, weight, bias = noise(1, 5, 6), noise(2, 12, 2), noise(3, 12)
+    gates = [torch.block_diag(*rows.split(2)) for rows in weight.split(6)]
+    wanted = nn.functional.linear(u, torch.cat(gates), bias)
+    torch.testing.assert_close(recur(u, weight, bias, heads=3), wanted, rtol=0, atol=1e-12)
