@@ -1,0 +1,37 @@
+"""Between a task's options and the command line's arguments."""
+
+import dataclasses
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from glassgate.tasks.options import Options, value_type
+
+_TITLES = {"data": "data", "model": "model", "training": "training"}
+
+
+def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str, Any]) -> None:
+    """Add an argument for each option; one that is not given leaves no trace in the result."""
+    groups = {name: parser.add_argument_group(title) for name, title in _TITLES.items()}
+    for each in dataclasses.fields(options):
+        rules = each.metadata
+        told: dict[str, Any] = {"default": None, "help": f"{rules['help']} ({_defaults(each.name, each.default, own)})"}
+        kind = value_type(options, each.name)
+        if kind is bool:
+            told["action"] = BooleanOptionalAction
+        elif rules["choices"]:
+            told |= {"type": kind, "choices": rules["choices"]}
+        else:
+            told |= {"type": kind, "metavar": each.name.upper() if kind is str else kind.__name__.upper()}
+        groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **told)
+
+
+def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:
+    """Return the options that the command line names, and their values."""
+    values = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(options)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _defaults(name: str, default: Any, own: Mapping[str, Any]) -> str:
+    text = "none" if default is None else str(default)
+    return f"{text}; without --data {own[name]}" if name in own else text

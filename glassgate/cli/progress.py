@@ -1,0 +1,65 @@
+"""A training's progress in the terminal: a bar with throughput and time left, and a line for each epoch."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from glassgate.tasks.training import Progress as Quiet
+
+
+class Bar(Quiet):
+    """Draws a training.
+
+    Args:
+        console: where to
+        title: stands before the bar
+    """
+
+    def __init__(self, console: Console, title: str):
+        self.console = console
+        self.title = title
+        self.loss = float("nan")
+
+    def reading(self) -> None:
+        self.console.print(f"{self.title}  reading the data")
+
+    def begin(self, units: int, done: int) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f}%  loss {task.fields[loss]:.3f}"),
+            _Throughput(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+        )
+        self.row = self.bar.add_task(self.title, total=units, completed=done, loss=self.loss)
+        self.bar.start()
+
+    def step(self, units: int, loss: float) -> None:
+        self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
+        self.bar.update(self.row, advance=units, loss=self.loss)
+
+    def epoch(self, number: int, scores: Mapping[str, float]) -> None:
+        self.console.print(f"{self.title}  epoch {number}  {told(scores)}", highlight=False)
+
+    def end(self) -> None:
+        self.bar.stop()
+
+
+class _Throughput(ProgressColumn):
+    """Units a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.finished_speed or task.speed or 0:>8,.0f}/s")
+
+
+def told(scores: Mapping[str, float]) -> str:
+    """Scores as people read them: shares in per cent, a loss in nats."""
+    return "  ".join(
+        f"{name.replace('_', ' ')} {value:.4f}" if name == "loss" else f"{name.replace('_', ' ')} {value:.2%}"
+        for name, value in scores.items()
+    )

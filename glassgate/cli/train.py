@@ -1,0 +1,79 @@
+"""`glassgate train`: a task from the start, or an interrupted run to its end."""
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+
+from glassgate.cli import INTERRUPTED
+from glassgate.cli.arguments import add_options, given
+from glassgate.cli.progress import Bar, told
+from glassgate.tasks import TASKS, run_class, task_class
+from glassgate.tasks.options import Options, read_config
+from glassgate.tasks.runs import next_folder
+from glassgate.tasks.training import Interrupted
+
+
+def command(words: list[str]) -> None:
+    """Train as the words after `glassgate train` say."""
+    if words and not words[0].startswith("-"):
+        _start(words[0], words[1:])
+        return
+    parser = ArgumentParser(
+        prog="glassgate train",
+        usage="glassgate train TASK [options] | --resume RUN",
+        description="Train a task; `glassgate train TASK --help` lists its options.",
+        epilog="tasks: " + "; ".join(f"{name}: {row.summary}" for name, row in TASKS.items()),
+    )
+    parser.add_argument("--resume", metavar="RUN", required=True, help="go on with the interrupted run in this folder")
+    _resume(parser.parse_args(words).resume)
+
+
+def _start(name: str, words: list[str]) -> None:
+    task_type = task_class(name)
+    parser = ArgumentParser(prog=f"glassgate train {name}", description=TASKS[name].summary)
+    parser.add_argument("--run", metavar="FOLDER", help="new folder for the run (runs/TASK-N)")
+    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; arguments here go before it")
+    parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
+    add_options(parser, task_type.options_type, task_type.own_options)
+    arguments = parser.parse_args(words)
+    values = (read_config(arguments.config) if arguments.config else {}) | given(task_type.options_type, arguments)
+    options = task_type.options_type.from_mapping((task_type.own_options if not values.get("data") else {}) | values)
+    if arguments.print_config:
+        print(options.to_yaml(), end="")
+        return
+    run = str(arguments.run or next_folder(name))
+    with resumable(run):
+        result = task_type(options).fit(run=run, progress=Bar(Console(stderr=True), name))
+    _end(run, result, options)
+
+
+def _resume(run: str) -> None:
+    with resumable(run):
+        task, result = run_class(run).resume(run, Bar(Console(stderr=True), run))
+    _end(run, result, task.options)
+
+
+@contextmanager
+def resumable(run: str) -> Iterator[None]:
+    """Tell, when Ctrl-C breaks off a training, how to go on with it."""
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        print(f"\nstopped; go on with: glassgate train --resume {run}", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _end(run: str, result: Mapping[str, Any], options: Options) -> None:
+    for name in ("dev", "test"):
+        if result[name]:
+            print(f"{name:<6}{told(result[name])}")
+    print(f"the run is in {run}, its scores in {run}/metrics.json")
+    print("try next:")
+    file = options.test or options.dev
+    if file:
+        print(f"  glassgate evaluate {run} {file}")
+    print(f"  glassgate predict {run} {file or 'FILE'}")

@@ -1,0 +1,46 @@
+"""Tasks for recurrent networks; one row here for each, whose module is loaded when it is used."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from glassgate.tasks.task import Task
+
+
+class Row(NamedTuple):
+    """A task's class, as `module:name`, and what it does in a few words."""
+
+    where: str
+    summary: str
+
+
+TASKS = {
+    "tagging": Row("glassgate.tasks.tagging:Tagging", "label each word of a sentence or each character of a text"),
+}
+
+
+def task_class(name: str) -> "type[Task[Any, Any, Any]]":
+    """Return the class of a task.
+
+    Raises:
+        OptionError: there is no such task
+    """
+    from glassgate.tasks.errors import OptionError
+
+    if name not in TASKS:
+        raise OptionError(f"no task is called {name!r}; there are {', '.join(TASKS)}")
+    module, attribute = TASKS[name].where.split(":")
+    found: type[Task[Any, Any, Any]] = getattr(import_module(module), attribute)
+    return found
+
+
+def run_class(path: str | Path) -> "type[Task[Any, Any, Any]]":
+    """Return the class of the task that a run folder holds.
+
+    Raises:
+        RunError: see `Run.open`
+    """
+    from glassgate.tasks.runs import Run
+
+    return task_class(Run.open(path).content["task"])

@@ -1,0 +1,48 @@
+"""The lines of a text file with their numbers; what cannot be read is reported by file and line."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from glassgate.tasks.errors import DataError
+
+STDIN = "-"
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield each line's number, from 1, and its text without the line end.
+
+    Args:
+        path: a UTF-8 file, or "-" for standard input
+
+    Raises:
+        DataError: the file is missing, empty, a folder, or not UTF-8
+    """
+    empty = True
+    for number, raw in enumerate(_raw_lines(path), start=1):
+        empty = False
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                path,
+                number,
+                f"wanted UTF-8, got byte 0x{raw[error.start]:02x} in column {error.start + 1}; "
+                f"convert the file, for instance: iconv -f ISO-8859-1 -t UTF-8 {path}",
+            ) from None
+        yield number, text.rstrip("\r\n")
+    if empty:
+        raise DataError(path, None, "the file is empty; give one with at least one line of data")
+
+
+def _raw_lines(path: str | Path) -> Iterable[bytes]:
+    if str(path) == STDIN:
+        return sys.stdin.buffer
+    try:
+        return Path(path).read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        raise DataError(path, None, "no such file; check the path, or the folder you started from") from None
+    except IsADirectoryError:
+        raise DataError(path, None, "this is a folder; give a file") from None
+    except PermissionError:
+        raise DataError(path, None, "no permission to read this file") from None

@@ -1,0 +1,41 @@
+"""Symbols and their numbers."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+PADDING = 0
+UNKNOWN = 1
+FIRST = 2
+
+
+class Vocabulary:
+    """Symbols numbered from 2; 0 is padding, 1 any symbol not among them.
+
+    Example:
+        >>> words = Vocabulary.of(["a", "rose", "is", "a", "rose"], least=2)
+        >>> words.symbols
+        ['a', 'rose']
+        >>> words.encode(["a", "daisy"]).tolist()
+        [2, 1]
+    """
+
+    def __init__(self, symbols: Sequence[str]):
+        self.symbols = list(symbols)
+        self._numbers = {symbol: number for number, symbol in enumerate(self.symbols, start=FIRST)}
+
+    @classmethod
+    def of(cls, symbols: Iterable[str], least: int = 1) -> "Vocabulary":
+        """Number the symbols that occur at least so often, the most frequent first."""
+        counts = Counter(symbols)
+        kept = [symbol for symbol, count in counts.items() if count >= least]
+        return cls(sorted(kept, key=lambda symbol: (-counts[symbol], symbol)))
+
+    def __len__(self) -> int:
+        return len(self.symbols) + FIRST
+
+    def encode(self, symbols: Sequence[str]) -> np.ndarray:
+        """Number each symbol, `(L,)`."""
+        numbers = self._numbers
+        return np.fromiter((numbers.get(symbol, UNKNOWN) for symbol in symbols), np.int64, len(symbols))

@@ -1,0 +1,27 @@
+"""The recurrent layers of a task's network, as its options say."""
+
+from collections.abc import Callable
+from typing import Any
+
+import glassgate as gg
+from glassgate.tasks.options import Options
+
+_LAYERS: dict[str, Callable[..., gg.Recurrent]] = {"lstm": gg.LSTM, "gru": gg.GRU, "rnn": gg.RNN}
+
+
+def encoder(options: Options, **others: Any) -> gg.Recurrent:
+    """Build layers that take `(N, L, embedding_size)` and `lengths=`, and return `(N, L, hidden_size * D)` first.
+
+    Args:
+        options: cell, sizes, depth, directions and dropout
+        others: what else the layer's constructor takes
+    """
+    return _LAYERS[options.cell](
+        options.embedding_size,
+        options.hidden_size,
+        options.num_layers,
+        batch_first=True,
+        dropout=options.dropout if options.num_layers > 1 else 0.0,
+        bidirectional=options.bidirectional,
+        **others,
+    )

@@ -1,0 +1,20 @@
+"""What a user can get wrong: exceptions whose text is the whole answer, printed by the command line as it stands."""
+
+
+class UserError(ValueError):
+    """Something given was wrong; the message says what was wanted, what was given and what to do."""
+
+
+class DataError(UserError):
+    """A data file cannot be used; the message opens with the file and, where there is one, the line."""
+
+    def __init__(self, path: object, line: int | None, message: str):
+        super().__init__(f"{path}: {message}" if line is None else f"{path}:{line}: {message}")
+
+
+class OptionError(UserError):
+    """An option has an unknown name or a value it cannot take."""
+
+
+class RunError(UserError):
+    """A run folder is missing, incomplete, damaged or made by a newer version."""

@@ -1,0 +1,159 @@
+"""Options: one frozen dataclass a task, spoken by the command line, YAML and JSON files, and the saved run."""
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from glassgate.tasks.errors import OptionError
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    group: str = "model",
+    choices: tuple[Any, ...] | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    """Declare an option: a dataclass field with its explanation and the values it can take.
+
+    Args:
+        default: the value when nothing is said
+        help: one line for a user
+        group: the heading it stands under, "data", "model" or "training"
+        choices: all the values it can take
+        least: the smallest value
+        most: the largest value
+    """
+    return field(
+        default=default, metadata={"help": help, "group": group, "choices": choices, "least": least, "most": most}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What every task can be told.
+
+    Raises:
+        OptionError: a value of the wrong type or out of its range
+    """
+
+    data: str | None = option(None, "file to train on; without one, text that every machine has", group="data")
+    dev: str | None = option(None, "file that tells which epoch was best", group="data")
+    test: str | None = option(None, "file to evaluate when training is over", group="data")
+
+    cell: str = option("lstm", "recurrent cell", choices=("lstm", "gru", "rnn"))
+    hidden_size: int = option(128, "units of one direction", least=1)
+    num_layers: int = option(1, "recurrent layers", least=1)
+    bidirectional: bool = option(True, "read from both ends")
+    embedding_size: int = option(64, "numbers that stand for one unit of input", least=1)
+    dropout: float = option(0.0, "share of values zeroed after the embedding and each layer", least=0, most=1)
+
+    epochs: int = option(10, "times through the training data", group="training", least=1)
+    batch_size: int = option(32, "sequences a step", group="training", least=1)
+    learning_rate: float = option(3e-3, "largest rate of AdamW", group="training", least=0)
+    warmup: float = option(0.05, "share of the steps in which the rate climbs", group="training", least=0, most=1)
+    weight_decay: float = option(0.01, "decay of AdamW", group="training", least=0)
+    clip: float = option(1.0, "largest norm of the gradient; 0 for any", group="training", least=0)
+    accumulate: int = option(1, "batches whose gradients make one step", group="training", least=1)
+    patience: int = option(0, "epochs without a better score that end training; 0 for never", group="training", least=0)
+    precision: str = option(
+        "32-true", "arithmetic of training", group="training", choices=("32-true", "bf16-mixed", "16-mixed")
+    )
+    device: str = option("auto", "where to compute", group="training", choices=("auto", "cpu", "cuda", "mps"))
+    threads: int = option(0, "processor threads; 0 leaves it to torch", group="training", least=0)
+    seed: int = option(1, "what weights, order and dropout follow from", group="training", least=0)
+    save_every: float = option(20.0, "seconds between checkpoints", group="training", least=0)
+
+    def __post_init__(self) -> None:
+        for each in dataclasses.fields(self):
+            _check(each, value_type(type(self), each.name), getattr(self, each.name))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Build options from names and values, as a file holds them.
+
+        Raises:
+            OptionError: an unknown name, a wrong type, a value out of range
+        """
+        names = [each.name for each in dataclasses.fields(cls)]
+        for name in values:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+                raise OptionError(f"unknown option {name!r}; {hint}")
+        return cls(**{name: _coerced(value_type(cls, name), value) for name, value in values.items()})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return all names and values, ready for JSON and YAML."""
+        return dataclasses.asdict(self)
+
+    def to_yaml(self) -> str:
+        """Return all names and values as a YAML file, each with its explanation."""
+        lines = []
+        for each in dataclasses.fields(self):
+            text = yaml.safe_dump({each.name: getattr(self, each.name)}).strip()
+            lines.append(f"{text}  # {each.metadata['help']}")
+        return "\n".join(lines) + "\n"
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Read names and values from a YAML or JSON file.
+
+    Raises:
+        OptionError: the file is missing, does not parse, or holds no mapping
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        values = json.loads(text) if Path(path).suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise OptionError(f"--config {path}: {error.strerror}; give a file such as --print-config prints") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
+        raise OptionError(f"--config {path}: wanted YAML, got what does not parse: {error}") from None
+    if not isinstance(values, dict):
+        raise OptionError(f"--config {path}: wanted lines of `name: value`, got {type(values).__name__}")
+    return values
+
+
+def value_type(cls: type[Options], name: str) -> type:
+    """Return the type of an option's value, the one beside None for an optional one."""
+    hint = get_type_hints(cls)[name]
+    if get_origin(hint) in (Union, UnionType):
+        return next(each for each in get_args(hint) if each is not type(None))
+    return hint
+
+
+def _coerced(kind: type, value: Any) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, str):  # YAML takes 1e-3 for a string
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _check(each: "dataclasses.Field[Any]", kind: type, value: Any) -> None:
+    if value is None and each.default is None:
+        return
+    rules = each.metadata
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        wanted = f"a value of type {kind.__name__}"
+    elif rules["choices"] is not None and value not in rules["choices"]:
+        wanted = f"one of {', '.join(map(str, rules['choices']))}"
+    elif rules["least"] is not None and not value >= rules["least"]:
+        wanted = f"{rules['least']} or more"
+    elif rules["most"] is not None and not value <= rules["most"]:
+        wanted = f"{rules['most']} or less"
+    else:
+        return
+    raise OptionError(f"{each.name}: wanted {wanted}, got {value!r}")

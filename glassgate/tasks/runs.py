@@ -1,0 +1,164 @@
+"""Run folders: what a training leaves behind, in JSON and safetensors alone, each file replaced as a whole."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from glassgate.tasks.errors import RunError
+
+FORMAT = 1
+MODEL = "model.safetensors"
+CHECKPOINT = "checkpoint.safetensors"
+_RUN = "run.json"
+_STATE = "state"  # the key of safetensors' metadata that holds a checkpoint's JSON
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder that exists.
+
+    Attributes:
+        path: the folder
+        content: what run.json holds: the task's name, its options, its vocabularies, the data's fingerprint
+    """
+
+    path: Path
+    content: Mapping[str, Any]
+
+    @classmethod
+    def create(cls, path: str | Path, content: Mapping[str, Any]) -> "Run":
+        """Make the folder and write run.json.
+
+        Raises:
+            RunError: the folder exists and is not empty
+        """
+        path = Path(path)
+        if path.exists() and any(path.iterdir()):
+            raise RunError(f"{path}: wanted a new or empty folder for the run, got one with files; give another --run")
+        path.mkdir(parents=True, exist_ok=True)
+        write_json(path / _RUN, {"format": FORMAT, **content})
+        return cls(path, content)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Run":
+        """Read run.json.
+
+        Raises:
+            RunError: no such folder, no run in it, a damaged one, or one of a newer version
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise RunError(f"{path}: no such run folder; `glassgate train TASK` makes one under runs/")
+        file = path / _RUN
+        if not file.exists():
+            raise RunError(f"{path}: wanted a run folder, got one without {_RUN}; give the folder that training made")
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            number = content["format"]
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train anew") from None
+        if number > FORMAT:
+            raise RunError(
+                f"{file}: made by a newer version of glassgate (format {number}, this one reads up to {FORMAT}); "
+                "upgrade: pip install --upgrade glassgate"
+            )
+        return cls(path, content)
+
+    def save_model(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the model's weights."""
+        write(self.path / MODEL, save(_contiguous(tensors)))
+
+    def load_model(self) -> dict[str, Tensor]:
+        """Read the model's weights.
+
+        Raises:
+            RunError: none were written yet, or the file is damaged
+        """
+        if not (self.path / MODEL).exists():
+            raise RunError(
+                f"{self.path}: half-written, it has no {MODEL} yet; "
+                f"finish the training: glassgate train --resume {self.path}"
+            )
+        return _loaded(self.path / MODEL)[0]
+
+    def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint; tensors and state are one file, so neither is ever newer than the other."""
+        write(self.path / CHECKPOINT, save(_contiguous(tensors), {_STATE: json.dumps(state)}))
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Read the checkpoint's tensors and state; None if training stopped before the first or ended.
+
+        Raises:
+            RunError: the file is damaged
+        """
+        if not (self.path / CHECKPOINT).exists():
+            return None
+        tensors, metadata = _loaded(self.path / CHECKPOINT)
+        return tensors, json.loads(metadata[_STATE])
+
+    def drop_checkpoint(self) -> None:
+        """Remove the checkpoint: the training has ended."""
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Replace a JSON file of the run."""
+        write_json(self.path / name, content)
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of the run."""
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
+
+
+def next_folder(task: str, root: str | Path = "runs") -> Path:
+    """Return the first folder `root/task-N` that does not exist.
+
+    Example:
+        >>> next_folder("tagging", "/nowhere").as_posix()
+        '/nowhere/tagging-1'
+    """
+    number = 1
+    while (Path(root) / f"{task}-{number}").exists():
+        number += 1
+    return Path(root) / f"{task}-{number}"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a file by JSON, whole."""
+    write(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file so that at every moment, a crash's included, the old content or the new is there, never a part."""
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _loaded(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    content = path.read_bytes()
+    try:
+        tensors = load(content)
+    except SafetensorError as error:
+        raise RunError(f"{path}: damaged or cut short ({error}); copy the folder again, or train anew") from None
+    length = int.from_bytes(content[:8], "little")
+    return tensors, json.loads(content[8 : 8 + length]).get("__metadata__", {})

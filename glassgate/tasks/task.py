@@ -1,0 +1,246 @@
+"""What all tasks share: `fit`, `evaluate`, `predict`, `save`, `load`; a task adds its data, network and scores."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from glassgate.tasks.data.batches import Batch, Encoded, Loader, whole
+from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.errors import OptionError, RunError
+from glassgate.tasks.options import Options
+from glassgate.tasks.runs import Run
+from glassgate.tasks.training import Progress, computed, train, units
+
+OptionsType = TypeVar("OptionsType", bound=Options)
+Example = TypeVar("Example")
+Prediction = TypeVar("Prediction")
+
+Vocabularies = dict[str, Vocabulary]
+
+
+@dataclass(frozen=True)
+class Split(Generic[Example]):
+    """Examples to train on, to tell the best epoch by, and to measure the result by."""
+
+    train: Sequence[Example]
+    dev: Sequence[Example] = ()
+    test: Sequence[Example] = ()
+
+
+class Task(ABC, Generic[OptionsType, Example, Prediction]):
+    """An encoder of recurrent layers, a head, a loss, scores and a reader, made from options.
+
+    Attributes:
+        name: what the command line calls it
+        options_type: its dataclass of options
+        monitor: the score that tells the best epoch, more is better
+        padding: the fields of an encoded example, and the value that pads each
+        own_options: what differs from the options' defaults when no data is given
+        vocabularies: the symbols met in training, once there are any
+        network: the model, once there is one
+    """
+
+    name: ClassVar[str]
+    options_type: ClassVar[type[Options]]
+    monitor: ClassVar[str]
+    padding: ClassVar[dict[str, int]]
+    own_options: ClassVar[dict[str, Any]] = {}
+
+    vocabularies: Vocabularies
+    network: nn.Module
+
+    def __init__(self, options: OptionsType):
+        self.options = options
+
+    @property
+    def longest_piece(self) -> int:
+        """Units of the pieces that training cuts longer sequences into; 0 to cut none."""
+        return 0
+
+    @abstractmethod
+    def read(self, path: str | Path, labelled: bool = True) -> list[Example]:
+        """Read a file of examples."""
+
+    @abstractmethod
+    def read_own(self) -> Split[Example]:
+        """Return examples that every machine has."""
+
+    @abstractmethod
+    def collect(self, examples: Sequence[Example]) -> Vocabularies:
+        """Return the vocabularies of training examples."""
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """Return a new network for the vocabularies: from a batch to what `loss`, `observe` and `decode` take."""
+
+    @abstractmethod
+    def encode(self, example: Example) -> Encoded:
+        """Turn an example into the fields of `padding`, those of its labels only where it has some."""
+
+    @abstractmethod
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the mean loss, a scalar."""
+
+    @abstractmethod
+    def metrics(self) -> MetricCollection:
+        """Return the scores, unset."""
+
+    @abstractmethod
+    def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return what the metrics' `update` takes."""
+
+    @abstractmethod
+    def text(self, example: Example, prediction: Prediction) -> str:
+        """Return a prediction as lines of text."""
+
+    @abstractmethod
+    def decode(self, output: Tensor, batch: Batch) -> list[Prediction]:
+        """Return a prediction for each row."""
+
+    def read_split(self, progress: Progress) -> Split[Example]:
+        """Read the files that the options name, or what every machine has if they name none.
+
+        Raises:
+            OptionError: a dev or test file without training data
+            DataError: a file that cannot be used
+        """
+        progress.reading()
+        paths = self.options
+        if paths.data is None:
+            if paths.dev or paths.test:
+                raise OptionError("--dev and --test go with --data; give the file to train on, too")
+            return self.read_own()
+        return Split(*(self.read(path) if path else [] for path in (paths.data, paths.dev, paths.test)))
+
+    def fit(
+        self, split: Split[Example] | None = None, *, run: str | Path | None = None, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Train from the start.
+
+        Args:
+            split: the examples; read as the options say if None
+            run: a new folder for model, checkpoint, configuration and scores; None to keep the model in memory alone
+            progress: told how it goes
+
+        Returns:
+            what metrics.json holds: the scores on dev and test, each epoch's, and the speed
+
+        Raises:
+            UserError: data, options or folder cannot be used
+            Interrupted: Ctrl-C; the run can be resumed
+        """
+        progress = progress or Progress()
+        split = split or self.read_split(progress)
+        self.vocabularies = self.collect(split.train)
+        torch.manual_seed(self.options.seed)
+        self.network = self.build()
+        encoded = self._encode_split(split)
+        content = self._content() | {"data": {name: _fingerprint(part) for name, part in encoded.items()}}
+        return train(self, encoded, Run.create(run, content) if run is not None else None, progress)
+
+    @classmethod
+    def resume(cls, run: str | Path, progress: Progress | None = None) -> tuple[Self, dict[str, Any]]:
+        """Go on with an interrupted run, to the same weights that it would have reached without a break.
+
+        Raises:
+            RunError: no such run, or the data has changed since it began
+        """
+        progress = progress or Progress()
+        folder = Run.open(run)
+        task = cls._from_content(folder)
+        encoded = task._encode_split(task.read_split(progress))
+        for name, part in encoded.items():
+            if folder.content["data"][name] != _fingerprint(part):
+                raise RunError(
+                    f"{folder.path}: the {name} data is not what it was when the run began; "
+                    "restore the file, or train anew"
+                )
+        torch.manual_seed(task.options.seed)
+        task.network = task.build()
+        return task, train(task, encoded, folder, progress)
+
+    def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
+        """Return the scores on labelled examples."""
+        return self.score([self.encode(example) for example in examples])
+
+    def score(self, encoded: Sequence[Encoded]) -> dict[str, float]:
+        """Return the scores on encoded examples."""
+        metrics = self.metrics()
+        for output, batch, _ in self._outputs(encoded):
+            metrics.update(**self.observe(output, batch))
+        return computed(metrics)
+
+    def predict(self, examples: Sequence[Example]) -> list[Prediction]:
+        """Return a prediction for each example, in their order."""
+        encoded = [self.encode(example) for example in examples]
+        predictions: dict[int, Prediction] = {}
+        for output, batch, places in self._outputs(encoded):
+            predictions.update(zip(places, self.decode(output, batch), strict=True))
+        return [predictions[place] for place in range(len(examples))]
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `load` and the command line read, on any machine.
+
+        Raises:
+            RunError: the folder holds files already
+        """
+        Run.create(folder, self._content()).save_model(self.network.state_dict())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a folder that `save` or training wrote.
+
+        Raises:
+            RunError: the folder is missing, half-written, damaged, of a newer version or of another task
+        """
+        run = Run.open(folder)
+        task = cls._from_content(run)
+        task.network = task.build()
+        task._load_weights(run)
+        return task
+
+    def _load_weights(self, run: Run) -> None:
+        try:
+            self.network.load_state_dict(run.load_model())
+        except RuntimeError as error:
+            raise RunError(f"{run.path}: the weights do not fit the options saved beside them: {error}") from None
+
+    def _content(self) -> dict[str, Any]:
+        symbols = {name: vocabulary.symbols for name, vocabulary in self.vocabularies.items()}
+        return {"task": self.name, "options": self.options.to_mapping(), "vocabularies": symbols}
+
+    @classmethod
+    def _from_content(cls, run: Run) -> Self:
+        if run.content["task"] != cls.name:
+            raise RunError(f"{run.path}: wanted a run of {cls.name}, got one of {run.content['task']}")
+        task = cls(cls.options_type.from_mapping(run.content["options"]))  # type: ignore[arg-type]
+        task.vocabularies = {name: Vocabulary(symbols) for name, symbols in run.content["vocabularies"].items()}
+        return task
+
+    def _encode_split(self, split: Split[Example]) -> dict[str, list[Encoded]]:
+        return {name: [self.encode(example) for example in getattr(split, name)] for name in ("train", "dev", "test")}
+
+    @torch.inference_mode()
+    def _outputs(self, encoded: Sequence[Encoded]) -> Iterator[tuple[Tensor, Batch, list[int]]]:
+        batches = whole([units(fields) for fields in encoded], self.options.batch_size)
+        device = next(self.network.parameters()).device
+        self.network.eval()
+        for pieces, batch in zip(batches, Loader(encoded, batches, self.padding), strict=True):
+            batch = {name: tensor.to(device) for name, tensor in batch.items()}
+            yield self.network(batch), batch, [piece.index for piece in pieces]
+
+
+def _fingerprint(encoded: Sequence[Encoded]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for fields in encoded:
+        for name in sorted(fields):
+            digest.update(f"{name}{fields[name].shape}".encode())
+            digest.update(fields[name].tobytes())
+    return digest.hexdigest()

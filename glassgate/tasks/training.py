@@ -1,0 +1,340 @@
+"""Training by Lightning; a step's batch, noise and rate follow from its number, so it can stop and go on anywhere."""
+
+import logging
+import math
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+from torchmetrics import MetricCollection
+
+from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece, shuffled, whole
+from glassgate.tasks.runs import Run
+
+if TYPE_CHECKING:
+    from glassgate.tasks.task import Task
+
+METRICS = "metrics.json"
+
+_MODEL = "model."
+_OPTIMIZER = "optimizer."
+
+
+class Progress:
+    """Told how a training goes; this one keeps quiet."""
+
+    def reading(self) -> None:
+        """The data is about to be read."""
+
+    def begin(self, units: int, done: int) -> None:
+        """Training starts: so many units in all epochs together, so many of them done before."""
+
+    def step(self, units: int, loss: float) -> None:
+        """A batch of so many units is done."""
+
+    def epoch(self, number: int, scores: Mapping[str, float]) -> None:
+        """An epoch, counted from 1, has ended with this loss and these scores on the dev data."""
+
+    def end(self) -> None:
+        """Training is over, whether finished or broken off."""
+
+
+class Interrupted(Exception):
+    """Training was broken off by Ctrl-C, its state saved."""
+
+
+def train(
+    task: "Task[Any, Any, Any]", data: Mapping[str, Sequence[Encoded]], run: Run | None, progress: Progress
+) -> dict[str, Any]:
+    """Train the task's network, from the run's checkpoint on if there is one, and leave the best weights in it.
+
+    Returns:
+        each epoch's scores, those on dev and test of the best one, and the speed
+
+    Raises:
+        Interrupted: Ctrl-C was pressed
+    """
+    options = task.options
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    module = _Training(task, data["train"], data["dev"])
+    keeper = _Keeper(module, run, progress)
+    keeper.restore()
+    if not keeper.finished:
+        progress.begin(options.epochs * module.units_an_epoch, module.units)
+        try:
+            with _quiet(), torch.random.fork_rng(), _ctrl_c(keeper):
+                _trainer(module, keeper).fit(module)
+        finally:
+            progress.end()
+    task.network.load_state_dict(keeper.best)
+    task.network.eval()
+    best = keeper.history[keeper.best_epoch]
+    result = {
+        "dev": {name: value for name, value in best.items() if name not in ("epoch", "loss")},
+        "test": task.score(data["test"]) if data["test"] else {},
+        "best_epoch": best["epoch"],
+        "history": keeper.history,
+        "seconds": round(module.seconds, 3),
+        "units_per_second": round(module.units / max(module.seconds, 1e-9)),
+        "threads": torch.get_num_threads(),
+    }
+    if run:
+        run.write_json(METRICS, result)
+    return result
+
+
+def _trainer(module: "_Training", keeper: "_Keeper") -> Trainer:
+    options = module.task.options
+    return Trainer(
+        max_epochs=options.epochs - module.epoch,
+        accelerator=options.device,
+        devices=1,
+        precision=options.precision,
+        gradient_clip_val=options.clip or None,
+        accumulate_grad_batches=options.accumulate,
+        callbacks=[keeper],
+        reload_dataloaders_every_n_epochs=1,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+class _Training(LightningModule):
+    """A task's network with its place in the training: epoch, and batches done of it.
+
+    Each call of Lightning is a training of its own that starts at this place; Lightning's own counters mean nothing.
+    """
+
+    def __init__(self, task: "Task[Any, Any, Any]", data: Sequence[Encoded], dev: Sequence[Encoded]):
+        super().__init__()
+        self.task = task
+        self.network = task.network
+        self.metrics = task.metrics()
+        self.data = data
+        self.dev = dev
+        self.units_an_epoch = sum(map(units, data))
+        self.epoch = 0
+        self.batch = 0
+        self.units = 0
+        self.seconds = 0.0
+        self.batches: list[list[Piece]] = []
+        self.optimizer_state: dict[int, dict[str, Tensor]] = {}
+        self.scores: dict[str, float] = {}
+
+    def train_dataloader(self) -> Loader:
+        self.batches = self.order()
+        return Loader(self.data, self.batches, self.task.padding, first=self.batch)
+
+    def order(self) -> list[list[Piece]]:
+        """The batches of the present epoch."""
+        options = self.task.options
+        lengths = [units(fields) for fields in self.data]
+        return shuffled(lengths, options.batch_size, self.task.longest_piece, options.seed, self.epoch)
+
+    def val_dataloader(self) -> Loader | list[Any]:
+        if not self.dev:
+            return []
+        lengths = [units(fields) for fields in self.dev]
+        return Loader(self.dev, whole(lengths, self.task.options.batch_size), self.task.padding)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        options = self.task.options
+        optimizer = AdamW(self.network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
+        if self.optimizer_state:
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": self.optimizer_state})
+        schedule = LambdaLR(optimizer, lambda _: self.rate())
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def rate(self) -> float:
+        """The share of the largest rate that the next step takes: a climb, then half a cosine."""
+        options = self.task.options
+        done = (self.epoch + (self.batch + 0.5) / max(1, len(self.batches))) / options.epochs
+        if done < options.warmup:
+            return done / options.warmup
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - options.warmup) / (1 - options.warmup + 1e-12))))
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        words = np.random.SeedSequence([self.task.options.seed, self.epoch, self.batch]).generate_state(2, np.uint32)
+        torch.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss = self.task.loss(self.network(batch), batch)
+        self.batch += 1
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.metrics.update(**self.task.observe(self.network(batch), batch))
+
+    def on_validation_epoch_end(self) -> None:
+        self.scores = computed(self.metrics)
+        self.metrics.reset()
+
+
+class _Keeper(Callback):
+    """Saves the place, the weights and the optimizer's state, keeps the best epoch's weights, and ends the training."""
+
+    def __init__(self, module: _Training, run: Run | None, progress: Progress):
+        self.module = module
+        self.run = run
+        self.progress = progress
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Tensor] = {}
+        self.loss = 0.0
+        self.interrupted = False
+        self.clock = self.saved = time.monotonic()
+
+    @property
+    def best_epoch(self) -> int:
+        """The first epoch of the best score on dev; the last one where there is no dev data."""
+        last = len(self.history) - 1
+        monitor = self.module.task.monitor
+        return max(range(last + 1), key=lambda place: (self.history[place].get(monitor, place), -place), default=-1)
+
+    @property
+    def finished(self) -> bool:
+        options = self.module.task.options
+        stale = options.patience and len(self.history) - 1 - self.best_epoch >= options.patience
+        return self.module.epoch >= options.epochs or bool(self.history and stale)
+
+    def restore(self) -> None:
+        """Go to the place of the run's checkpoint; without one, stay at the start."""
+        checkpoint = self.run.load_checkpoint() if self.run else None
+        if checkpoint is None or self.run is None:
+            return
+        tensors, state = checkpoint
+        module = self.module
+        module.network.load_state_dict(_under(_MODEL, tensors))
+        for name, tensor in _under(_OPTIMIZER, tensors).items():
+            number, key = name.split(".")
+            module.optimizer_state.setdefault(int(number), {})[key] = tensor
+        module.epoch, module.batch, module.units = state["epoch"], state["batch"], state["units"]
+        module.seconds, self.loss, self.history = state["seconds"], state["loss"], state["history"]
+        module.batches = module.order()
+        if self.history:
+            self.best = self.run.load_model()
+
+    def save(self, trainer: Trainer) -> None:
+        """Replace the run's checkpoint by one of this moment."""
+        module = self.module
+        tensors = {_MODEL + name: tensor for name, tensor in module.network.state_dict().items()}
+        for number, each in trainer.optimizers[0].state_dict()["state"].items():
+            tensors |= {f"{_OPTIMIZER}{number}.{key}": tensor for key, tensor in each.items()}
+        state = {
+            "epoch": module.epoch,
+            "batch": module.batch,
+            "units": module.units,
+            "seconds": module.seconds,
+            "loss": self.loss,
+            "history": self.history,
+        }
+        if self.run:
+            self.run.save_checkpoint(tensors, state)
+        self.saved = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.clock = self.saved = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        module = self.module
+        done, loss = int(batch["lengths"].sum()), float(outputs["loss"]) * module.task.options.accumulate
+        module.units += done
+        self.loss += loss * done
+        self._tick()
+        self.progress.step(done, loss)
+        last = module.batch == len(module.batches)
+        between_steps = module.batch % module.task.options.accumulate == 0
+        due = self.interrupted or time.monotonic() - self.saved >= module.task.options.save_every
+        # After the last batch the epoch's scores are still to come: the checkpoint waits for them.
+        if between_steps and not last and due:
+            self.save(trainer)
+            self._leave_if_interrupted()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        module = self.module
+        self._tick()
+        entry = {"epoch": module.epoch + 1, "loss": self.loss / module.units_an_epoch, **module.scores}
+        self.history.append(entry)
+        module.epoch, module.batch, self.loss = module.epoch + 1, 0, 0.0
+        if self.best_epoch == len(self.history) - 1:
+            self.best = {name: tensor.detach().cpu().clone() for name, tensor in module.network.state_dict().items()}
+            if self.run:
+                self.run.save_model(self.best)
+        self.progress.epoch(module.epoch, {name: value for name, value in entry.items() if name != "epoch"})
+        self.save(trainer)
+        trainer.should_stop = self.finished
+        if not self.finished:
+            self._leave_if_interrupted()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.module.seconds += now - self.clock
+        self.clock = now
+
+    def _leave_if_interrupted(self) -> None:
+        if self.interrupted:
+            raise Interrupted
+
+
+def units(fields: Encoded) -> int:
+    """How many units an encoded example has: all its fields' length."""
+    return len(next(iter(fields.values())))
+
+
+def computed(metrics: MetricCollection) -> dict[str, float]:
+    """The scores that have a value."""
+    scores = {name: float(value) for name, value in metrics.compute().items()}
+    return {name: score for name, score in scores.items() if not math.isnan(score)}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+@contextmanager
+def _ctrl_c(keeper: _Keeper) -> Iterator[None]:
+    """Let the first Ctrl-C end the training between two steps, and a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        keeper.interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Lightning's notices, and warnings about its own inside, from the user's terminal."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\.")
+            yield
+    finally:
+        log.setLevel(level)
