@@ -54,7 +54,7 @@ class PreActivations:
     def __init__(
         self, ih: Named, hh: Recurrent | None, noise: Named | None = None, update: Callable[[Any], Any] | None = None
     ) -> None:
-        self.ih, self.hh, self.noise = ih, hh, noise
+        self.ih, self.hh, self.noise = ih, hh, noise or Named((), ())
         self.update = update or (lambda g: g)
 
     def __getattr__(self, gate: str) -> Any:
@@ -74,10 +74,19 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Noise:
-    """Random factors that a step reads as `a.noise.name`: as wide as a state, new at each step or one a sequence."""
+    """Random factors that a step reads as `a.noise.name`.
 
-    state: str
+    Attributes:
+        rate: how often a unit is hit.
+        keeps: whether a hit is 1 and a miss 0, as zoneout wants; else a hit is 0 and a miss 1 / (1 - rate), as dropout.
+        per_step: whether they are new at each step; else there is one a sequence.
+        state: whose width they have; None for the hidden size.
+    """
+
+    rate: float
+    keeps: bool
     per_step: bool
+    state: str | None
 
 
 class Cell:

@@ -44,13 +44,11 @@ class Noisy(Cell):
         self.recurrent, self.heads = cell.recurrent, cell.heads  # type: ignore[misc]
         self.noise = {}
         if training:
-            self.noise = {f"keep_{state}": Noise(state, True) for state in self.zoneout}
+            self.noise = {f"keep_{state}": Noise(rate, True, True, state) for state, rate in self.zoneout.items()}
             if recurrent_dropout:
-                self.noise[on] = Noise("units" if on == "update" else cell.state[0], on == "update")
-
-    def rate(self, name: str) -> float:
-        """The rate of one of its random factors."""
-        return self.zoneout[name.removeprefix("keep_")] if name.startswith("keep_") else self.recurrent_dropout
+                self.noise[on] = Noise(
+                    recurrent_dropout, False, on == "update", None if on == "update" else cell.state[0]
+                )
 
     def step(self, *args: Any) -> Any:
         """The cell's own equations."""
@@ -123,11 +121,10 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
     """A call's random factors by name: zoneout's are 1 where the old value is kept, dropout's 0 or 1 / (1 - rate)."""
     factors = {}
     for name, noise in cell.noise.items():
-        width = initial[cell.state.index(noise.state)].shape[1] if noise.state in cell.state else hidden_size
+        width = hidden_size if noise.state is None else initial[cell.state.index(noise.state)].shape[1]
         rows = steps.data.shape[0] if noise.per_step else initial[0].shape[0]
-        rate = cell.rate(name)
-        factors_of = _hits if name.startswith("keep_") else _dropout_factors
-        factors[name] = factors_of(steps.data, rows, width, rate)
+        factors_of = _hits if noise.keeps else _dropout_factors
+        factors[name] = factors_of(steps.data, rows, width, noise.rate)
     return factors
 
 

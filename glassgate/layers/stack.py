@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,18 @@ Sizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
 
 State = Tensor | tuple[Any, ...]
 """hx and its like: a tensor (num_layers * D, N, H), a tuple with one a state, tuples of (N, H) where widths differ."""
+
+
+class Part(NamedTuple):
+    """One direction of one layer: parameters' shapes and full names by short name, widths of states."""
+
+    layer: int
+    direction: int
+    hidden_size: int
+    suffix: str
+    shapes: dict[str, tuple[int, ...]]
+    names: dict[str, str]
+    widths: dict[str, int]
 
 
 class Recurrent(nn.Module):
@@ -92,8 +104,9 @@ class Recurrent(nn.Module):
             raise TypeError(f"{name}: cell must be an instance of glassgate.Cell, got {cell!r}")
         check_size(name, "input_size", input_size)
         check_size(name, "num_layers", num_layers)
-        for flag, value in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
-            check_flag(name, flag, value)
+        check_flag(name, "bias", bias)
+        check_flag(name, "batch_first", batch_first)
+        check_flag(name, "bidirectional", bidirectional)
         check_flag(name, "residual", residual)
         check_flag(name, "learn_initial_state", learn_initial_state)
         check_rate(name, "dropout", dropout)
@@ -108,22 +121,15 @@ class Recurrent(nn.Module):
             )
         self.cell, self.input_size, self.hidden_size, self.num_layers = cell, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
-        self.proj_size, self.merge, self.residual, self.learn_initial_state = (
-            proj_size,
-            merge,
-            residual,
-            learn_initial_state,
-        )
-        self.zoneout, self.recurrent_dropout, self.recurrent_dropout_on = (
-            zoneout,
-            recurrent_dropout,
-            recurrent_dropout_on,
-        )
-        self.weight_dropout, self.variational_dropout, self.init = weight_dropout, variational_dropout, init
+        self.proj_size, self.merge, self.residual = proj_size, merge, residual
+        self.zoneout, self.weight_dropout, self.variational_dropout = zoneout, weight_dropout, variational_dropout
+        self.recurrent_dropout, self.recurrent_dropout_on = recurrent_dropout, recurrent_dropout_on
+        self.learn_initial_state, self.init = learn_initial_state, init
         self._noisy_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
         self._calm_cell = regularisers.calm(self._noisy_cell)
         self._sizes = _sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         self._check_sizes()
+        self._parts = tuple(self._make_parts())
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
 
@@ -131,11 +137,6 @@ class Recurrent(nn.Module):
     def num_directions(self) -> int:
         """D: 2 if bidirectional, else 1."""
         return 2 if self.bidirectional else 1
-
-    @property
-    def output_size(self) -> int:
-        """Features of the output; of each of the two with merge="none"."""
-        return self._width(self.num_layers - 1)
 
     def _check_sizes(self) -> None:
         name, proj = self._name, self.proj_size
@@ -153,44 +154,33 @@ class Recurrent(nn.Module):
             if len(set(sizes)) > 1 and not proj and self.bidirectional and self.merge in ("sum", "mean"):
                 raise ValueError(f"{name}: merge={self.merge!r} needs two directions of one size, got {sizes}")
 
-    def _out(self, layer: int, direction: int) -> int:
-        return self.proj_size or self._sizes[layer][direction]
-
-    def _width(self, layer: int, direction: int = 0) -> int:
-        """Features that a layer hands on: to its own direction's successor with merge="none"."""
-        if self.merge == "concat":
-            return sum(self._out(layer, d) for d in range(self.num_directions))
-        return self._out(layer, direction)
-
-    def _each(self) -> Iterator[tuple[int, int, str]]:
-        """Layers and directions in torch's order, with the suffix of their parameters."""
-        for layer in range(self.num_layers):
-            for direction in range(self.num_directions):
-                yield layer, direction, f"_l{layer}{'_reverse' * direction}"
-
-    def _shapes(self, layer: int, direction: int) -> dict[str, tuple[int, ...]]:
-        input_size = self.input_size if layer == 0 else self._width(layer - 1, direction)
-        return self.cell.shapes(input_size, self._sizes[layer][direction], self.proj_size, self.bias)
+    def _make_parts(self) -> Iterator["Part"]:
+        """Layers and directions in torch's order."""
+        input_sizes = [self.input_size] * self.num_directions
+        for layer, sizes in enumerate(self._sizes):
+            for direction, hidden_size in enumerate(sizes):
+                shapes = self.cell.shapes(input_sizes[direction], hidden_size, self.proj_size, self.bias)
+                widths = dict.fromkeys(self.cell.state, hidden_size) | {
+                    self.cell.state[0]: self.proj_size or hidden_size
+                }
+                suffix = f"_l{layer}{'_reverse' * direction}"
+                yield Part(layer, direction, hidden_size, suffix, shapes, {n: n + suffix for n in shapes}, widths)
+            outputs = [self.proj_size or size for size in sizes]
+            input_sizes = [sum(outputs)] * len(sizes) if self.merge == "concat" else outputs
+        self.output_size = input_sizes[0]
 
     def _make_parameters(self, factory: dict[str, Any]) -> None:
-        for layer, direction, suffix in self._each():
-            for name, shape in self._shapes(layer, direction).items():
-                self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, **factory)))
-        if self.learn_initial_state:
-            for layer, direction, suffix in self._each():
-                for state, width in self._state_widths(layer, direction).items():
-                    self.register_parameter(f"{state}_0{suffix}", nn.Parameter(torch.empty(width, **factory)))
-
-    def _state_widths(self, layer: int, direction: int) -> dict[str, int]:
-        """Width of each state: H_out for the output, H_cell for the others."""
-        widths = dict.fromkeys(self.cell.state, self._sizes[layer][direction])
-        widths[self.cell.state[0]] = self._out(layer, direction)
-        return widths
+        for part in self._parts:
+            for name, shape in part.shapes.items():
+                self.register_parameter(part.names[name], nn.Parameter(torch.empty(shape, **factory)))
+        for part in self._parts if self.learn_initial_state else ():
+            for state, width in part.widths.items():
+                self.register_parameter(f"{state}_0{part.suffix}", nn.Parameter(torch.empty(width, **factory)))
 
     def weights(self) -> Iterator[tuple[Cell, Weights]]:
         """The cell and its parameters by name, for each layer and direction in torch's order."""
-        for layer, direction, suffix in self._each():
-            yield self.cell, {name: getattr(self, name + suffix) for name in self._shapes(layer, direction)}
+        for part in self._parts:
+            yield self.cell, {name: getattr(self, full) for name, full in part.names.items()}
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -203,9 +193,9 @@ class Recurrent(nn.Module):
         for scheme in (self.init,) if callable(self.init) else self.init:
             scheme(self)
         with torch.no_grad():
-            for layer, direction, suffix in self._each() if self.learn_initial_state else ():
-                for state in self._state_widths(layer, direction):
-                    getattr(self, f"{state}_0{suffix}").zero_()
+            for part in self._parts if self.learn_initial_state else ():
+                for state in part.widths:
+                    getattr(self, f"{state}_0{part.suffix}").zero_()
 
     def flatten_parameters(self) -> None:
         """Does nothing: parameters need no common block of memory here. For code written for `torch.nn`."""
@@ -255,8 +245,8 @@ class Recurrent(nn.Module):
         if not return_states:
             return output, hx
         states = {
-            f"layer{layer}.{('forward', 'reverse')[direction]}.{name}": layout.restore(value)
-            for (layer, direction, _), result in zip(self._each(), results, strict=True)
+            f"layer{part.layer}.{('forward', 'reverse')[part.direction]}.{name}": layout.restore(value)
+            for part, result in zip(self._parts, results, strict=True)
             for name, value in zip(self.cell.state, result.states, strict=True)
         }
         return output, hx, states
@@ -323,12 +313,12 @@ class Recurrent(nn.Module):
             given = self._states_of(hx, data, layout)
             return [tuple(layout.to_ranks(states[k]) for states in given) for k in range(len(given[0]))]
         initial = []
-        for layer, direction, suffix in self._each():
-            widths = self._state_widths(layer, direction)
+        for part in self._parts:
             if self.learn_initial_state:
-                initial.append(tuple(getattr(self, f"{s}_0{suffix}").expand(layout.rows, -1) for s in widths))
+                learned = (getattr(self, f"{state}_0{part.suffix}") for state in part.widths)
+                initial.append(tuple(v.expand(layout.rows, -1) for v in learned))
             else:
-                initial.append(tuple(data.new_zeros(layout.rows, width) for width in widths.values()))
+                initial.append(tuple(data.new_zeros(layout.rows, width) for width in part.widths.values()))
         return initial
 
     def _states_of(self, hx: State, data: Tensor, layout: Layout) -> list[Sequence[Tensor]]:
@@ -339,9 +329,8 @@ class Recurrent(nn.Module):
             wanted = ", ".join(f"{n}_0" for n in names)
             got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
             raise ShapeError(f"{self._name}: hx must be a tuple of {len(names)} states ({wanted}), got {got}")
-        widths = [self._state_widths(layer, direction) for layer, direction, _ in self._each()]
         return [
-            self._state_of(f"{n}_0", v, [w[n] for w in widths], data, layout)
+            self._state_of(f"{n}_0", v, [part.widths[n] for part in self._parts], data, layout)
             for n, v in zip(names, per_state, strict=True)
         ]
 
