@@ -1,0 +1,179 @@
+"""The operations that a kernel holds, with their derivatives, and torch's functions composed from them.
+
+Everything here is written on symbolic values with operators and torch functions; `graph.py` says what those values are.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Operation(NamedTuple):
+    """An elementwise operation: what it computes on tensors, and its derivative.
+
+    `derivative(d, y, *x)` takes the gradient that reaches the result `y` to those of the arguments `x`, None for zero.
+    """
+
+    compute: Callable[..., Any]
+    derivative: Callable[..., tuple[Any, ...]] | None = None
+
+
+def _share(d: Any, wins: Any, tie: Any) -> Any:
+    return torch.where(tie, d * 0.5, torch.where(wins, d, 0.0))
+
+
+def _log(x: Any) -> Any:
+    return math.log(x) if isinstance(x, float) else torch.log(x)
+
+
+def _log(x: Any) -> Any:
+    return math.log(x) if isinstance(x, float) else torch.log(x)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "add": Operation(torch.add, lambda d, y, a, b: (d, d)),
+    "sub": Operation(torch.sub, lambda d, y, a, b: (d, -d)),
+    "mul": Operation(torch.mul, lambda d, y, a, b: (d * b, d * a)),
+    "div": Operation(torch.div, lambda d, y, a, b: (d / b, -(d / b) * y)),
+    "neg": Operation(torch.neg, lambda d, y, x: (-d,)),
+    "abs": Operation(torch.abs, lambda d, y, x: (d * torch.sign(x),)),
+    "sign": Operation(torch.sign),
+    "floor": Operation(torch.floor),
+    "ceil": Operation(torch.ceil),
+    "round": Operation(torch.round),
+    "trunc": Operation(torch.trunc),
+    "sqrt": Operation(torch.sqrt, lambda d, y, x: (d * 0.5 / y,)),
+    "exp": Operation(torch.exp, lambda d, y, x: (d * y,)),
+    "expm1": Operation(torch.expm1, lambda d, y, x: (d * (y + 1.0),)),
+    "log": Operation(torch.log, lambda d, y, x: (d / x,)),
+    "log1p": Operation(torch.log1p, lambda d, y, x: (d / (x + 1.0),)),
+    "sin": Operation(torch.sin, lambda d, y, x: (d * torch.cos(x),)),
+    "cos": Operation(torch.cos, lambda d, y, x: (-d * torch.sin(x),)),
+    "tan": Operation(torch.tan, lambda d, y, x: (d * (y * y + 1.0),)),
+    "atan": Operation(torch.atan, lambda d, y, x: (d / (x * x + 1.0),)),
+    "sigmoid": Operation(torch.sigmoid, lambda d, y, x: (d * (y * (1.0 - y)),)),
+    "tanh": Operation(torch.tanh, lambda d, y, x: (d * (1.0 - y * y),)),
+    "erf": Operation(torch.erf, lambda d, y, x: (d * (2.0 / math.sqrt(math.pi)) * torch.exp(-(x * x)),)),
+    "pow": Operation(torch.pow, lambda d, y, a, b: (d * b * torch.pow(a, b - 1.0), d * y * _log(a))),
+    "minimum": Operation(torch.minimum, lambda d, y, a, b: (_share(d, a < b, a == b), _share(d, b < a, a == b))),
+    "maximum": Operation(torch.maximum, lambda d, y, a, b: (_share(d, a > b, a == b), _share(d, b > a, a == b))),
+    "where": Operation(torch.where, lambda d, y, m, a, b: (None, torch.where(m, d, 0.0), torch.where(m, 0.0, d))),
+    "lt": Operation(torch.lt),
+    "le": Operation(torch.le),
+    "gt": Operation(torch.gt),
+    "ge": Operation(torch.ge),
+    "eq": Operation(torch.eq),
+    "ne": Operation(torch.ne),
+    "logical_and": Operation(torch.logical_and),
+    "logical_or": Operation(torch.logical_or),
+    "logical_not": Operation(torch.logical_not),
+}
+
+MASKS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"})
+"""Operations whose result is true or false; the others give numbers."""
+
+
+def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    if min is not None:
+        x = torch.where(x < min, min, x)
+    return x if max is None else torch.where(x > max, max, x)
+
+
+def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    return torch.where(x <= min_val, min_val, torch.where(x >= max_val, max_val, x))
+
+
+def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, sharpness: float = 1.0) -> Any:
+    # Only the negative part goes through expm1: its overflow would make the other branch's gradient 0 * inf.
+    negative = torch.where(x > 0, 0.0, x)
+    return torch.where(x > 0, scale * x, scale * alpha * torch.expm1(negative * sharpness))
+
+
+def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    z = x * beta
+    return torch.where(z > threshold, x, _log_of_one_plus_exp(z) / beta)
+
+
+def _log_of_one_plus_exp(z: Any) -> Any:
+    # Both halves have their whole derivative on one side of 0, so that they add up to 1/2 there.
+    return torch.where(z > 0, z, 0.0) + torch.log1p(torch.exp(torch.where(z > 0, -z, z)))
+
+
+def _gelu(x: Any, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        return x * 0.5 * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * (x * x * x))))
+    return x * 0.5 * (1.0 + torch.erf(x * math.sqrt(0.5)))
+
+
+def _sinh(x: Any) -> Any:
+    e = torch.expm1(x)
+    return 0.5 * (e + e / (e + 1.0))
+
+
+def _mean(x: Any, dim: int, keepdim: bool) -> Any:
+    return torch.sum(x, dim, keepdim=keepdim) / x.units
+
+
+def _var(x: Any, dim: int, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
+    distance = x - _mean(x, dim, keepdim)
+    return torch.sum(distance * distance, dim, keepdim=keepdim) / (x.units - (correction if unbiased else 0))
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "add": lambda x, other, alpha=1: x + other * alpha,
+    "sub": lambda x, other, alpha=1: x - other * alpha,
+    "rsub": lambda x, other, alpha=1: other - x * alpha,
+    "addcmul": lambda x, a, b, value=1: x + value * (a * b),
+    "addcdiv": lambda x, a, b, value=1: x + value * (a / b),
+    "lerp": lambda x, end, weight: x + weight * (end - x),
+    "square": lambda x: x * x,
+    "reciprocal": lambda x: 1.0 / x,
+    "rsqrt": lambda x: 1.0 / torch.sqrt(x),
+    "exp2": lambda x: torch.exp(x * math.log(2.0)),
+    "log2": lambda x: torch.log(x) * (1.0 / math.log(2.0)),
+    "log10": lambda x: torch.log(x) * (1.0 / math.log(10.0)),
+    "sinh": _sinh,
+    "cosh": lambda x: 0.5 * (torch.exp(x) + torch.exp(-x)),
+    "erfc": lambda x: 1.0 - torch.erf(x),
+    "logit": lambda x: torch.log(x / (1.0 - x)),
+    "hypot": lambda x, y: torch.sqrt(x * x + y * y),
+    "relu": lambda x: torch.where(x <= 0, 0.0, x),
+    "relu6": lambda x: _hardtanh(x, 0.0, 6.0),
+    "leaky_relu": lambda x, negative_slope=0.01: torch.where(x > 0, x, negative_slope * x),
+    "threshold": lambda x, threshold, value: torch.where(x <= threshold, value, x),
+    "hardtanh": _hardtanh,
+    "hardsigmoid": lambda x: torch.where(x <= -3, 0.0, torch.where(x >= 3, 1.0, x / 6.0 + 0.5)),
+    "hardswish": lambda x: torch.where(x <= -3, 0.0, torch.where(x >= 3, x, x * (x + 3.0) / 6.0)),
+    "hardshrink": lambda x, lambd=0.5: torch.where((x >= -lambd) & (x <= lambd), 0.0, x),
+    "softshrink": lambda x, lambd=0.5: torch.where(x > lambd, x - lambd, torch.where(x < -lambd, x + lambd, 0.0 * x)),
+    "tanhshrink": lambda x: x - torch.tanh(x),
+    "softsign": lambda x: x / (1.0 + torch.abs(x)),
+    "softplus": _softplus,
+    "logsigmoid": lambda x: -_log_of_one_plus_exp(-x),
+    "silu": lambda x: x * torch.sigmoid(x),
+    "mish": lambda x: x * torch.tanh(_softplus(x)),
+    "gelu": _gelu,
+    "elu": _elu,
+    "celu": lambda x, alpha=1.0: _elu(x, alpha, sharpness=1.0 / alpha),
+    "selu": lambda x: _elu(x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946),
+    "clamp": _clamp,
+    "clamp_min": lambda x, min: _clamp(x, min),
+    "clamp_max": lambda x, max: _clamp(x, max=max),
+    "logaddexp": lambda x, y: y + _log_of_one_plus_exp(x - y),
+    "mean": _mean,
+    "var": _var,
+    "zeros_like": lambda x: x.filled(0.0),
+    "ones_like": lambda x: x.filled(1.0),
+    "full_like": lambda x, fill_value: x.filled(fill_value),
+}
+"""torch's functions, with their arguments' names, in terms of the operations above."""
+
+ALIASES = {
+    "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "truediv": "div", "rtruediv": "rdiv", "fix": "trunc", "clip": "clamp", "expit": "sigmoid", "arctan": "atan",
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
+    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_not": "logical_not",
+}  # fmt: skip
+"""Second names."""

@@ -1,0 +1,243 @@
+"""A cell's step as a graph, and the gradient of that graph as another one of the same kind; printing them is elsewhere."""
+
+import operator
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from types import FrameType
+from typing import Any
+
+from glassgate.cell import Cell, Named, PreActivations, Recurrent
+from glassgate.engines.graph import Graph, Key, Node, NotTraceable, distinguish, merged, ordered, row_sum, spread
+from glassgate.engines.ops import OPERATIONS
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A cell's forward and backward graphs, and the columns of the buffers that they read and write.
+
+    Columns, each as wide as the value that it holds:
+        ("state", k): the new state `cell.state[k]`; an output of `forward`.
+        ("ih", k): in memory the input half of gate `ih[k]`; where the gate is shared, the forward pass in training
+            replaces it by the whole pre-activation.
+        ("hh", k): the recurrent product `hh_only[k]`, kept in training.
+        ("row", k), ("hr", 0): a row's sum, the projection's result, kept in training where the backward pass reads it.
+        ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`; an output of `backward`, as are the following.
+        ("d_state", k): what reaches the state before, beside what comes from the step's own outputs.
+        ("d_parameter", k): of the parameter `parameters[k]`, one value a unit and row.
+        ("left", k): the row vector `left[k]` that `weight_hh` is multiplied by, where that is not the state itself.
+        ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` is multiplied by, and the gradient of the product.
+
+    Attributes:
+        forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
+        backward: the gradients from the leaves `grad`, `saved`, `state` and `parameter`.
+        saved: what the forward pass keeps for the backward pass, by column.
+        hh_only: products of gates whose recurrent half the step uses on its own.
+        shared: products of gates of which the step uses the sum of both halves alone.
+        ih_only: gates whose input half the step uses on its own.
+        left: row vectors, other than the state, that `weight_hh` is multiplied by.
+        parameters: the cell's own parameters, each with its gate or None.
+    """
+
+    forward: Graph
+    backward: Graph
+    saved: dict[Key, Node]
+    hh_only: tuple[Node, ...]
+    shared: tuple[Node, ...]
+    ih_only: tuple[str, ...]
+    left: tuple[Node, ...]
+    parameters: tuple[tuple[str, str | None], ...]
+
+    @property
+    def ih(self) -> tuple[str, ...]:
+        """The gates whose input half is computed, in the order of the columns."""
+        return (*(product.args[0] for product in self.shared), *self.ih_only)
+
+
+def trace(cell: Cell, projected: bool = False) -> Trace:
+    """What the cell's `step` computes.
+
+    Args:
+        cell: the cell.
+        projected: whether the output goes through `weight_hr`.
+
+    Raises:
+        NotTraceable: naming what the step uses that no kernel has.
+    """
+    try:
+        new = _new_states(cell, projected)
+    except NotTraceable as error:
+        name = type(cell).__name__
+        raise NotTraceable(
+            f"cell {name}: step uses {error}, which no kernel has; it runs on the reference engine"
+        ) from None
+    states = _with_shared_halves(new)
+    return _differentiated(cell, states)
+
+
+def _new_states(cell: Cell, projected: bool) -> list[Node]:
+    def product(u: Any) -> Named:
+        if not isinstance(u, Node) or u.axis != out:
+            raise NotTraceable("a recurrent product with something that is not as wide as the output")
+        return Named(cell.gates, [Node("hh", (gate, u), "H", f"{gate}_hh") for gate in cell.gates])
+
+    def parameter(name: str) -> Any:
+        if not cell.parameters[name].per_gate:
+            return Node("parameter", (name, None), "H", name)
+        return Named(cell.gates, [Node("parameter", (name, gate), "H", f"{name}_{gate}") for gate in cell.gates])
+
+    def projection(h: Any) -> Node:
+        return Node("hr", (_state(cell.state[0], h, "H"),), "P")
+
+    out = "P" if projected else "H"
+    axes = dict.fromkeys(cell.state, "H") | {cell.state[0]: out}
+    state = [Node("state", (name,), axis, f"{name}_prev") for name, axis in axes.items()]
+    ih = Named(cell.gates, [Node("ih", (gate,), "H", f"{gate}_ih") for gate in cell.gates])
+    noise = [Node("noise", (name,), axes.get(noise.state or "", "H"), name) for name, noise in cell.noise.items()]
+    a = PreActivations(ih, Recurrent(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
+    p = Named(cell.parameters, map(parameter, cell.parameters))
+    with _author_names():
+        new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
+    states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
+    for name, node in zip(cell.state, states, strict=True):
+        node.name = node.name or name
+    return states
+
+
+def _state(name: str, value: Any, axis: str) -> Node:
+    if isinstance(value, int | float):
+        return Node("constant", (float(value),), axis)
+    if not isinstance(value, Node) or value.axis != axis:
+        raise NotTraceable(f"for state {name!r} a value that is not one number a unit")
+    return value
+
+
+@contextmanager
+def _author_names() -> Iterator[None]:
+    """Names the values that a cell's methods hold in local variables when they return."""
+
+    def on_event(frame: FrameType, event: str, _: Any) -> None:
+        if event == "return" and isinstance(frame.f_locals.get("self"), Cell):
+            for name, value in frame.f_locals.items():
+                if isinstance(value, Node) and value.name is None:
+                    value.name = name
+
+    before = sys.getprofile()
+    sys.setprofile(on_event)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _with_shared_halves(states: list[Node]) -> list[Node]:
+    """The same states, each pre-activation of which the step uses the sum of its halves alone as one value."""
+    new = merged(states)
+    states = [new[s] for s in states]
+    users = Counter([*states, *(arg for node in ordered(states) for arg in node.inputs)])
+
+    def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
+        halves = {arg.op: arg for arg in node.inputs}
+        if node.op != "add" or halves.keys() != {"ih", "hh"}:
+            return None
+        ih, hh = halves["ih"], halves["hh"]
+        if ih.args[0] != hh.args[0] or users[ih] != 1 or users[hh] != 1:
+            return None
+        _, u = next(arg for arg in args if arg.op == "hh").args
+        return Node("sum", (hh.args[0], u), "H", node.name or f"{hh.args[0]}_pre")
+
+    new = merged(states, fold)
+    states = [new[s] for s in states]
+    distinguish(states)
+    return states
+
+
+def _differentiated(cell: Cell, states: list[Node]) -> Trace:
+    order = ordered(states)
+    products = sorted(
+        (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.args[0])
+    )
+    # Products with the same row vector lie side by side, those with the state in the middle.
+    hh_only = tuple(sorted((node for node in products if node.op == "hh"), key=lambda node: -node.args[1].serial))
+    shared = tuple(sorted((node for node in products if node.op == "sum"), key=lambda node: node.args[1].serial))
+    ih_leaves = {node.args[0]: node for node in order if node.op == "ih"}
+    ih_only = tuple(gate for gate in cell.gates if gate in ih_leaves)
+    parameters = tuple(node.args for node in order if node.op == "parameter")
+    left = tuple(dict.fromkeys(node.args[1] for node in products if node.args[1].op != "state"))
+
+    columns = {("ih", k): node for k, node in enumerate([*shared, *(ih_leaves[gate] for gate in ih_only)])}
+    columns |= {("hh", k): node for k, node in enumerate(hh_only)}
+    columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
+    columns |= {("hr", 0): node for node in order if node.op == "hr"}
+    saved = {node: Node("saved", key, node.axis, node.name) for key, node in columns.items()}
+    replay = merged(states, lambda node, args: saved.get(node))
+    d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
+    d = _gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
+
+    def gradient(node: Node) -> Node:
+        return spread(d.get(node, 0.0), node.axis)
+
+    outputs = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
+    leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
+    outputs |= {("d_state", k): gradient(leaves[name,]) for k, name in enumerate(cell.state) if (name,) in leaves}
+    outputs |= {("d_parameter", k): gradient(leaves[parameter]) for k, parameter in enumerate(parameters)}
+    outputs |= {("left", k): replay[u] for k, u in enumerate(left)}
+    for node in order:
+        if node.op == "hr":
+            outputs |= {("raw", 0): replay[node.args[0]], ("d_hr", 0): gradient(node)}
+    new = merged(outputs.values())
+    backward = Graph({key: new[node] for key, node in outputs.items()})
+    for node in backward.nodes:
+        if node.op == "grad" and node.name is None:
+            node.name = f"d_{node.args[0]}_out"
+    distinguish(backward.outputs.values())
+    kept = sorted(node.args for node in backward.nodes if node.op == "saved")
+    return Trace(
+        forward=Graph({("state", k): node for k, node in enumerate(states)}),
+        backward=backward,
+        saved={key: columns[key] for key in kept},
+        hh_only=hh_only,
+        shared=shared,
+        ih_only=ih_only,
+        left=left,
+        parameters=parameters,
+    )
+
+
+def _gradients(cell: Cell, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]) -> dict[Node, Node]:
+    """The gradient that reaches each node of the forward graph, written on the nodes of its replay."""
+    parts: defaultdict[Node, list[Node]] = defaultdict(list)
+    over_units: defaultdict[tuple[Node, str], list[Node]] = defaultdict(list)
+    transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
+    for name, state in zip(cell.state, states, strict=True):
+        parts[state].append(Node("grad", (name,), state.axis))
+    d: dict[Node, Node] = {}
+    for node in reversed(ordered(states)):
+        if node in transposed:
+            products, reaching = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
+            gates = tuple(product.args[0] for product in products)
+            parts[node].append(Node("hh_t", (gates, *reaching), node.axis))
+        for axis in "HP":
+            if (node, axis) in over_units:
+                total = reduce(operator.add, over_units[node, axis])
+                parts[node].append(total * Node("size", (axis,), "1") if total.axis == "1" else row_sum(total))
+        if node not in parts:
+            continue
+        total = d[node] = reduce(operator.add, parts[node])
+        if total.name is None and node.name is not None:
+            total.name = f"d_{node.name}"
+        if node.op in ("hh", "sum"):
+            transposed[node.args[1]].append((node, spread(total, "H")))
+        elif node.op == "hr":
+            parts[node.args[0]].append(Node("hr_t", (spread(total, "P"),), "H"))
+        elif node.op == "row_sum":
+            parts[node.args[0]].append(total)
+        elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
+            args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
+            for arg, part in zip(node.args, derivative(total, replay[node], *args), strict=True):
+                if isinstance(arg, Node) and part is not None:
+                    (over_units[arg, node.axis] if arg.axis == "1" != node.axis else parts[arg]).append(part)
+    return d

@@ -1,0 +1,67 @@
+"""Runs a traced graph in plain torch: what a printed kernel has to compute for the rows of one step."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell
+from glassgate.engines.graph import Graph, Node
+from glassgate.engines.ops import OPERATIONS
+from glassgate.engines.reference import recur
+
+
+def evaluate(
+    graph: Graph, cell: Cell, weights: Mapping[str, Tensor], leaf: Callable[[Node], Tensor]
+) -> dict[Node, Tensor]:
+    """The value of every node, `(N, units)` or `(N, 1)`.
+
+    Args:
+        graph: a forward or backward graph of the cell.
+        weights: the layer's parameters by name; `bias_hh` belongs to the products `hh` and `sum`.
+        leaf: gives the values of `ih`, `state`, `parameter`, `noise`, `saved` and `grad`.
+    """
+    value: dict[Node, Tensor] = {}
+    units = {"H": weights["weight_ih"].shape[0] // len(cell.gates), "P": len(weights.get("weight_hr", ())), "1": 1}
+
+    def rows(gate: str, u: Tensor) -> Tensor:
+        product = recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads)
+        return product.chunk(len(cell.gates), -1)[cell.gates.index(gate)]
+
+    def transposed(gates: tuple[str, ...], *d: Tensor) -> Tensor:
+        by_gate = dict(zip(gates, d, strict=True))
+        d_product = torch.cat([by_gate.get(gate, torch.zeros_like(d[0])) for gate in cell.gates], -1)
+        u = d[0].new_zeros(len(d[0]), units["P"] or units["H"], requires_grad=True)
+        with torch.enable_grad():
+            product = recur(u, weights["weight_hh"].detach(), None, cell.heads)
+        return torch.autograd.grad(product, u, d_product)[0]
+
+    def compute(node: Node) -> Tensor:
+        args = [value[arg] if isinstance(arg, Node) else arg for arg in node.args]
+        match node.op:
+            case "hh":
+                return rows(*args)
+            case "sum":
+                return leaf(Node("ih", args[:1], "H")) + rows(*args)
+            case "hr":
+                return args[0] @ weights["weight_hr"].T
+            case "hh_t":
+                return transposed(*args)
+            case "hr_t":
+                return args[0] @ weights["weight_hr"]
+            case "row_sum":
+                return args[0].sum(-1, keepdim=True)
+            case "size":
+                return torch.tensor(float(units[args[0]]), dtype=torch.float64)
+            case "constant":
+                return torch.full((units[node.axis],), args[0], dtype=torch.float64)
+            case op if op in OPERATIONS:
+                return OPERATIONS[op].compute(
+                    *(torch.as_tensor(a, dtype=None if isinstance(a, Tensor) else torch.float64) for a in args)
+                )
+            case _:
+                return leaf(node)
+
+    for node in graph.nodes:
+        value[node] = compute(node)
+    return value
