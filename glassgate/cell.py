@@ -179,6 +179,13 @@ class Cell:
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
+    def in_place_of(self, plain: "type[Cell]") -> str:
+        """What the description of a layer adds where this cell stands instead of the plain one; empty for its equal."""
+        if type(self) is not plain:
+            return f"cell={self!r}"
+        usual = plain().options()
+        return ", ".join(f"{k}={v!r}" for k, v in self.options().items() if v != usual[k])
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
 

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from glassgate import cells
 from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
 from glassgate.layers.drop_in import GRU, LSTM, RNN
 from glassgate.layers.stack import Recurrent
@@ -20,7 +19,7 @@ NAMESAKES: dict[type[nn.Module], type[nn.Module]] = {
     nn.LSTMCell: LSTMCell,
 }
 _BACK = {ours: theirs for theirs, ours in NAMESAKES.items()}
-_PLAIN = {RNN: cells.RNN, GRU: cells.GRU, LSTM: cells.LSTM}
+_COMMON = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
 
 
 def convert(model: nn.Module) -> nn.Module:
@@ -74,26 +73,22 @@ def _lack(part: Recurrent | RecurrentCell) -> str | None:
         return f"{type(part).__name__}"
     if isinstance(part, RecurrentCell):
         return None
-    if type(part.cell) is not _PLAIN[type(part)]:
+    if type(part.cell) is not part.plain:
         return f"the cell {type(part.cell).__name__}"
     if not isinstance(part.hidden_size, int):
         return f"hidden_size={part.hidden_size!r}"
     if part.proj_size and not isinstance(part, LSTM):
         return f"proj_size for {type(part).__name__}"
-    for option, plain in (("merge", "concat"), ("residual", False), ("learn_initial_state", False)):
-        if getattr(part, option) != plain:
-            return f"{option}={getattr(part, option)!r}"
+    for option, value in part.unusual().items():
+        if option not in _COMMON:
+            return f"{option}={value!r}"
     return None
 
 
 def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
     """A layer of the other library that holds the very parameters, mode and hooks of this one."""
-    options: dict[str, Any] = {"bias": part.bias, "device": "meta"}
-    if isinstance(part, nn.RNNBase | Recurrent):
-        names = ("num_layers", "batch_first", "dropout", "bidirectional")
-        options |= {name: getattr(part, name) for name in names}
-        if getattr(part, "proj_size", 0):
-            options["proj_size"] = part.proj_size
+    options: dict[str, Any] = {name: value for name in _COMMON if (value := getattr(part, name, None))}
+    options |= {"bias": part.bias, "device": "meta"}
     if hasattr(part, "nonlinearity"):
         options["nonlinearity"] = part.nonlinearity
     twin = kind(part.input_size, part.hidden_size, **options)

@@ -1,7 +1,7 @@
 """One step as a module: the namesakes of `torch.nn.RNNCell`, `GRUCell` and `LSTMCell`, and the same for any cell."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,9 @@ class RecurrentCell(nn.Module):
     bias_ih: Tensor
     bias_hh: Tensor
 
+    plain: ClassVar[type[Cell] | None] = None
+    """The cell that a namesake of `torch.nn` stands for."""
+
     def __init__(
         self,
         cell: Cell,
@@ -69,8 +72,10 @@ class RecurrentCell(nn.Module):
             scheme(self)
 
     def extra_repr(self) -> str:
-        """The sizes, and bias where there is none."""
-        return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
+        """The arguments that differ from their defaults."""
+        sizes, bias = f"{self.input_size}, {self.hidden_size}", "" if self.bias else "bias=False"
+        parts = [sizes, self.cell.in_place_of(self.plain)] if self.plain else [repr(self.cell), sizes]
+        return ", ".join(part for part in (*parts, bias) if part)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """One step: the states after it.
@@ -79,6 +84,8 @@ class RecurrentCell(nn.Module):
             ShapeError: a form does not fit.
         """
         name = type(self).__name__
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}: input must be a tensor, got {type(input).__name__}")
         if input.dim() not in (1, 2):
             raise ShapeError(
                 f"{name}: input must be 1D (H_in) or 2D (N, H_in), got {input.dim()}D {tuple(input.shape)}"
@@ -113,6 +120,8 @@ class RNNCell(RecurrentCell):
         torch.Size([2, 4])
     """
 
+    plain = cells.RNN
+
     def __init__(
         self,
         input_size: int,
@@ -135,6 +144,8 @@ class GRUCell(RecurrentCell):
         torch.Size([2, 4])
     """
 
+    plain = cells.GRU
+
     def __init__(self, input_size: int, hidden_size: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(cells.GRU(), input_size, hidden_size, *args, **kwargs)
 
@@ -148,6 +159,8 @@ class LSTMCell(RecurrentCell):
         >>> h.shape, c.shape
         (torch.Size([2, 4]), torch.Size([2, 4]))
     """
+
+    plain = cells.LSTM
 
     def __init__(self, input_size: int, hidden_size: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(cells.LSTM(), input_size, hidden_size, *args, **kwargs)

@@ -23,6 +23,8 @@ class RNN(Recurrent):
         (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
     """
 
+    plain = cells.RNN
+
     def __init__(
         self,
         input_size: int,
@@ -52,6 +54,8 @@ class GRU(Recurrent):
         (torch.Size([5, 2, 10]), [torch.Size([2, 4]), torch.Size([2, 6])])
     """
 
+    plain = cells.GRU
+
     def __init__(
         self, input_size: int, hidden_size: Sizes, *args: Any, cell: Cell | None = None, **kwargs: Any
     ) -> None:
@@ -73,6 +77,8 @@ class LSTM(Recurrent):
         >>> output.shape, h_n.shape, c_n.shape
         (torch.Size([3, 5, 32]), torch.Size([2, 5, 16]), torch.Size([2, 5, 16]))
     """
+
+    plain = cells.LSTM
 
     def __init__(
         self, input_size: int, hidden_size: Sizes, *args: Any, cell: Cell | None = None, **kwargs: Any

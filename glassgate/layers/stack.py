@@ -1,8 +1,9 @@
 """Depth, directions, merging and initial states of any cell: how steps become a network of engine calls."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,9 @@ class Recurrent(nn.Module):
         output: like the input with D * H_out features (concat). Zero at padded positions.
         h_n: like hx: the states after each sequence's last step.
     """
+
+    plain: ClassVar[type[Cell] | None] = None
+    """The cell that a namesake of `torch.nn` stands for."""
 
     weight_ih_l0: Tensor
 
@@ -202,13 +206,16 @@ class Recurrent(nn.Module):
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
-        parts = [f"{self.input_size}", f"{self.hidden_size}"]
-        if type(self) is Recurrent:
-            parts.insert(0, repr(self.cell))
-        defaults: dict[str, Any] = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        defaults |= {"bidirectional": False, "proj_size": 0, "merge": "concat", "residual": False}
-        defaults |= {"learn_initial_state": False}
-        return ", ".join(parts + [f"{k}={v!r}" for k, d in defaults.items() if (v := getattr(self, k)) != d])
+        sizes = f"{self.input_size}, {self.hidden_size}"
+        parts = [sizes, self.cell.in_place_of(self.plain)] if self.plain else [repr(self.cell), sizes]
+        return ", ".join([part for part in parts if part] + [f"{k}={v!r}" for k, v in self.unusual().items()])
+
+    def unusual(self) -> dict[str, Any]:
+        """The options that differ from their defaults, but for device, dtype and init."""
+        options = {name: option.default for name, option in inspect.signature(Recurrent.__init__).parameters.items()}
+        for name in ("self", "cell", "input_size", "hidden_size", "device", "dtype", "init"):
+            del options[name]
+        return {name: value for name, usual in options.items() if (value := getattr(self, name)) != usual}
 
     def forward(
         self,

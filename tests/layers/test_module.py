@@ -1,0 +1,247 @@
+"""Layers as modules: names and weights as in `torch.nn`, copies, files, replicas, parametrizations, other devices."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.utils import parametrizations
+
+import glassgate as gg
+from tests.cases import STOCK
+
+CONSTRUCTIONS = [
+    (3, 4),
+    (3, 4, 2, False),
+    (3, 4, 2, True, True, 0.5, True),
+]
+FULL = {"bidirectional": True, "num_layers": 2, "learn_initial_state": True, "residual": True}
+
+
+@pytest.mark.parametrize("arguments", CONSTRUCTIONS)
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_same_seed_same_weights_by_position(kind, arguments):
+    torch.manual_seed(0)
+    stock = STOCK[kind](*arguments)
+    torch.manual_seed(0)
+    ours = getattr(gg, kind)(*arguments)
+    same_state(ours, stock)
+    assert repr(ours).removesuffix(")") == repr(stock).removesuffix(")")
+    for name in ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"):
+        assert getattr(ours, name) == getattr(stock, name)
+
+
+@pytest.mark.parametrize("arguments", [(3, 4, 2, "relu", False), (3, 4, 1, "tanh", True, True)])
+def test_rnn_takes_its_nonlinearity_fourth(arguments):
+    torch.manual_seed(0)
+    stock = nn.RNN(*arguments)
+    torch.manual_seed(0)
+    ours = gg.RNN(*arguments)
+    same_state(ours, stock)
+    assert ours.nonlinearity == stock.nonlinearity
+    assert ours.bias == stock.bias
+    assert ours.batch_first == stock.batch_first
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_same_seed_same_cell(kind):
+    torch.manual_seed(0)
+    stock = getattr(nn, f"{kind}Cell")(3, 4)
+    torch.manual_seed(0)
+    same_state(getattr(gg, f"{kind}Cell")(3, 4), stock)
+
+
+def test_projection_weights_by_seed_and_name():
+    torch.manual_seed(0)
+    stock = nn.LSTM(3, 5, 2, bidirectional=True, proj_size=2)
+    torch.manual_seed(0)
+    ours = gg.LSTM(3, 5, 2, bidirectional=True, proj_size=2)
+    same_state(ours, stock)
+    assert [[tuple(w.shape) for w in ws] for ws in ours.all_weights] == [
+        [tuple(w.shape) for w in ws] for ws in stock.all_weights
+    ]
+
+
+def same_state(ours, stock):
+    assert list(ours.state_dict()) == list(stock.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), stock.parameters(), strict=True))
+    stock.load_state_dict(ours.state_dict(), strict=True)
+    ours.load_state_dict(stock.state_dict(), strict=True)
+
+
+def saved(layer):
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v)), saved])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        gg.LSTM(3, [(4, 5), 6], **FULL, init=[gg.init.xavier_orthogonal, gg.init.gate_bias(f=2.0)]),
+        gg.GRU(3, 4, zoneout=0.1, recurrent_dropout=0.2, init=gg.init.chrono(10)),
+        gg.Recurrent(gg.cells.RNN("relu"), 3, 4, bidirectional=True, merge="mean"),
+    ],
+    ids=["LSTM", "GRU", "Recurrent"],
+)
+def test_copies_compute_alone(layer, make):
+    twin, x = make(layer).eval(), torch.randn(5, 2, 3)
+    before = layer.eval()(x)[0]
+    assert torch.equal(twin(x)[0], before)
+    with torch.no_grad():
+        twin.weight_ih_l0.add_(1)
+    assert torch.equal(layer(x)[0], before)
+    assert not torch.equal(twin(x)[0], before)
+    twin.reset_parameters()
+    assert repr(twin) == repr(layer)
+
+
+def test_shared_memory():
+    layer = gg.LSTM(3, 4, **FULL).share_memory()
+    assert all(p.is_shared() for p in layer.parameters())
+    assert layer(torch.randn(5, 2, 3))[0].shape == (5, 2, 8)
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_replicas_read_their_own_weights(engine, kind):
+    """What `torch.nn.parallel.replicate` does on one machine with several devices: attributes that are no parameters."""
+    layer, x = getattr(gg, kind)(3, 4, 2, bidirectional=True), torch.randn(5, 2, 3)
+    replica = layer._replicate_for_data_parallel()
+    for name, parameter in layer.named_parameters():
+        setattr(replica, name, parameter * 1)
+    assert not list(replica.parameters())
+    output, _ = replica(x)
+    assert torch.equal(output, layer(x)[0])
+    output.sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+    setattr(replica, "weight_ih_l0", layer.weight_ih_l0 + 1)  # noqa: B010
+    assert not torch.equal(replica(x)[0], output)
+
+
+@pytest.mark.parametrize("kind", STOCK)
+@pytest.mark.parametrize("name", ["weight_hh_l0", "weight_ih_l1_reverse"])
+@pytest.mark.parametrize("how", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_parametrized_weights(engine, kind, name, how):
+    layer, x = getattr(gg, kind)(3, 4, 2, bidirectional=True, dtype=torch.float64), torch.randn(5, 2, 3).double()
+    how(layer, name).eval()
+    plain = getattr(gg, kind)(3, 4, 2, bidirectional=True, dtype=torch.float64)
+    plain.load_state_dict({n: getattr(layer, n) for n in plain.state_dict()}, strict=True)
+    output, _ = layer(x)
+    torch.testing.assert_close(output, plain(x)[0], rtol=0, atol=1e-12)
+    output.sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+
+
+def test_orthogonal_weight_stays_orthogonal_in_training():
+    layer = parametrizations.orthogonal(gg.RNN(3, 4), "weight_hh_l0")
+    optimizer = torch.optim.SGD(layer.parameters(), 0.5)
+    start = layer.weight_hh_l0.detach()
+    layer(torch.randn(5, 2, 3))[0].square().sum().backward()
+    optimizer.step()
+    after = layer.weight_hh_l0
+    assert not torch.allclose(after, start)
+    torch.testing.assert_close(after @ after.T, torch.eye(4), rtol=0, atol=1e-5)
+
+
+def test_parametrized_layer_still_names_its_cell():
+    layer = parametrizations.weight_norm(gg.Recurrent(gg.cells.GRUv1(), 3, 4), "weight_hh_l0")
+    assert "GRUv1(), 3, 4" in repr(layer)
+    assert "cell=GRU" not in repr(parametrizations.weight_norm(gg.GRU(3, 4), "weight_hh_l0"))
+
+
+def test_functional_call_uses_its_weights(engine):
+    layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
+    zeros = {name: torch.zeros_like(p) for name, p in layer.named_parameters()}
+    assert not functional_call(layer, zeros, (x,))[0].any()
+    assert layer(x)[0].any()
+
+
+@pytest.mark.parametrize("kind", STOCK)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"proj_size": 2},
+        {"learn_initial_state": True},
+        {"init": gg.init.xavier_orthogonal},
+        {"init": gg.init.gate_bias()},
+    ],
+)
+def test_meta_device(kind, options):
+    layer = getattr(gg, kind)(3, 4, 2, bidirectional=True, device="meta", **options)
+    assert all(p.is_meta for p in layer.parameters())
+    width = 2 * (layer.proj_size or 4)
+    assert layer(torch.empty(5, 2, 3, device="meta"))[0].shape == (5, 2, width)
+    layer.to_empty(device="cpu").reset_parameters()
+    assert layer(torch.randn(5, 2, 3))[0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("kind", STOCK)
+def test_moves_to_a_dtype(engine, kind, dtype):
+    layer = getattr(gg, kind)(3, 4, learn_initial_state=True).to(dtype)
+    output, final = layer(torch.randn(5, 2, 3, dtype=dtype), lengths=[5, 2])
+    assert output.dtype == dtype
+    assert all(v.dtype == dtype for v in (final if isinstance(final, tuple) else (final,)))
+    output.sum().backward()
+    assert all(p.grad.dtype == dtype for p in layer.parameters())
+
+
+def test_training_mode_and_children():
+    layer = gg.LSTM(3, 4)
+    assert layer.training
+    assert not layer.eval().training
+    assert list(layer.children()) == []
+    assert layer.flatten_parameters() is None
+
+
+REPRS = {
+    "LSTM(3, 4)": lambda: gg.LSTM(3, 4),
+    "GRU(3, (4, 5), num_layers=2, bidirectional=True, merge='none')": lambda: gg.GRU(
+        3, (4, 5), 2, bidirectional=True, merge="none"
+    ),
+    "RNN(3, [4, 5], num_layers=2, bias=False, batch_first=True, dropout=0.5, residual=True)": lambda: gg.RNN(
+        3, [4, 5], 2, bias=False, batch_first=True, dropout=0.5, residual=True
+    ),
+    "LSTM(3, 4, proj_size=2, learn_initial_state=True)": lambda: gg.LSTM(3, 4, proj_size=2, learn_initial_state=True),
+    "Recurrent(RNN(nonlinearity='relu'), 3, 4)": lambda: gg.Recurrent(gg.cells.RNN("relu"), 3, 4),
+    "LSTMCell(3, 4)": lambda: gg.LSTMCell(3, 4),
+    "GRUCell(3, 4, bias=False)": lambda: gg.GRUCell(3, 4, bias=False),
+    "RecurrentCell(GRUv1(), 3, 4)": lambda: gg.RecurrentCell(gg.cells.GRUv1(), 3, 4),
+    "LSTM(3, 4, zoneout=0.1, weight_dropout=0.5)": lambda: gg.LSTM(3, 4, zoneout=0.1, weight_dropout=0.5),
+    "GRU(3, 4, cell=GRUv1())": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv1()),
+    "RNN(3, 4, nonlinearity='relu')": lambda: gg.RNN(3, 4, nonlinearity="relu"),
+    "RNNCell(3, 4, nonlinearity='relu')": lambda: gg.RNNCell(3, 4, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("text", REPRS)
+def test_repr_says_what_is_unusual(text):
+    assert repr(REPRS[text]()) == text
+
+
+class TestDocuments:
+    """The checks of the course documents that the layers are meant to pass."""
+
+    def test_bidirectional_shapes(self, engine):
+        output, (h_n, c_n) = gg.LSTM(8, 16, bidirectional=True)(torch.randn(3, 5, 8))
+        assert (output.shape, h_n.shape, c_n.shape) == ((3, 5, 32), (2, 5, 16), (2, 5, 16))
+
+    def test_bidirectional_batch_first_shapes(self, engine):
+        output, (h_n, c_n) = gg.LSTM(8, 16, batch_first=True, bidirectional=True)(torch.randn(3, 5, 8))
+        assert (output.shape, h_n.shape, c_n.shape) == ((3, 5, 32), (2, 3, 16), (2, 3, 16))
+
+    @pytest.mark.parametrize("proj_size", [0, 3])
+    def test_lstm_called_by_hand(self, engine, proj_size):
+        stock = nn.LSTM(4, 5, batch_first=True, proj_size=proj_size, dtype=torch.float64)
+        x = torch.randn(2, 3, 4, dtype=torch.float64)
+        h_0 = torch.randn(2, proj_size or 5, dtype=torch.float64)
+        c_0 = torch.randn(2, 5, dtype=torch.float64)
+        output, (h_n, c_n) = gg.functional.lstm(x, (h_0, c_0), *stock.parameters(), batch_first=True)
+        wanted, (h, c) = stock(x, (h_0[None], c_0[None]))
+        torch.testing.assert_close((output, h_n[None], c_n[None]), (wanted, h, c), rtol=0, atol=1e-12)
