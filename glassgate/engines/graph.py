@@ -122,8 +122,8 @@ class Node:
     __or__, __ror__ = _binary("logical_or")
     __lt__, __gt__ = _binary("lt")
     __le__, __ge__ = _binary("le")
-    __eq__, _ = _binary("eq")  # type: ignore[assignment]
-    __ne__, _ = _binary("ne")  # type: ignore[assignment]
+    __eq__, _ = _binary("eq")
+    __ne__, _ = _binary("ne")
     __hash__ = object.__hash__
 
 
@@ -162,8 +162,9 @@ _SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
 
 def _simpler(op: str, *args: "Node | float") -> Any:
     """What the operation comes to without itself; None if it is needed."""
-    if not any(isinstance(arg, Node) for arg in args):
-        return _folded(op, *args)
+    numbers = [arg for arg in args if not isinstance(arg, Node)]
+    if len(numbers) == len(args):
+        return _folded(op, *numbers)
     for k, arg in enumerate(args):
         if isinstance(arg, float) and _NEUTRAL.get((op, k)) == arg:
             return args[1 - k]
@@ -175,6 +176,8 @@ def _simpler(op: str, *args: "Node | float") -> Any:
             return first - last.args[0]
         case "sub" if isinstance(last, Node) and last.op == "neg":
             return first + last.args[0]
+        case "pow" if isinstance(last, float) and last == 0 and isinstance(first, Node):
+            return first.filled(1.0)
         case "pow" if isinstance(last, float) and last == 0.5:
             return make("sqrt", first)
         case "pow" if isinstance(last, float) and last in _SMALL_POWERS:
@@ -257,7 +260,7 @@ def ordered(results: Iterable[Node]) -> list[Node]:
 def merged(
     results: Iterable[Node], rule: Callable[[Node, tuple[Any, ...]], Node | None] | None = None
 ) -> dict[Node, Node]:
-    """Each node that the results need, with equal nodes made one; `rule` may replace a node, given its new arguments."""
+    """Each node that the results need, equal nodes made one; `rule` may replace a node, given its new arguments."""
     new: dict[Node, Node] = {}
     known: dict[tuple[Any, ...], Node] = {}
     for node in ordered(results):

@@ -24,12 +24,15 @@ def _share(d: Any, wins: Any, tie: Any) -> Any:
     return torch.where(tie, d * 0.5, torch.where(wins, d, 0.0))
 
 
-def _log(x: Any) -> Any:
-    return math.log(x) if isinstance(x, float) else torch.log(x)
-
-
-def _log(x: Any) -> Any:
-    return math.log(x) if isinstance(x, float) else torch.log(x)
+def _pow_derivative(d: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    if isinstance(b, float):
+        return d * b * torch.pow(a, b - 1.0), None
+    if isinstance(a, float):
+        return None, d * y * (math.log(a) if a > 0 else math.nan)
+    return (
+        torch.where(b == 0, 0.0, d * b * torch.pow(a, b - 1.0)),
+        torch.where((a == 0) & (b >= 0), 0.0, d * y * torch.log(a)),
+    )
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -56,14 +59,12 @@ OPERATIONS: dict[str, Operation] = {
     "sigmoid": Operation(torch.sigmoid, lambda d, y, x: (d * (y * (1.0 - y)),)),
     "tanh": Operation(torch.tanh, lambda d, y, x: (d * (1.0 - y * y),)),
     "erf": Operation(torch.erf, lambda d, y, x: (d * (2.0 / math.sqrt(math.pi)) * torch.exp(-(x * x)),)),
-    "pow": Operation(torch.pow, lambda d, y, a, b: (d * b * torch.pow(a, b - 1.0), d * y * _log(a))),
+    "pow": Operation(torch.pow, _pow_derivative),
     "minimum": Operation(torch.minimum, lambda d, y, a, b: (_share(d, a < b, a == b), _share(d, b < a, a == b))),
     "maximum": Operation(torch.maximum, lambda d, y, a, b: (_share(d, a > b, a == b), _share(d, b > a, a == b))),
     "where": Operation(torch.where, lambda d, y, m, a, b: (None, torch.where(m, d, 0.0), torch.where(m, 0.0, d))),
     "lt": Operation(torch.lt),
     "le": Operation(torch.le),
-    "gt": Operation(torch.gt),
-    "ge": Operation(torch.ge),
     "eq": Operation(torch.eq),
     "ne": Operation(torch.ne),
     "logical_and": Operation(torch.logical_and),
@@ -71,7 +72,7 @@ OPERATIONS: dict[str, Operation] = {
     "logical_not": Operation(torch.logical_not),
 }
 
-MASKS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"})
+MASKS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
 """Operations whose result is true or false; the others give numbers."""
 
 
@@ -108,8 +109,9 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
 
 
 def _sinh(x: Any) -> Any:
-    e = torch.expm1(x)
-    return 0.5 * (e + e / (e + 1.0))
+    e = torch.expm1(torch.where(x < 0, -x, x))
+    half = 0.5 * (e + e / (e + 1.0))
+    return torch.where(x < 0, -half, half)
 
 
 def _mean(x: Any, dim: int, keepdim: bool) -> Any:
@@ -128,6 +130,8 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "addcmul": lambda x, a, b, value=1: x + value * (a * b),
     "addcdiv": lambda x, a, b, value=1: x + value * (a / b),
     "lerp": lambda x, end, weight: x + weight * (end - x),
+    "gt": lambda x, other: other < x,
+    "ge": lambda x, other: other <= x,
     "square": lambda x: x * x,
     "reciprocal": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / torch.sqrt(x),
@@ -174,6 +178,7 @@ ALIASES = {
     "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "truediv": "div", "rtruediv": "rdiv", "fix": "trunc", "clip": "clamp", "expit": "sigmoid", "arctan": "atan",
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
+    "log_sigmoid": "logsigmoid", "_threshold": "threshold",
     "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_not": "logical_not",
 }  # fmt: skip
 """Second names."""

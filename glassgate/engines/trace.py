@@ -1,4 +1,4 @@
-"""A cell's step as a graph, and the gradient of that graph as another one of the same kind; printing them is elsewhere."""
+"""A cell's step as a graph, and that graph's gradient as another one of the same kind; printing them is elsewhere."""
 
 import operator
 import sys
@@ -15,7 +15,7 @@ from glassgate.engines.graph import Graph, Key, Node, NotTraceable, distinguish,
 from glassgate.engines.ops import OPERATIONS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """A cell's forward and backward graphs, and the columns of the buffers that they read and write.
 
@@ -108,8 +108,6 @@ def _new_states(cell: Cell, projected: bool) -> list[Node]:
 
 
 def _state(name: str, value: Any, axis: str) -> Node:
-    if isinstance(value, int | float):
-        return Node("constant", (float(value),), axis)
     if not isinstance(value, Node) or value.axis != axis:
         raise NotTraceable(f"for state {name!r} a value that is not one number a unit")
     return value
@@ -171,7 +169,7 @@ def _differentiated(cell: Cell, states: list[Node]) -> Trace:
     columns = {("ih", k): node for k, node in enumerate([*shared, *(ih_leaves[gate] for gate in ih_only)])}
     columns |= {("hh", k): node for k, node in enumerate(hh_only)}
     columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
-    columns |= {("hr", 0): node for node in order if node.op == "hr"}
+    columns |= {("hr", k): node for k, node in enumerate(n for n in order if n.op == "hr")}
     saved = {node: Node("saved", key, node.axis, node.name) for key, node in columns.items()}
     replay = merged(states, lambda node, args: saved.get(node))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
@@ -238,6 +236,6 @@ def _gradients(cell: Cell, states: list[Node], column: dict[Node, int], replay: 
         elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
             args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
             for arg, part in zip(node.args, derivative(total, replay[node], *args), strict=True):
-                if isinstance(arg, Node) and part is not None:
+                if isinstance(arg, Node) and isinstance(part, Node):
                     (over_units[arg, node.axis] if arg.axis == "1" != node.axis else parts[arg]).append(part)
     return d

@@ -1,112 +1,273 @@
 """A traced graph computes what the step computes, and its backward graph what autograd computes."""
 
+import math
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 import glassgate.cells as cells
-from glassgate.cell import Cell, Named, PreActivations, Recurrent
-from glassgate.engines.graph import Node
-from glassgate.engines.reference import advance
-from glassgate.engines.trace import trace
+from glassgate.cell import Cell, Noise, Parameter
+from glassgate.engines.graph import Node, NotTraceable
+from glassgate.engines.ops import OPERATIONS
+from glassgate.engines.reference import advance, recur
+from glassgate.engines.trace import Trace, trace
+from glassgate.layers.regularisers import Noisy
+from tests.compare import check, noise
 from tests.engines.interpreter import evaluate
 
 
-def close(actual: Tensor, wanted: Tensor) -> None:
-    torch.testing.assert_close(actual, wanted, rtol=1e-11, atol=1e-12)
+class Step:
+    """One step of a cell on random rows: by the reference with autograd, and by the two graphs."""
 
+    def __init__(self, cell: Cell, projected: bool = False, N: int = 5, H: int = 6, P: int = 4) -> None:
+        self.cell, self.projected = cell, projected
+        widths = {name: P if projected and k == 0 else H for k, name in enumerate(cell.state)}
+        shapes = cell.shapes(3, H, P if projected else 0) | {"ih": (N, len(cell.gates) * H)}
+        shapes |= {f"{name} before": (N, width) for name, width in widths.items()}
+        self.leaves = {name: noise(k, *shape).requires_grad_() for k, (name, shape) in enumerate(shapes.items())}
+        self.factors = {name: noise(50, N, widths.get(spec.state, H)).abs() for name, spec in cell.noise.items()}
+        self.d_new = {name: noise(60 + k, N, width) for k, (name, width) in enumerate(widths.items())}
 
-def check(cell: Cell, projected: bool = False, N: int = 5, H: int = 6, P: int = 4) -> None:
-    """One step by the graphs, against the reference's step and its autograd."""
-    generator = torch.Generator().manual_seed(1)
+    def by_reference(self) -> dict[str, Tensor]:
+        before = tuple(self.leaves[f"{name} before"] for name in self.cell.state)
+        new = advance(self.cell, self.leaves, self.leaves["ih"], before, self.factors)
+        d = torch.autograd.grad(new, self.leaves.values(), self.d_new.values(), materialize_grads=True)
+        return self._results(new, d)
 
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+    def by_graphs(self) -> dict[str, Tensor]:
+        traced = trace(self.cell, self.projected)
+        values = {name: v.detach() for name, v in self.leaves.items()}
+        forward = evaluate(traced.forward, self.cell, values, self._leaf)
+        new = [forward[traced.forward.outputs["state", k]] for k in range(len(self.cell.state))]
+        kept = {key: forward[node] for key, node in traced.saved.items()}
+        backward = evaluate(
+            traced.backward, self.cell, values, lambda n: kept[n.args] if n.op == "saved" else self._leaf(n)
+        )
+        columns = {key: backward[node] for key, node in traced.backward.outputs.items()}
+        return self._results(new, self._assembled(traced, columns))
 
-    out = P if projected else H
-    weights = {name: random(*shape) for name, shape in cell.shapes(3, H, P if projected else 0).items()}
-    state = tuple(random(N, out if k == 0 else H) for k in range(len(cell.state)))
-    ih = random(N, len(cell.gates) * H)
-    new = advance(cell, weights, ih, state)
-    d_new = [torch.randn(v.shape, dtype=torch.float64, generator=generator) for v in new]
-    inputs = [ih, *state, *weights.values()]
-    wanted = torch.autograd.grad(new, inputs, d_new, allow_unused=True)
-    wanted = [torch.zeros_like(v) if d is None else d for v, d in zip(inputs, wanted, strict=True)]
+    def _results(self, new, d) -> dict[str, Tensor]:
+        gradients = {f"d {name}": v for name, v in zip(self.leaves, d, strict=True) if not name.endswith("_ih")}
+        return {
+            name: v.detach().expand_as(self.d_new[name]) for name, v in zip(self.cell.state, new, strict=True)
+        } | gradients
 
-    traced = trace(cell, projected)
-    ih_by_gate = dict(zip(cell.gates, ih.detach().chunk(len(cell.gates), -1), strict=True))
+    def _leaf(self, node: Node) -> Tensor:
+        match node.op, node.args:
+            case "grad", (name,):
+                return self.d_new[name]
+            case "noise", (name,):
+                return self.factors[name]
+            case "state", (name,):
+                return self.leaves[f"{name} before"].detach()
+            case "ih", (gate,):
+                return self._rows(self.leaves["ih"], gate).detach()
+            case "parameter", (name, gate):
+                return self._rows(self.leaves[name], gate).detach()
+        raise AssertionError(f"no leaf is called {node.op}")
 
-    def parameter(name: str, gate: str | None) -> Tensor:
-        value = weights[name].detach()
-        return value if gate is None else value.chunk(len(cell.gates))[cell.gates.index(gate)]
+    def _rows(self, v: Tensor, gate: str | None) -> Tensor:
+        return v if gate is None else v.chunk(len(self.cell.gates), -1)[self.cell.gates.index(gate)]
 
-    def forward_leaf(node: Node) -> Tensor:
-        if node.op == "parameter":
-            return parameter(*node.args)
-        return ih_by_gate[node.args[0]] if node.op == "ih" else state[cell.state.index(node.args[0])].detach()
-
-    with torch.no_grad():
-        value = evaluate(traced.forward, cell, weights, forward_leaf)
-        for k, v in enumerate(new):
-            close(value[traced.forward.outputs["state", k]].expand_as(v), v.detach())
-
-        def backward_leaf(node: Node) -> Tensor:
-            if node.op == "saved":
-                return value[traced.saved[node.args]]
-            return d_new[cell.state.index(node.args[0])] if node.op == "grad" else forward_leaf(node)
-
-        d = evaluate(traced.backward, cell, weights, backward_leaf)
-        d = {key: d[node] for key, node in traced.backward.outputs.items()}
-    got = assembled(cell, traced, d, state, weights, ih)
-    for name, v, w in zip(["ih", *cell.state, *weights], inputs, wanted, strict=True):
-        if name not in ("weight_ih", "bias_ih"):
-            torch.testing.assert_close(got[name], w, rtol=1e-10, atol=1e-10, msg=lambda m, name=name: f"d_{name}: {m}")
-
-
-def assembled(cell, traced, d, state, weights, ih):
-    """Gradients by name from the columns, as what surrounds the kernel puts them together."""
-    H = ih.shape[1] // len(cell.gates)
-    products = [*traced.hh_only, *traced.shared]
-    got = {name: torch.zeros_like(v) for name, v in weights.items()}
-    got["ih"] = torch.zeros_like(ih)
-    for k, gate in enumerate(traced.ih):
-        rows = slice(cell.gates.index(gate) * H, (cell.gates.index(gate) + 1) * H)
-        got["ih"][:, rows] = d["d_pre", len(traced.hh_only) + k]
-    if cell.recurrent:
-        d_hh = torch.zeros_like(ih)
-        weight = weights["weight_hh"].detach().requires_grad_()
-        for k, product in enumerate(products):
+    def _assembled(self, traced: Trace, columns: dict) -> list[Tensor]:
+        """The gradients of all leaves: a sum whose gradients they are puts the columns together."""
+        leaves, total = self.leaves, torch.zeros((), dtype=torch.float64, requires_grad=True)
+        lefts = dict(zip(traced.left, (columns["left", k] for k in range(len(traced.left))), strict=True))
+        for k, product in enumerate([*traced.hh_only, *traced.shared]):
             gate, u = product.args
-            value = (
-                state[0] if u.op == "state" else d["left", next(i for i, left in enumerate(traced.left) if left is u)]
-            )
-            d_gate = torch.zeros_like(ih)
-            at = cell.gates.index(gate) * H
-            d_gate[:, at : at + H] = d["d_pre", k]
-            d_hh += d_gate
-            from glassgate.engines.reference import recur
-
-            with torch.enable_grad():
-                got["weight_hh"] += torch.autograd.grad(
-                    recur(value.detach(), weight, None, cell.heads), weight, d_gate
-                )[0]
-        got["bias_hh"] = d_hh.sum(0)
-    if "weight_hr" in weights:
-        got["weight_hr"] = d["d_hr", 0].T @ d["raw", 0]
-    for k, (name, gate) in enumerate(traced.parameters):
-        at = 0 if gate is None else cell.gates.index(gate) * H
-        got[name][at : at + H] = d["d_parameter", k].expand(ih.shape[0], H).sum(0)
-    for k, name in enumerate(cell.state):
-        got[name] = d["d_state", k] if ("d_state", k) in d else torch.zeros_like(state[k])
-    return got
+            left = lefts.get(u, leaves[f"{self.cell.state[0]} before"]).detach()
+            hh = recur(left, leaves["weight_hh"], leaves["bias_hh"], self.cell.heads)
+            total = total + (self._rows(hh, gate) * columns["d_pre", k]).sum()
+        for k, gate in enumerate(traced.ih):
+            total = total + (self._rows(leaves["ih"], gate) * columns["d_pre", len(traced.hh_only) + k]).sum()
+        for k, name in enumerate(self.cell.state):
+            total = total + (leaves[f"{name} before"] * columns.get(("d_state", k), 0.0)).sum()
+        for k, (name, gate) in enumerate(traced.parameters):
+            total = total + (self._rows(leaves[name], gate) * columns["d_parameter", k]).sum()
+        if self.projected:
+            total = total + (F.linear(columns["raw", 0], leaves["weight_hr"]) * columns["d_hr", 0]).sum()
+        return list(torch.autograd.grad(total, leaves.values(), materialize_grads=True))
 
 
-@pytest.mark.parametrize("projected", [False, True])
-@pytest.mark.parametrize("cell", [cells.RNN(), cells.RNN("relu"), cells.LSTM()], ids=repr)
-def test_cells(cell, projected):
-    check(cell, projected)
+class Everything(Cell):
+    """Halves and whole pre-activations, a second product, reductions, own parameters, a unit all gates share."""
+
+    gates = ("a", "b", "n", "unused")
+    state = ("h", "c", "m")
+    parameters = {"peep": Parameter(), "gain": Parameter(1.0, per_gate=True)}
+    noise = {"update": Noise(0.5, False, True, None), "state": Noise(0.5, False, False, "h")}
+    heads = 2
+
+    def step(self, a, s, p):
+        centred = a.hh.a - a.hh.a.mean(-1, keepdim=True)
+        scaled = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-3)
+        gate = torch.sigmoid(p.gain.a * a.ih.a + scaled + p.peep * s.c)
+        u = gate * s.h * a.noise.state
+        c = gate * s.c + (1 - gate) * torch.tanh(p.gain.n * a.hh(u).n + a.ih.n) * a.noise.update
+        m = torch.maximum(s.m, a.b) + c.sum(-1, keepdim=True)
+        return torch.sigmoid(a.b) * torch.tanh(c / torch.exp(m - a.b - m)), c, m
 
 
-@pytest.mark.parametrize("cell", [cells.GRU(), cells.GRUv1()], ids=repr)
-def test_cells_without_projection(cell):
-    check(cell)
+class Clipped(Cell):
+    """A projection that is changed after the product, and a state that gives no gradient."""
+
+    gates = ("x", "y")
+    state = ("h", "last")
+
+    def step(self, a, s):
+        return torch.tanh(a.x) * a.y, s.last.sign()
+
+    def project(self, h):
+        return torch.clamp(h, -1, 1) * torch.sigmoid(h)
+
+
+CELLS = {
+    "RNN": (cells.RNN(), True),
+    "relu": (cells.RNN("relu"), True),
+    "LSTM": (cells.LSTM(), True),
+    "GRU": (cells.GRU(), False),
+    "GRUv1": (cells.GRUv1(), False),
+    "everything": (Everything(), False),
+    "clipped": (Clipped(), True),
+    "zoneout": (Noisy(cells.LSTM(), {"h": 0.3, "c": 0.2}, 0.2, "state"), True),
+    "calm": (Noisy(cells.LSTM(), {"h": 0.3, "c": 0.2}, 0.0, "state", training=False), True),
+    "update": (Noisy(cells.GRU(), {}, 0.2, "update"), False),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_graphs_equal_step_and_autograd(name):
+    cell, projects = CELLS[name]
+    for projected in {False, projects}:
+        step = Step(cell, projected)
+        check(step.by_graphs(), step.by_reference())
+
+
+class Of(Cell):
+    """h = function(x, y), no recurrence."""
+
+    gates = ("x", "y")
+    recurrent = False
+
+    def __init__(self, function) -> None:
+        self.function = function
+
+    def step(self, a, s):
+        return self.function(a.x, a.y)
+
+
+UNARY = """
+abs absolute neg negative sign floor ceil round trunc fix sqrt exp expm1 exp2 log log1p log2 log10 sin cos tan atan
+arctan sinh cosh sigmoid tanh erf erfc square reciprocal rsqrt relu
+"""
+ACTIVATIONS = """
+relu6 leaky_relu hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink softsign softplus logsigmoid silu mish
+gelu elu celu selu relu sigmoid tanh
+"""
+BINARY = "add sub mul div pow minimum maximum hypot logaddexp multiply subtract divide true_divide rsub"
+EXPRESSIONS = {
+    **{f"torch.{name}": lambda x, y, name=name: getattr(torch, name)(x) for name in UNARY.split()},
+    **{f"F.{name}": lambda x, y, name=name: getattr(F, name)(x) for name in ACTIVATIONS.split()},
+    **{f"torch.{name}(x, y)": lambda x, y, name=name: getattr(torch, name)(x, y) for name in BINARY.split()},
+    "operators": lambda x, y: (2 - x) * y / (1 + abs(y)) - (-x + 3) / 4 + 1 / (x * x + 2) - 0.5 * y,
+    "powers": lambda x, y: x**2 + y**3 + (x * x + 1) ** -2 + (y * y + 1) ** 0.5 + (x * x + 1) ** 1.5 + x**0.0,
+    "bases": lambda x, y: 2**x + 0.5**y + (x * x + 1) ** y,
+    "masks": lambda x, y: torch.where((x > 0) & ~(y <= 0.5) | (x == y), x, 2.0) * (x != 0) + (x < y) * y + (x >= 1) * x,
+    "methods": lambda x, y: x.sigmoid().mul(y).add(x, alpha=2).clamp(min=-1).tanh() + x.clip(-0.5, 0.5) + x.square(),
+    "keywords": lambda x, y: (
+        torch.clamp(input=x, min=-1, max=1) + torch.lerp(x, y, 0.3) + torch.addcmul(x, x, y, value=2)
+    ),
+    "functional": lambda x, y: F.elu(x, alpha=2.0) + F.gelu(y, approximate="tanh") + F.softplus(x, beta=2.0),
+    "slopes": lambda x, y: F.leaky_relu(x, 0.2) + F.hardtanh(y, -0.5, 2.0) + F.softshrink(x, 0.3) + F.celu(x, 2.0),
+    "modules": lambda x, y: nn.ELU()(x) + nn.Threshold(0.1, 2.0)(y) + nn.Softsign()(x) + nn.SiLU(inplace=False)(y),
+    "scalars": lambda x, y: torch.tensor(0.5) * x + y * torch.tensor(2) + torch.sub(x, y, alpha=3),
+    "constants": lambda x, y: x * torch.full_like(x, 3.0) + torch.zeros_like(y) + torch.ones_like(y),
+    "bounds": lambda x, y: torch.clamp(x, max=0.3) + torch.clamp_min(y, 0.2) + y.clamp_max(0.1),
+    "variance": lambda x, y: y * x.var(-1, keepdim=True) + torch.var(y, -1, unbiased=False, keepdim=True),
+    "reductions": lambda x, y: x / (1 + x.square().sum(-1, keepdim=True)) + y.mean(dim=-1, keepdim=True).mean(-1, True),
+    "logit": lambda x, y: torch.logit(torch.sigmoid(x)) + torch.addcdiv(x, y, 1 + x * x),
+    "neutral": lambda x, y: torch.true_divide(x, 1) + 0 * x + x * 1 - 0 - (-(y - 0.0)) + y**1 + (0 - x) + x * -1,
+    "comparisons": lambda x, y: torch.gt(x, y) * x + torch.ge(x, 0.5) * y + torch.less(x, y),
+    "logical": lambda x, y: torch.where(
+        torch.logical_not(torch.logical_or(x > 1, torch.logical_and(y > 1, x < 0))), x, y
+    ),
+}
+# torch's own derivative of it multiplies by 1 / 6 in float32.
+ROUNDED = {"F.hardsigmoid": 1e-7}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_operations_equal_torch(name):
+    special = torch.tensor([-25.0, -6, -3, -1, -0.5, 0, 0.5, 1, 3, 6, 25], dtype=torch.float64)
+    x = torch.cat([special.repeat(11), noise(1, 200)]).view(-1, 3)
+    y = torch.cat([special.repeat_interleave(11), noise(2, 200)]).view(-1, 3)
+    step = Step(Of(EXPRESSIONS[name]), N=x.shape[0], H=3)
+    step.leaves["ih"] = torch.cat([x, y], 1).requires_grad_()
+    for key, wanted in step.by_reference().items():
+        got = step.by_graphs()[key]
+        tolerance = ROUNDED.get(name, 1e-13)
+        torch.testing.assert_close(got, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def test_every_operation_is_tried():
+    tried = {node.op for function in EXPRESSIONS.values() for node in trace(Of(function)).forward.nodes}
+    assert set(OPERATIONS) <= tried
+
+
+@pytest.mark.parametrize(
+    ("step", "named"),
+    [
+        (lambda self, a, s: torch.sort(a.x)[0], r"torch\.sort"),
+        (lambda self, a, s: a.x.cumsum(-1), r"torch\.Tensor\.cumsum"),
+        (lambda self, a, s: torch.softmax(a.x, -1), r"torch\.softmax"),
+        (lambda self, a, s: F.dropout(a.x), r"torch\.nn\.functional\.dropout"),
+        (lambda self, a, s: a.x.add_(1), r"torch\.Tensor\.add_"),
+        (lambda self, a, s: a.x[:, :1], "indexing"),
+        (lambda self, a, s: a.x if a.x.mean() > 0 else s.h, r"torch\.mean with these arguments"),
+        (lambda self, a, s: a.x / a.x.sum(0), "a reduction over anything but the last dimension"),
+        (lambda self, a, s: a.x if (a.x > 0) else s.h, "a branch on a computed value"),
+        (lambda self, a, s: a.x * torch.ones(6), "a Tensor of its own"),
+        (lambda self, a, s: a.x * "1", "a str of its own"),
+        (lambda self, a, s: math.exp(a.x), "the number inside a tensor"),
+        (lambda self, a, s: torch.div(a.x, 2, rounding_mode="floor"), r"torch\.div with these arguments"),
+        (lambda self, a, s: torch.sigmoid(a.x, out=s.h), r"torch\.sigmoid with these arguments"),
+        (lambda self, a, s: F.relu(a.x, inplace=True), r"torch\.relu with these arguments"),
+        (lambda self, a, s: a.x.mean(-1, keepdim=True), "for state 'h' a value that is not one number a unit"),
+        (
+            lambda self, a, s: a.hh(a.hh.x.mean(-1, keepdim=True)).x,
+            "a recurrent product with something that is not as wide",
+        ),
+    ],
+)
+def test_refusals_name_what_no_kernel_has(step, named):
+    refused = type("Foo", (Cell,), {"gates": ("x",), "step": step})()
+    with pytest.raises(
+        NotTraceable, match=rf"cell Foo: step uses {named}.*, which no kernel has; it runs on the reference engine"
+    ):
+        trace(refused)
+
+
+def test_sizes_must_fit():
+    with pytest.raises(
+        NotTraceable, match=r"cell GRU: step uses torch\.mul of a value of the hidden size and one of the projected"
+    ):
+        trace(cells.GRU(), projected=True)
+
+
+def test_names_are_the_author_s():
+    names = {node.name for node in trace(cells.LSTM()).forward.nodes} - {None}
+    assert names == {"i", "f", "g", "o", "c", "h", "i_pre", "f_pre", "g_pre", "o_pre", "h_prev", "c_prev"}
+    traced = trace(cells.LSTM())
+    assert {"d_i_pre", "d_f_pre", "d_c", "d_c_prev", "d_h_prev"} <= {node.name for node in traced.backward.nodes}
+    assert traced.ih == ("i", "f", "g", "o")
+    assert [node.name for node in trace(cells.GRU()).hh_only] == ["n_hh"]
+
+
+def test_backward_reads_what_forward_keeps():
+    traced = trace(Everything())
+    read = {node.args for node in traced.backward.nodes if node.op == "saved"}
+    assert read == set(traced.saved)
+    assert trace(Clipped(), projected=True).saved.keys() >= {("hr", 0)}
+    assert ("hr", 0) not in trace(cells.LSTM(), projected=True).saved
