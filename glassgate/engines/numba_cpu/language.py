@@ -1,0 +1,20 @@
+"""The names that a printed kernel may use."""
+
+import re
+from typing import Any
+
+from glassgate.engines.numba_cpu import loop, mathematics
+from glassgate.engines.numba_cpu.tile import blocking, tile
+from glassgate.engines.numba_cpu.vector import memory
+from glassgate.engines.numba_cpu.processor import Processor
+
+
+def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
+    """Everything that the text needs, for vectors of this type."""
+    lanes = processor.lanes(bits)
+    found: dict[str, Any] = {"LANES": lanes, "BYTES": bits // 8}
+    found |= mathematics.FUNCTIONS | loop.FUNCTIONS | memory(bits, lanes)._asdict()
+    for sums in {int(n) for n in re.findall(r"\btile_(\d+)\(", text)}:
+        found[f"tile_{sums}"] = tile(bits, lanes, sums, processor)
+        found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
+    return found

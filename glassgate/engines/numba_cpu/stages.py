@@ -1,0 +1,185 @@
+"""A graph cut into stages. Inside a stage each unit is on its own; products and sums over a row stand between stages."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from glassgate.engines.graph import Key, Node
+from glassgate.engines.ops import MASKS
+from glassgate.engines.trace import Trace
+
+PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
+LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
+"""What any stage can read again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A matrix times one row vector: one or more sums for each unit.
+
+    Attributes:
+        op: "hh", "hr", or these transposed, "hh_t", "hr_t".
+        gates: whose rows of `weight_hh` the matrix holds.
+        left: the node that the matrix is multiplied by; for "hh_t" the first of them, the others follow in its buffer.
+        results: the nodes that the sums belong to, or of which they are a part.
+    """
+
+    op: str
+    gates: tuple[str, ...]
+    left: Node
+    results: tuple[Node, ...]
+
+
+@dataclass(eq=False)
+class Stage:
+    """One pass over rows and units."""
+
+    level: int
+    axis: str
+    products: list[Product] = field(default_factory=list)
+    stores: list[tuple[Key, Node]] = field(default_factory=list)
+    """Results by their place."""
+    keeps: list[tuple[Key, Node]] = field(default_factory=list)
+    """What only training keeps."""
+    row_sums: list[Node] = field(default_factory=list)
+    """Sums over the units that end with this stage."""
+    temporaries: dict[Node, None] = field(default_factory=dict)
+    """What a later stage reads again and no other buffer has."""
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to do."""
+        return not (self.products or self.stores or self.keeps or self.row_sums or self.temporaries)
+
+
+def place(nodes: Iterable[Node], node: Node) -> int:
+    """The index of a node; comparing nodes would make a new one."""
+    return next(k for k, other in enumerate(nodes) if other is node)
+
+
+class Stages(list[Stage]):
+    """The stages of a graph, in the order in which they run.
+
+    Args:
+        trace: the cell's graphs.
+        backward: which of them.
+        heads: blocks of `weight_hh`.
+    """
+
+    def __init__(self, trace: Trace, backward: bool, heads: int) -> None:
+        super().__init__()
+        self.trace, self.backward, self.heads = trace, backward, heads
+        self.graph = trace.backward if backward else trace.forward
+        self.outputs = dict(self.graph.outputs)
+        self.saved = {} if backward else trace.saved
+        self.level: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            self.level[node] = self._level(node)
+        self._delay_gradients()
+        places = {(level, axis) for level in self.level.values() for axis in "HP"}
+        self.by_place = {place: Stage(*place) for place in sorted(places)}
+        self.homes = {node: key for key, node in self.outputs.items() if key[0] not in ("d_state", "d_parameter")}
+        for node in self.graph.nodes:
+            self._place(node)
+        for key, node in self.outputs.items():
+            self._at(node).stores.append((key, node))
+        for key, node in self.saved.items():
+            if node.op not in ("ih", "row_sum"):
+                self._at(node).keeps.append((key, node))
+        self._carry_over()
+        self += [stage for stage in self.by_place.values() if not stage.empty]
+
+    def _level(self, node: Node) -> int:
+        before = max((self.level[arg] for arg in node.inputs), default=0)
+        from_state = node.op in ("hh", "sum") and node.args[1].op == "state"
+        return before + (node.op == "row_sum" or (node.op in PRODUCTS and not from_state))
+
+    def _delay_gradients(self) -> None:
+        """A gradient carried through time is read where it is first used, for the same pass may overwrite it."""
+        users: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            for arg in node.inputs:
+                used = self.level[node] - (node.op in PRODUCTS or node.op == "row_sum")
+                users[arg] = min(users.get(arg, used), used)
+        for node in self.graph.nodes:
+            if node.op == "grad":
+                self.level[node] = max(0, users.get(node, 0))
+
+    def _at(self, node: Node) -> Stage:
+        return self.by_place[self.level[node], "H" if node.axis == "1" else node.axis]
+
+    def _place(self, node: Node) -> None:
+        if node.op == "row_sum":
+            self._at(node.args[0]).row_sums.append(node)
+        elif node.op in ("hh", "sum", "hr"):
+            stage, left = self._at(node), node.args[-1]
+            for k, product in enumerate(stage.products):
+                if product.op == "hh" and product.left is left:
+                    gates, results = (*product.gates, node.args[0]), (*product.results, node)
+                    stage.products[k] = Product("hh", gates, left, results)
+                    return
+            op, gates = ("hr", ()) if node.op == "hr" else ("hh", (node.args[0],))
+            stage.products.append(Product(op, gates, left, (node,)))
+        elif node.op == "hr_t":
+            self._at(node).products.append(Product("hr_t", (), node.args[0], (node,)))
+        elif node.op == "hh_t":
+            gates, *gradients = node.args
+            for run in self._runs(gates, gradients):
+                names = tuple(gate for gate, _ in run)
+                self._at(node).products.append(Product("hh_t", names, run[0][1], (node,)))
+
+    def column(self, gate: str, gradient: Node) -> int:
+        """Where the gradient of a gate's product lies in the buffer of all such gradients."""
+        products = (*self.trace.hh_only, *self.trace.shared)
+        return next(
+            k for k, p in enumerate(products) if p.args[0] == gate and self.outputs["d_pre", k] is gradient
+        )
+
+    def _runs(self, gates: tuple[str, ...], gradients: list[Node]) -> list[list[tuple[str, Node]]]:
+        """Gradients that lie side by side form one row vector; with heads each stands alone."""
+        runs: list[list[tuple[str, Node]]] = []
+        last = None
+        for gate, gradient in zip(gates, gradients, strict=True):
+            column = self.column(gate, gradient)
+            if last is None or column != last + 1 or self.heads > 1:
+                runs.append([])
+            runs[-1].append((gate, gradient))
+            last = column
+        return runs
+
+    def _carry_over(self) -> None:
+        """Find what each stage reads of earlier ones, last stage first, for a temporary is itself to be computed."""
+        for stage in reversed(self.by_place.values()):
+            for node in self.needed(stage):
+                if not self.computed(node, stage) and node.op not in LEAVES and node not in self.homes:
+                    self._at(node).temporaries[node] = None
+        for stage in self.by_place.values():
+            for product in stage.products:
+                left = product.left
+                if left.op != "state" and left not in self.homes:
+                    self._at(left).temporaries[left] = None
+
+    def computed(self, node: Node, stage: Stage) -> bool:
+        """Whether the stage computes the node itself, rather than reading it."""
+        if node.op in LEAVES or node.op == "row_sum":
+            return False
+        return node.op in MASKS or node.axis == "1" or self._at(node) is stage
+
+    def needed(self, stage: Stage) -> list[Node]:
+        """Everything that the stage computes or reads, each after what it needs."""
+        order: dict[Node, None] = {}
+
+        def visit(node: Node) -> None:
+            if node in order:
+                return
+            if self.computed(node, stage) and node.op not in PRODUCTS:
+                for arg in node.inputs:
+                    visit(arg)
+            order[node] = None
+
+        for _, node in (*stage.stores, *stage.keeps):
+            visit(node)
+        for node in stage.row_sums:
+            visit(node.args[0])
+        for node in stage.temporaries:
+            visit(node)
+        return sorted(order, key=lambda node: node.serial)

@@ -1,0 +1,150 @@
+"""The register-blocked matrix product: a few rows times a panel of columns, accumulated in vector registers.
+
+A panel holds some columns of a matrix, padded to whole vectors, one row of the sum after the other; `pack` makes them.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.vector import INT64, VectorType, splat
+
+MOST_ROWS, MOST_PANELS = 6, 8
+
+
+class Blocking(NamedTuple):
+    """What fits the registers, for `vectors` sums a unit."""
+
+    most_rows: int
+    room: int
+    """Rows times panels."""
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Rows and panels of every tile."""
+        panels = [2**k for k in range(MOST_PANELS.bit_length())]
+        return [(r, p) for r in range(1, self.most_rows + 1) for p in panels if p == 1 or r * p <= self.room]
+
+
+def blocking(vectors: int, processor: Processor) -> Blocking:
+    """Three quarters of the registers hold sums; few sums a unit leave space for more panels."""
+    sums = processor.registers * 3 // 4
+    return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))
+
+
+def tile(bits: int, lanes: int, vectors: int, processor: Processor) -> Any:
+    """The product for panels of `vectors` vectors, one a sum.
+
+    Returns:
+        tile(left, rank, first, panel, panel_size, depth, out, rows, panels): for each of `rows` addresses in `left`,
+        from `rank` on, and counted in numbers from `first`, the sum over k < depth of left[k] * panel[k]; out (rows, panels, vectors, lanes).
+    """
+    V = VectorType(bits, lanes)
+    shapes = blocking(vectors, processor).shapes
+
+    @intrinsic
+    def product(context, left, rank, first, panel, panel_size, depth, out, rows, panels):
+        def code(context, builder, sig, args):
+            left, rank, first, panel, panel_size, depth, out, rows, panels = args
+            left = builder.ptrtoint(builder.gep(left, [rank]), INT64)
+            shape = builder.add(builder.mul(rows, INT64(16)), panels)
+            done = builder.append_basic_block("tiled")
+            switch = builder.switch(shape, done)
+            for r, p in shapes:
+                case = builder.append_basic_block(f"tile_{r}x{p}")
+                switch.add_case(INT64(16 * r + p), case)
+                builder.position_at_end(case)
+                function = _tile_function(builder.module, V, r, p, vectors)
+                builder.call(function, [left, first, panel, panel_size, depth, out])
+                builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(types.CPointer(types.int64), *[types.int64] * 8), code
+
+    return product
+
+
+def _tile_function(module: ir.Module, V: VectorType, rows: int, panels: int, vectors: int) -> ir.Function:
+    """The LLVM function of one shape, added to the module unless it is there."""
+    name = f"tile_{rows}x{panels}x{vectors}_{V.name}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * 6), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    left, first, panel, panel_size, depth, out = function.args
+    entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
+    number, vector = V.element.as_pointer(), V.llvm.as_pointer()
+    align = 4 if V.element == ir.FloatType() else 8
+
+    b = ir.IRBuilder(entry)
+    addresses = b.inttoptr(left, INT64.as_pointer())
+    lefts = [
+        b.gep(b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), number), [first]) for r in range(rows)
+    ]
+    starts = [b.gep(b.inttoptr(panel, number), [b.mul(panel_size, INT64(p))]) for p in range(panels)]
+    columns = [(p, v) for p in range(panels) for v in range(vectors)]
+    b.cbranch(b.icmp_signed(">", depth, INT64(0)), loop, done)
+
+    b.position_at_end(loop)
+    k = b.phi(INT64)
+    sums = {(r, c): b.phi(V.llvm) for r in range(rows) for c in columns}
+    step = b.mul(k, INT64(vectors * V.llvm.count))
+    weights = {}
+    for p, v in columns:
+        at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
+        weights[p, v] = b.load(b.bitcast(at, vector))
+        weights[p, v].align = align
+    kind = ir.FunctionType(V.llvm, [V.llvm] * 3)
+    name = f"llvm.fmuladd.v{V.llvm.count}f{align * 8}"
+    fma = module.globals.get(name) or ir.Function(module, kind, name)
+    new = {}
+    for r in range(rows):
+        x = splat(b, b.load(b.gep(lefts[r], [k])), V.llvm.count)
+        new |= {(r, c): b.call(fma, [x, weights[c], sums[r, c]]) for c in columns}
+    k_next = b.add(k, INT64(1))
+    b.cbranch(b.icmp_signed("<", k_next, depth), loop, done)
+    k.add_incoming(INT64(0), entry)
+    k.add_incoming(k_next, loop)
+    zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
+    for key, phi in sums.items():
+        phi.add_incoming(zero, entry)
+        phi.add_incoming(new[key], loop)
+
+    b.position_at_end(done)
+    results = {key: b.phi(V.llvm) for key in sums}
+    for key, phi in results.items():
+        phi.add_incoming(zero, entry)
+        phi.add_incoming(new[key], loop)
+    for i, phi in enumerate(results.values()):
+        at = b.gep(b.inttoptr(out, number), [INT64(i * V.llvm.count)])
+        b.store(phi, b.bitcast(at, vector)).align = align
+    b.ret_void()
+    return function
+
+
+def pack(columns: Tensor, lanes: int) -> Tensor:
+    """Panels of a matrix with several columns a unit.
+
+    Args:
+        columns: `(blocks, depth, G, H)`: G sums for each of H units, in one or more independent blocks.
+
+    Returns:
+        `(panels, depth * G * lanes + lanes)`: units padded with zeros to whole vectors, one vector a panel. The end of
+        each panel is unused: without it, panels side by side would meet in the same few places of the cache.
+    """
+    blocks, depth, G, H = columns.shape
+    panels = -(-H // lanes)
+    packed = columns.new_zeros(blocks * panels, depth * G * lanes + lanes)
+    inside = packed[:, : depth * G * lanes].unflatten(1, (depth, G, lanes)).unflatten(0, (blocks, panels))
+    whole = H // lanes
+    inside[:, :whole] = columns[..., : whole * lanes].unflatten(3, (whole, lanes)).permute(0, 3, 1, 2, 4)
+    if whole < panels:
+        inside[:, whole, :, :, : H - whole * lanes] = columns[..., whole * lanes :]
+    return packed
