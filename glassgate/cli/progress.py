@@ -57,9 +57,13 @@ class _Throughput(ProgressColumn):
         return Text(f"{task.finished_speed or task.speed or 0:>8,.0f}/s")
 
 
+# The scores that are no shares.
+_PLAIN = frozenset({"loss", "nats", "bits", "perplexity"})
+
+
 def told(scores: Mapping[str, float]) -> str:
     """Scores as people read them: shares in per cent, a loss in nats."""
     return "  ".join(
-        f"{name.replace('_', ' ')} {value:.4f}" if name == "loss" else f"{name.replace('_', ' ')} {value:.2%}"
+        f"{name.replace('_', ' ')} {value:.4f}" if name in _PLAIN else f"{name.replace('_', ' ')} {value:.2%}"
         for name, value in scores.items()
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Encoded, Loader, whole
+from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece, shuffled, whole
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import OptionError, RunError
 from glassgate.tasks.options import Options
@@ -40,16 +40,20 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     Attributes:
         name: what the command line calls it
         options_type: its dataclass of options
-        monitor: the score that tells the best epoch, more is better
+        monitor: the score that tells the best epoch
+        lower_is_better: whether less of it is better
         padding: the fields of an encoded example, and the value that pads each
         own_options: what differs from the options' defaults when no data is given
         vocabularies: the symbols met in training, once there are any
-        network: the model, once there is one
+        facts: what else `collect` learns from the training examples and a run keeps, as JSON holds it
+        network: the model, once there is one; what its batches hand on to the next in training, it keeps in buffers
+            that are not persistent: checkpoints hold them, the saved model does not
     """
 
     name: ClassVar[str]
     options_type: ClassVar[type[Options]]
     monitor: ClassVar[str]
+    lower_is_better: ClassVar[bool] = False
     padding: ClassVar[dict[str, int]]
     own_options: ClassVar[dict[str, Any]] = {}
 
@@ -58,11 +62,21 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
 
     def __init__(self, options: OptionsType):
         self.options = options
+        self.facts: dict[str, Any] = {}
 
     @property
     def longest_piece(self) -> int:
         """Units of the pieces that training cuts longer sequences into; 0 to cut none."""
         return 0
+
+    def training_batches(self, lengths: Sequence[int], epoch: int) -> list[list[Piece]]:
+        """Return the batches of an epoch, counted from 0: a function of options, lengths and epoch alone."""
+        options = self.options
+        return shuffled(lengths, options.batch_size, self.longest_piece, options.seed, epoch)
+
+    def evaluation_batches(self, lengths: Sequence[int]) -> list[list[Piece]]:
+        """Return the batches in which examples are scored and predicted."""
+        return whole(lengths, self.options.batch_size)
 
     @abstractmethod
     def read(self, path: str | Path, labelled: bool = True) -> list[Example]:
@@ -85,7 +99,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Turn an example into the fields of `padding`, those of its labels only where it has some."""
 
     @abstractmethod
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+    def loss(self, output: Any, batch: Batch) -> Tensor:
         """Return the mean loss, a scalar."""
 
     @abstractmethod
@@ -93,7 +107,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Return the scores, unset."""
 
     @abstractmethod
-    def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def observe(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """Return what the metrics' `update` takes."""
 
     @abstractmethod
@@ -101,7 +115,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Return a prediction as lines of text."""
 
     @abstractmethod
-    def decode(self, output: Tensor, batch: Batch) -> list[Prediction]:
+    def decode(self, output: Any, batch: Batch) -> list[Prediction]:
         """Return a prediction for each row."""
 
     def read_split(self, progress: Progress) -> Split[Example]:
@@ -214,7 +228,12 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
 
     def _content(self) -> dict[str, Any]:
         symbols = {name: vocabulary.symbols for name, vocabulary in self.vocabularies.items()}
-        return {"task": self.name, "options": self.options.to_mapping(), "vocabularies": symbols}
+        return {
+            "task": self.name,
+            "options": self.options.to_mapping(),
+            "vocabularies": symbols,
+            "facts": self.facts,
+        }
 
     @classmethod
     def _from_content(cls, run: Run) -> Self:
@@ -222,14 +241,15 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             raise RunError(f"{run.path}: wanted a run of {cls.name}, got one of {run.content['task']}")
         task = cls(cls.options_type.from_mapping(run.content["options"]))  # type: ignore[arg-type]
         task.vocabularies = {name: Vocabulary(symbols) for name, symbols in run.content["vocabularies"].items()}
+        task.facts = run.content["facts"]
         return task
 
     def _encode_split(self, split: Split[Example]) -> dict[str, list[Encoded]]:
         return {name: [self.encode(example) for example in getattr(split, name)] for name in ("train", "dev", "test")}
 
     @torch.inference_mode()
-    def _outputs(self, encoded: Sequence[Encoded]) -> Iterator[tuple[Tensor, Batch, list[int]]]:
-        batches = whole([units(fields) for fields in encoded], self.options.batch_size)
+    def _outputs(self, encoded: Sequence[Encoded]) -> Iterator[tuple[Any, Batch, list[int]]]:
+        batches = self.evaluation_batches([units(fields) for fields in encoded])
         device = next(self.network.parameters()).device
         self.network.eval()
         for pieces, batch in zip(batches, Loader(encoded, batches, self.padding), strict=True):

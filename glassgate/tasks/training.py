@@ -20,7 +20,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece, shuffled, whole
+from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece
 from glassgate.tasks.runs import Run
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 METRICS = "metrics.json"
 
 _MODEL = "model."
+_BUFFER = "buffer."
 _OPTIMIZER = "optimizer."
 
 
@@ -143,15 +144,13 @@ class _Training(LightningModule):
 
     def order(self) -> list[list[Piece]]:
         """The batches of the present epoch."""
-        options = self.task.options
-        lengths = [units(fields) for fields in self.data]
-        return shuffled(lengths, options.batch_size, self.task.longest_piece, options.seed, self.epoch)
+        return self.task.training_batches([units(fields) for fields in self.data], self.epoch)
 
     def val_dataloader(self) -> Loader | list[Any]:
         if not self.dev:
             return []
-        lengths = [units(fields) for fields in self.dev]
-        return Loader(self.dev, whole(lengths, self.task.options.batch_size), self.task.padding)
+        batches = self.task.evaluation_batches([units(fields) for fields in self.dev])
+        return Loader(self.dev, batches, self.task.padding)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         options = self.task.options
@@ -203,8 +202,11 @@ class _Keeper(Callback):
     def best_epoch(self) -> int:
         """The first epoch of the best score on dev; the last one where there is no dev data."""
         last = len(self.history) - 1
-        monitor = self.module.task.monitor
-        return max(range(last + 1), key=lambda place: (self.history[place].get(monitor, place), -place), default=-1)
+        task = self.module.task
+        if last >= 0 and task.monitor not in self.history[last]:
+            return last
+        sign = -1 if task.lower_is_better else 1
+        return max(range(last + 1), key=lambda place: (sign * self.history[place][task.monitor], -place), default=-1)
 
     @property
     def finished(self) -> bool:
@@ -220,6 +222,8 @@ class _Keeper(Callback):
         tensors, state = checkpoint
         module = self.module
         module.network.load_state_dict(_under(_MODEL, tensors))
+        for name, tensor in _under(_BUFFER, tensors).items():
+            module.network.register_buffer(name, tensor, persistent=False)
         for name, tensor in _under(_OPTIMIZER, tensors).items():
             number, key = name.split(".")
             module.optimizer_state.setdefault(int(number), {})[key] = tensor
@@ -232,7 +236,9 @@ class _Keeper(Callback):
     def save(self, trainer: Trainer) -> None:
         """Replace the run's checkpoint by one of this moment."""
         module = self.module
-        tensors = {_MODEL + name: tensor for name, tensor in module.network.state_dict().items()}
+        model = module.network.state_dict()
+        tensors = {_MODEL + name: tensor for name, tensor in model.items()}
+        tensors |= {_BUFFER + name: tensor for name, tensor in module.network.named_buffers() if name not in model}
         for number, each in trainer.optimizers[0].state_dict()["state"].items():
             tensors |= {f"{_OPTIMIZER}{number}.{key}": tensor for key, tensor in each.items()}
         state = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import torch
@@ -17,30 +17,69 @@ _MOST_UNITS = 2**18
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Units `start` to `stop` of sequence `index`."""
+    """Units `start` to `stop` of sequence `index`; whether it goes on where the same row of the batch before ended."""
 
     index: int
     start: int
     stop: int
+    goes_on: bool = False
 
     def __len__(self) -> int:
         return self.stop - self.start
 
 
-def whole(lengths: Sequence[int], batch_size: int) -> list[list[Piece]]:
-    """Batch whole sequences by falling length, for evaluation.
+def whole(lengths: Sequence[int], batch_size: int, longest: int = 0) -> list[list[Piece]]:
+    """Batch sequences by falling length, for evaluation.
+
+    Args:
+        lengths: units of each sequence
+        batch_size: sequences a batch
+        longest: longer sequences are cut into pieces of so many units; 0 to cut none
 
     Example:
         >>> [len(piece) for batch in whole([2, 9, 5], batch_size=2) for piece in batch]
         [9, 5, 2]
     """
+    pieces = [piece for index, length in enumerate(lengths) for piece in _cut_up(index, 0, length, longest)]
     batches: list[list[Piece]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+    for piece in sorted(pieces, key=len, reverse=True):
         room = min(batch_size, _MOST_UNITS // len(batches[-1][0])) if batches else 0
         if not batches or len(batches[-1]) >= room:
             batches.append([])
-        batches[-1].append(Piece(index, 0, lengths[index]))
+        batches[-1].append(piece)
     return batches
+
+
+def streams(lengths: Sequence[int], rows: int, longest: int, first: int = 0) -> list[list[Piece]]:
+    """Lay all sequences end to end in columns of one height, and batch chunks of them: each row reads down its column.
+
+    A piece goes on where its row ended in the batch before, except where a sequence or a column begins, so a network
+    can carry its state from batch to batch. Where columns end early, pieces are empty.
+
+    Args:
+        lengths: units of each sequence
+        rows: columns
+        longest: units of a chunk
+        first: units of a sequence's first chunk in a column, so that each epoch can cut elsewhere; `longest` if 0
+
+    Example:
+        >>> for batch in streams([10], rows=2, longest=3):
+        ...     print([(piece.start, piece.stop, piece.goes_on) for piece in batch])
+        [(0, 3, False), (5, 8, False)]
+        [(3, 5, True), (8, 10, True)]
+    """
+    height = -(-sum(lengths) // rows)
+    columns: list[list[Piece]] = [[] for _ in range(rows)]
+    place = 0
+    for index, length in enumerate(lengths):
+        start = 0
+        while start < length:
+            row, used = divmod(place, height)
+            stop = min(length, start + height - used)
+            pieces = _cut_up(index, start, stop, longest, first)
+            columns[row] += [Piece(index, piece.start, piece.stop, piece.start > start) for piece in pieces]
+            place, start = place + stop - start, stop
+    return [list(batch) for batch in zip_longest(*columns, fillvalue=Piece(0, 0, 0))]
 
 
 def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, epoch: int) -> list[list[Piece]]:
@@ -61,10 +100,8 @@ def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, e
     random = np.random.default_rng([seed, epoch])
     pieces = []
     for index, length in enumerate(lengths):
-        cuts = [0, length]
-        if longest and length > longest:
-            cuts[1:1] = range(1 + int(random.integers(longest)), length, longest)
-        pieces += [Piece(index, start, stop) for start, stop in pairwise(cuts)]
+        first = 1 + int(random.integers(longest)) if longest and length > longest else 0
+        pieces += _cut_up(index, 0, length, longest, first)
     pieces = [pieces[place] for place in random.permutation(len(pieces))]
     pieces.sort(key=len)
     batches = [pieces[start : start + batch_size] for start in range(0, len(pieces), batch_size)]
@@ -80,13 +117,14 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
         padding: the value that fills each field
 
     Returns:
-        the fields, `(N, L, ...)` or `(N,)`, and the pieces' `lengths`, `(N,)`
+        the fields, `(N, L, ...)` or `(N,)`, and the pieces' `lengths` and `goes_on`, `(N,)`
     """
     batch = {}
     for name, fill in padding.items():
         if name in encoded[pieces[0].index]:
             batch[name] = _padded([_cut(encoded[piece.index][name], piece) for piece in pieces], fill)
     batch["lengths"] = torch.tensor([len(piece) for piece in pieces])
+    batch["goes_on"] = torch.tensor([piece.goes_on for piece in pieces])
     return batch
 
 
@@ -105,6 +143,12 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         return (collate(self.encoded, pieces, self.padding) for pieces in self.batches)
+
+
+def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> list[Piece]:
+    """The pieces of a stretch: one if `longest` is 0, else the first of `first` units, or of `longest` if that is 0."""
+    cuts = [start, *range(start + (first or longest), stop, longest), stop] if longest else [start, stop]
+    return [Piece(index, *cut) for cut in pairwise(cuts)]
 
 
 def _cut(field: np.ndarray, piece: Piece) -> np.ndarray:
