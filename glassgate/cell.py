@@ -191,3 +191,12 @@ class Cell:
 
 
 Weights = dict[str, Tensor]
+
+
+def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None:
+    """Raises unless `cell` is a cell, and its heads divide the widths of its states."""
+    if not isinstance(cell, Cell):
+        raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
+    for width in widths:
+        if width % cell.heads:
+            raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")

@@ -11,7 +11,7 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate import init as schemes
-from glassgate.cell import Cell, Weights
+from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines import choose
 from glassgate.engines.call import Direction, Result, Steps
 from glassgate.layers import regularisers
@@ -104,8 +104,7 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         name = self._name = type(self).__name__
-        if not isinstance(cell, Cell):
-            raise TypeError(f"{name}: cell must be an instance of glassgate.Cell, got {cell!r}")
+        check_cell(name, cell)
         check_size(name, "input_size", input_size)
         check_size(name, "num_layers", num_layers)
         check_flag(name, "bias", bias)
@@ -144,17 +143,16 @@ class Recurrent(nn.Module):
 
     def _check_sizes(self) -> None:
         name, proj = self._name, self.proj_size
-        if not isinstance(proj, int) or isinstance(proj, bool) or proj < 0:
+        if not isinstance(proj, int) or isinstance(proj, bool):
+            raise TypeError(f"{name}: proj_size must be an int, got {proj!r} of type {type(proj).__name__}")
+        if proj < 0:
             raise ValueError(
                 f"{name}: proj_size should be a positive integer or zero to disable projections, got {proj!r}"
             )
         for sizes in self._sizes:
             if proj >= min(sizes):
                 raise ValueError(f"{name}: proj_size has to be smaller than hidden_size, got {proj} and {min(sizes)}")
-            if any(size % self.cell.heads or (proj or size) % self.cell.heads for size in sizes):
-                raise ValueError(
-                    f"{name}: hidden_size must be a multiple of the cell's {self.cell.heads} heads, got {sizes}"
-                )
+            check_cell(name, self.cell, (*sizes, proj))
             if len(set(sizes)) > 1 and not proj and self.bidirectional and self.merge in ("sum", "mean"):
                 raise ValueError(f"{name}: merge={self.merge!r} needs two directions of one size, got {sizes}")
 

@@ -109,7 +109,7 @@ def test_shared_memory():
 
 @pytest.mark.parametrize("kind", STOCK)
 def test_replicas_read_their_own_weights(engine, kind):
-    """What `torch.nn.parallel.replicate` does on one machine with several devices: attributes that are no parameters."""
+    """What `torch.nn.parallel.replicate` does, which needs several GPUs: weights are attributes, not parameters."""
     layer, x = getattr(gg, kind)(3, 4, 2, bidirectional=True), torch.randn(5, 2, 3)
     replica = layer._replicate_for_data_parallel()
     for name, parameter in layer.named_parameters():

@@ -1,4 +1,4 @@
-"""What makes a network of a cell: sizes by direction and layer, merging, projection, residuals, dropout, learned states."""
+"""What makes a network of a cell: sizes, merging, projection, residuals, dropout between layers, learned states."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ def test_sizes_by_direction_and_layer(hidden_size, D, widths):
     layer = gg.LSTM(3, hidden_size, 3, bidirectional=D == 2, **DOUBLE)
     x = noise(1, 5, 2, 3)
     output, (h_n, c_n) = layer(x)
-    assert [h.shape for h in h_n] == [(2, w) for w in widths]
+    assert [h.shape for h in h_n] == [c.shape for c in c_n] == [(2, w) for w in widths]
     assert isinstance(h_n, torch.Tensor) == (len(set(widths)) == 1)
     wanted = x
     for k in range(3):

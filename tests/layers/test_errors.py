@@ -1,0 +1,376 @@
+"""What users get wrong: the type of error that `torch.nn` raises or a subclass, a message that helps, nothing changed."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import glassgate as gg
+from tests.cases import STOCK
+
+X = torch.randn(5, 2, 3)
+PACKED = pack_padded_sequence(X, torch.tensor([5, 2]))
+
+# arguments of the constructor: its error's type and message
+CONSTRUCTORS = {
+    "input_size=0": ({"input_size": 0}, ValueError, "input_size must be greater than zero, got 0"),
+    "input_size=-1": ({"input_size": -1}, ValueError, "input_size must be greater than zero, got -1"),
+    "input_size=2.0": ({"input_size": 2.0}, TypeError, "input_size must be an int above zero, got 2.0 of type float"),
+    "hidden_size=0": ({"hidden_size": 0}, ValueError, "hidden_size must be greater than zero, got 0"),
+    "hidden_size=''": ({"hidden_size": "4"}, TypeError, "hidden_size must be an int above zero, got '4' of type str"),
+    "num_layers=0": ({"num_layers": 0}, ValueError, "num_layers must be greater than zero, got 0"),
+    "num_layers=1.5": ({"num_layers": 1.5}, TypeError, "num_layers must be an int above zero, got 1.5"),
+    "bias": ({"bias": 1}, TypeError, "bias must be a bool, got 1 of type int"),
+    "batch_first": ({"batch_first": "yes"}, TypeError, "batch_first must be a bool, got 'yes' of type str"),
+    "dropout>1": ({"dropout": 1.5}, ValueError, r"dropout must be a number in range \[0, 1\], got 1.5"),
+    "dropout<0": ({"dropout": -0.5}, ValueError, r"dropout must be a number in range \[0, 1\], got -0.5"),
+    "dropout=True": ({"dropout": True}, ValueError, r"dropout must be a number in range \[0, 1\], got True"),
+    "proj_size<0": ({"proj_size": -1}, ValueError, "proj_size should be a positive integer or zero .*, got -1"),
+    "proj_size=4": ({"proj_size": 4}, ValueError, "proj_size has to be smaller than hidden_size, got 4 and 4"),
+    "proj_size=1.5": ({"proj_size": 1.5}, TypeError, "proj_size must be an int, got 1.5 of type float"),
+}
+
+OWN_CONSTRUCTORS = {
+    "merge": ({"merge": "max"}, ValueError, "merge must be one of 'concat', 'sum', 'mean', 'none', got 'max'"),
+    "residual": ({"residual": 1}, TypeError, "residual must be a bool, got 1"),
+    "learn": ({"learn_initial_state": None}, TypeError, "learn_initial_state must be a bool, got None"),
+    "pair for one direction": (
+        {"hidden_size": (4, 5)},
+        ValueError,
+        r"hidden_size must be an int or a tuple of 1 \(one a direction\), got \(4, 5\)",
+    ),
+    "triple": (
+        {"hidden_size": (4, 5, 6), "bidirectional": True},
+        ValueError,
+        r"hidden_size must be an int or a tuple of 2 \(one a direction\), got \(4, 5, 6\)",
+    ),
+    "list": (
+        {"hidden_size": [4, 5, 6], "num_layers": 2},
+        ValueError,
+        "hidden_size as a list must have num_layers = 2 entries, got 3",
+    ),
+    "zero in a list": (
+        {"hidden_size": [4, 0], "num_layers": 2},
+        ValueError,
+        "hidden_size must be greater than zero, got 0",
+    ),
+    "sum of two sizes": (
+        {"hidden_size": (4, 5), "bidirectional": True, "merge": "sum"},
+        ValueError,
+        r"merge='sum' needs two directions of one size, got \(4, 5\)",
+    ),
+    "projection of the smaller": (
+        {"hidden_size": (4, 5), "bidirectional": True, "proj_size": 4},
+        ValueError,
+        "proj_size has to be smaller than hidden_size, got 4 and 4",
+    ),
+    "cell": ({"cell": gg.cells.LSTM}, TypeError, "cell must be an instance of glassgate.Cell, got <class"),
+}
+
+
+@pytest.mark.parametrize("case", CONSTRUCTORS)
+def test_constructor_like_torch(case):
+    options, kind, message = CONSTRUCTORS[case]
+    arguments = {"input_size": 3, "hidden_size": 4} | options
+    with pytest.raises(kind, match=f"^LSTM: {message}"):
+        gg.LSTM(**arguments)
+    with pytest.raises(kind):
+        nn.LSTM(**arguments)
+
+
+@pytest.mark.parametrize("case", OWN_CONSTRUCTORS)
+def test_constructor(case):
+    options, kind, message = OWN_CONSTRUCTORS[case]
+    with pytest.raises(kind, match=f"^GRU: {message}"):
+        gg.GRU(**({"input_size": 3, "hidden_size": 4} | options))
+
+
+def test_nonlinearity():
+    for layer in (gg.RNN, gg.RNNCell):
+        with pytest.raises(ValueError, match="RNN: nonlinearity must be 'tanh' or 'relu', got 'selu'"):
+            layer(3, 4, nonlinearity="selu")
+    with pytest.raises(ValueError, match="nonlinearity"):
+        nn.RNN(3, 4, nonlinearity="selu")
+
+
+# calls that torch.nn refuses too: the message
+CALLS = {
+    "1D input": (lambda f: f(X[0, 0]), r"input must be 2D (L, H_in) or 3D (L, N, H_in), got 1D (3,)"),
+    "4D input": (lambda f: f(X[None]), r"input must be 2D (L, H_in) or 3D (L, N, H_in), got 4D (1, 5, 2, 3)"),
+    "features": (lambda f: f(X[..., :2]), "input must have H_in = input_size = 3 features, got 2"),
+    "packed features": (
+        lambda f: f(PACKED._replace(data=PACKED.data[:, :2])),
+        "input must have H_in = input_size = 3 features, got 2",
+    ),
+    "dtype": (
+        lambda f: f(X.double()),
+        "input must have the layer's dtype torch.float32, got torch.float64; convert it: input.to(torch.float32)",
+    ),
+    "integers": (lambda f: f(X.long()), "input must have the layer's dtype torch.float32, got torch.int64"),
+    "no steps": (lambda f: f(X[:0]), "input must have at least one step, got (0, 2, 3)"),
+    "no steps unbatched": (lambda f: f(X[:0, 0]), "input must have at least one step, got (0, 3)"),
+    "rows of hx": (lambda f: f(X, 3), "h_0 must be (num_layers * D, N, H_out) = (2, 2, 4), got (2, 3, 4)"),
+    "width of hx": (lambda f: f(X, 2, 5), "h_0 must be (num_layers * D, N, H_out) = (2, 2, 4), got (2, 2, 5)"),
+    "unbatched hx for a batch": (
+        lambda f: f(X, None),
+        "h_0 must be (num_layers * D, N, H_out) = (2, 2, 4), got (2, 4)",
+    ),
+    "batched hx unbatched": (
+        lambda f: f(X[:, 0], 1),
+        "h_0 must be (num_layers * D, H_out) = (2, 4), got (2, 1, 4)",
+    ),
+    "packed rows of hx": (lambda f: f(PACKED, 1), "h_0 must be (num_layers * D, N, H_out) = (2, 2, 4), got (2, 1, 4)"),
+    "dtype of hx": (
+        lambda f: f(X, 2, 4, torch.float64),
+        "h_0 must have input's dtype torch.float32, got torch.float64; convert it: h_0.to(torch.float32)",
+    ),
+    "device": (
+        lambda f: f(X.to("meta")),
+        "input must be on the layer's device cpu, got meta; move it: input.to('cpu')",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STOCK)
+@pytest.mark.parametrize("case", CALLS)
+def test_call_like_torch(engine, kind, case):
+    call, message = CALLS[case]
+
+    def on(layer):
+        def f(input, rows=0, width=4, dtype=torch.float32):
+            if rows == 0:
+                return layer(input)
+            lead = (2,) if rows is None else (2, rows)
+            state = torch.zeros(*lead, width, dtype=dtype)
+            return layer(input, (state, torch.zeros_like(state)) if kind == "LSTM" else state)
+
+        return call(f)
+
+    layer = getattr(gg, kind)(3, 4, bidirectional=True)
+    unchanged(layer, lambda: on(layer), gg.ShapeError, f"{kind}: {message}")
+    stock = STOCK[kind](3, 4, bidirectional=True)
+    with pytest.raises(Exception) as theirs:  # noqa: PT011
+        on(stock)
+    assert issubclass(gg.ShapeError, theirs.type) or theirs.type is NotImplementedError
+
+
+def unchanged(layer, call, kind, message):
+    """The call raises, and leaves the layer as it was: weights, gradients, mode, random numbers, attributes."""
+    state = {name: v.clone() for name, v in layer.state_dict().items()}
+    attributes, seed = dict(vars(layer)), torch.get_rng_state()
+    with pytest.raises(kind, match=f"^{re.escape(message)}"):
+        call()
+    assert vars(layer) == attributes
+    assert all(torch.equal(v, state[name]) for name, v in layer.state_dict().items())
+    assert all(p.grad is None for p in layer.parameters())
+    assert torch.equal(torch.get_rng_state(), seed)
+
+
+LSTM = gg.LSTM(3, 4)
+LSTMP = gg.LSTM(3, 4, proj_size=2)
+PAIR = gg.LSTM(3, (4, 5), bidirectional=True)
+SECOND = gg.GRU(3, 4, batch_first=True)
+h, c = torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)
+
+OWN_CALLS = {
+    "no tensor": (LSTM, lambda f: f([1, 2]), TypeError, "LSTM: input must be a tensor or a PackedSequence, got list"),
+    "hx of one state": (
+        LSTM,
+        lambda f: f(X, h),
+        gg.ShapeError,
+        "LSTM: hx must be a tuple of 2 states (h_0, c_0), got T",
+    ),
+    "hx of three": (
+        LSTM,
+        lambda f: f(X, (h, c, c)),
+        gg.ShapeError,
+        "LSTM: hx must be a tuple of 2 states (h_0, c_0), got 3 of them",
+    ),
+    "hx of no tensor": (
+        LSTM,
+        lambda f: f(X, (h, 0)),
+        TypeError,
+        "LSTM: c_0 must be a tensor (num_layers * D, N, H_cell) = (1, 2, 4), got int",
+    ),
+    "c_0 as wide as h_0": (
+        LSTMP,
+        lambda f: f(X, (h[..., :2], c[..., :2])),
+        gg.ShapeError,
+        "LSTM: c_0 must be (num_layers * D, N, H_cell) = (1, 2, 4), got (1, 2, 2)",
+    ),
+    "hx stacked where widths differ": (
+        PAIR,
+        lambda f: f(X, (h.expand(2, 2, 4), c.expand(2, 2, 4))),
+        gg.ShapeError,
+        "LSTM: h_0 must be a tuple of num_layers * D = 2 tensors, as sizes differ, got (2, 2, 4)",
+    ),
+    "one of hx": (
+        PAIR,
+        lambda f: f(X, ((h[0], h[0]), (c[0], c[0]))),
+        gg.ShapeError,
+        "LSTM: h_0[1] must be (N, H_out) = (2, 5), got (2, 4)",
+    ),
+    "device of hx": (
+        LSTM,
+        lambda f: f(X, (h.to("meta"), c)),
+        gg.ShapeError,
+        "LSTM: h_0 must be on input's device cpu, got meta; move it: h_0.to('cpu')",
+    ),
+    "batch first": (
+        SECOND,
+        lambda f: f(X[0, 0]),
+        gg.ShapeError,
+        "GRU: input must be 2D (L, H_in) or 3D (N, L, H_in), got 1D (3,)",
+    ),
+    "long lengths": (
+        LSTM,
+        lambda f: f(X, lengths=[6, 1]),
+        gg.ShapeError,
+        "LSTM: lengths must be between 0 and L = 5, got [6, 1]",
+    ),
+    "negative lengths": (
+        LSTM,
+        lambda f: f(X, lengths=[5, -1]),
+        gg.ShapeError,
+        "LSTM: lengths must be between 0 and L = 5, got [5, -1]",
+    ),
+    "too many lengths": (
+        LSTM,
+        lambda f: f(X, lengths=[5, 5, 5]),
+        gg.ShapeError,
+        "LSTM: lengths must be (N,) = (2,), got (3,)",
+    ),
+    "broken lengths": (
+        LSTM,
+        lambda f: f(X, lengths=[1.5, 2.0]),
+        TypeError,
+        "LSTM: lengths must be integers, got torch.float32",
+    ),
+    "lengths of packed": (
+        LSTM,
+        lambda f: f(PACKED, lengths=[5, 2]),
+        ValueError,
+        "LSTM: lengths must be left out with a PackedSequence, which has its own",
+    ),
+    "shape of resets": (
+        LSTM,
+        lambda f: f(X, resets=torch.zeros(2, 5)),
+        gg.ShapeError,
+        "LSTM: resets must be (L, N) = (5, 2), got (2, 5)",
+    ),
+    "shape of resets, batch first": (
+        SECOND,
+        lambda f: f(X, resets=torch.zeros(2, 5)),
+        gg.ShapeError,
+        "GRU: resets must be (N, L) = (5, 2), got (2, 5)",
+    ),
+    "shape of resets, unbatched": (
+        LSTM,
+        lambda f: f(X[:, 0], resets=torch.zeros(5, 1)),
+        gg.ShapeError,
+        "LSTM: resets must be (L,) = (5,), got (5, 1)",
+    ),
+    "shape of resets, packed": (
+        LSTM,
+        lambda f: f(PACKED, resets=torch.zeros(5, 2)),
+        gg.ShapeError,
+        "LSTM: resets must be (S,) = (7,), got (5, 2)",
+    ),
+    "resets of no tensor": (
+        LSTM,
+        lambda f: f(X, resets=[[0, 1]]),
+        TypeError,
+        "LSTM: resets must be a mask (bool or 0 and 1), got list",
+    ),
+    "device of resets": (
+        LSTM,
+        lambda f: f(X, resets=torch.zeros(5, 2, device="meta")),
+        gg.ShapeError,
+        "LSTM: resets must be on input's device cpu, got meta",
+    ),
+    "rising batch sizes": (
+        LSTM,
+        lambda f: f(PackedSequence(torch.zeros(3, 3), torch.tensor([1, 2]))),
+        gg.ShapeError,
+        "LSTM: batch_sizes of a PackedSequence must never increase and add up to its 3 rows, got [1, 2]",
+    ),
+    "missing rows": (
+        LSTM,
+        lambda f: f(PackedSequence(torch.zeros(3, 3), torch.tensor([2, 2]))),
+        gg.ShapeError,
+        "LSTM: batch_sizes of a PackedSequence must never increase and add up to its 3 rows, got [2, 2]",
+    ),
+    "packed vectors": (
+        LSTM,
+        lambda f: f(PackedSequence(torch.zeros(3), torch.tensor([2, 1]))),
+        gg.ShapeError,
+        "LSTM: input must have H_in = input_size = 3 features",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OWN_CALLS)
+def test_call(case):
+    layer, call, kind, message = OWN_CALLS[case]
+    unchanged(layer, lambda: call(layer), kind, message)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_dropout_draws_nothing_before_an_error(packed):
+    layer = gg.LSTM(3, 4, 2, dropout=0.5)
+    unchanged(
+        layer,
+        lambda: layer(PACKED if packed else X, (torch.zeros(2, 2, 4), torch.zeros(2, 2, 3))),
+        gg.ShapeError,
+        "LSTM: c_0 must be (num_layers * D, N, H_cell) = (2, 2, 4), got (2, 2, 3)",
+    )
+
+
+def test_state_dict_of_another_size():
+    layer, other = gg.LSTM(3, 4), nn.LSTM(3, 5).state_dict()
+    unchanged(
+        layer,
+        lambda: layer.load_state_dict(other, strict=True),
+        RuntimeError,
+        "Error(s) in loading state_dict for LSTM:",
+    )
+
+
+CELL_CALLS = {
+    "3D input": (lambda m, s: m(X), "input must be 1D (H_in) or 2D (N, H_in), got 3D (5, 2, 3)"),
+    "features": (lambda m, s: m(X[0, :, :2]), "input must be (N, H_in) = (2, 3), got (2, 2)"),
+    "one row's features": (lambda m, s: m(X[0, 0, :2]), "input must be (H_in) = (3,), got (2,)"),
+    "rows of hx": (lambda m, s: m(X[0], s(3, 4)), "h_0 must be (N, H_cell) = (2, 4), got (3, 4)"),
+    "width of hx": (lambda m, s: m(X[0], s(2, 5)), "h_0 must be (N, H_cell) = (2, 4), got (2, 5)"),
+    "dtype": (lambda m, s: m(X[0].double()), "input must have the cell's dtype torch.float32, got torch.float64"),
+    "device": (lambda m, s: m(X[0].to("meta")), "input must be on the cell's device cpu, got meta"),
+    "3D hx": (lambda m, s: m(X[0], s(1, 2, 4)), "h_0 must be (N, H_cell) = (2, 4), got (1, 2, 4)"),
+}
+
+
+@pytest.mark.parametrize("kind", STOCK)
+@pytest.mark.parametrize("case", CELL_CALLS)
+def test_cell_like_torch(kind, case):
+    call, message = CELL_CALLS[case]
+
+    def states(*shape):
+        return (torch.zeros(shape), torch.zeros(shape)) if kind == "LSTM" else torch.zeros(shape)
+
+    cell = getattr(gg, f"{kind}Cell")(3, 4)
+    unchanged(cell, lambda: call(cell, states), gg.ShapeError, f"{kind}Cell: {message}")
+    with pytest.raises((RuntimeError, ValueError)) as theirs:
+        call(getattr(nn, f"{kind}Cell")(3, 4), states)
+    assert issubclass(gg.ShapeError, theirs.type)
+
+
+def test_cell():
+    cell = gg.LSTMCell(3, 4)
+    message = "LSTMCell: hx must be a tuple of 2 states ('h', 'c'), got Tensor"
+    unchanged(cell, lambda: cell(X[0], h[0]), gg.ShapeError, message)
+    unchanged(cell, lambda: cell([1.0]), TypeError, "LSTMCell: input must be a tensor, got list")
+    with pytest.raises(ValueError, match="LSTMCell: hidden_size must be greater than zero, got 0"):
+        gg.LSTMCell(3, 0)
+    with pytest.raises(TypeError, match="RecurrentCell: cell must be an instance of glassgate.Cell, got 3"):
+        gg.RecurrentCell(3, 3, 4)
