@@ -1,0 +1,110 @@
+"""`glassgate demo`: colour Python code, once reading it from both ends and once from the start alone."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from glassgate.cli.colours import coloured, legend
+from glassgate.cli.progress import Bar
+from glassgate.cli.train import resumable
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.runs import next_folder, write_json
+from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.task import Split
+
+_LINES = 14
+_MODELS = {"bidirectional": True, "one-directional": False}
+
+
+def command(words: list[str]) -> None:
+    """Run the demonstration as the words after `glassgate demo` say."""
+    parser = ArgumentParser(
+        prog="glassgate demo",
+        description="Train two networks to colour Python code, character by character, on Python's own library: one "
+        "that reads it from both ends, and the same one reading forward only. Compare them on files neither has seen.",
+    )
+    parser.add_argument("--run", metavar="FOLDER", help="new folder for all that comes of it (runs/demo-N)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="what weights and order follow from (1)"
+    )
+    arguments = parser.parse_args(words)
+    run = Path(arguments.run or next_folder("demo"))
+    console = Console(highlight=False)
+    options = {name: _options(both, arguments.seed) for name, both in _MODELS.items()}
+    console.print("Reading the Python files of the standard library ...")
+    split = Tagging(options["bidirectional"]).read_own()
+    _describe(console, split)
+    results, predictions = {}, {}
+    for name, each in options.items():
+        task = Tagging(each)
+        with resumable(str(run / name)):
+            results[name] = task.fit(split, run=run / name, progress=Bar(console, name))
+        predictions[name] = task.predict(split.test)
+    write_json(run / "demo.json", {"held_out": [each.source for each in split.test], "results": results})
+    _compare(console, {name: result["test"] for name, result in results.items()})
+    _show(console, split.test, predictions)
+    console.print(
+        f"\nModels, configuration and scores lie in {run}. Try next:\n"
+        f"  glassgate predict {run / 'bidirectional'} FILE.py      colours a file of yours\n"
+        f"  glassgate evaluate {run / 'bidirectional'} FILE.py     says how much of it is right\n"
+        "  glassgate train tagging --help                  trains on your own data",
+        soft_wrap=True,
+    )
+
+
+def _options(bidirectional: bool, seed: int) -> TaggingOptions:
+    return TaggingOptions.from_mapping(Tagging.own_options | {"bidirectional": bidirectional, "seed": seed})
+
+
+def _describe(console: Console, split: Split[Tagged]) -> None:
+    characters = [sum(len(each.units) for each in part) for part in (split.train, split.test)]
+    console.print(
+        f"To learn from: {len(split.train)} files, {characters[0]:,} characters.\n"
+        f"Held out: {len(split.test)} files, {characters[1]:,} characters: "
+        + ", ".join(each.source for each in split.test)
+    )
+
+
+def _compare(console: Console, scores: dict[str, dict[str, float]]) -> None:
+    table = Table(title="On the files held out")
+    table.add_column("reads")
+    for score in scores["bidirectional"]:
+        table.add_column(score.replace("_", " "), justify="right")
+    for name, row in scores.items():
+        table.add_row(name, *(f"{value:.2%}" for value in row.values()))
+    console.print(table)
+
+
+def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list[list[str]]]) -> None:
+    """Print the stretch of held-out code that has most kinds of labels, and most to tell the models apart by."""
+    first, *_ = predictions
+
+    def told_apart(place: int, start: int, stop: int) -> tuple[int, int]:
+        labels = files[place].labels or ()
+        wrong = sum(a != b for a, b in zip(labels[start:stop], predictions[first][place][start:stop], strict=True))
+        return len(set(labels[start:stop])), wrong
+
+    place, start, stop = max(
+        ((place, *stretch) for place, each in enumerate(files) for stretch in _stretches(str(each.units))),
+        key=lambda where: told_apart(*where),
+    )
+    shown = files[place]
+    line = shown.units[:start].count("\n") + 1
+    for name, labels in predictions.items():
+        console.print(f"\n{shown.source} from line {line}, as the {name} model sees it:\n")
+        truth = (shown.labels or ())[start:stop]
+        console.print(coloured(shown.units[start:stop], labels[place][start:stop], truth), soft_wrap=True)
+    console.print(legend())
+
+
+def _stretches(text: str) -> list[tuple[int, int]]:
+    """Start and end of each `_LINES` lines that follow a blank one."""
+    starts = [0, *(place + 1 for place, unit in enumerate(text) if unit == "\n")]
+    return [
+        (start, end)
+        for before, start, end in zip(starts, starts[1:], starts[1 + _LINES :], strict=False)
+        if start == before + 1
+    ]
