@@ -1,0 +1,110 @@
+"""The house: what `import glassgate` loads, and that each page's code and commands do what the page says."""
+
+import io
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import glassgate as gg
+
+ROOT = Path(__file__).parents[1]
+README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+OPTIONAL = ("numba", "llvmlite", "lightning", "torchmetrics", "safetensors", "matplotlib", "rich", "yaml")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced code of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def fenced(page: Path) -> list[str]:
+    """All fenced code of a page, fences included."""
+    return re.findall(r"^```\w.*?^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def relative(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def test_import_loads_torch_and_nothing_optional() -> None:
+    code = "import sys, glassgate; print(*(name for name in sys.argv[1:] if name in sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code, *OPTIONAL], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
+
+
+def test_every_public_name_is_there_and_explained() -> None:
+    for name in gg.__all__:
+        assert getattr(gg, name).__doc__, name
+
+
+def test_the_changelog_knows_the_version() -> None:
+    assert f"## [{gg.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page != CHINESE], ids=relative)
+def test_code_runs_and_prints_what_its_comments_say(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of a page run in order, as a reader would type them; `print(x)  # 3` must print 3."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for code in blocks(page, "python"):
+        said, printed = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE), io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(code, str(page), "exec"), names)
+        assert [line for line in printed.getvalue().splitlines() if said] == said
+
+
+SENTENCE = """\
+1\tThe\tthe\tDET\tDT\t_\t2\tdet\t_\t_
+2\tdog\tdog\tNOUN\tNN\t_\t3\tnsubj\t_\t_
+3\tsleeps\tsleep\tVERB\tVBZ\t_\t0\troot\t_\t_
+4\t.\t.\tPUNCT\t.\t_\t3\tpunct\t_\t_
+
+"""
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    """In order, beside files of the names that they mention; those of make are what runs this test."""
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.conllu").write_text(SENTENCE * 8, "utf-8")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    commands = [line for line in "".join(blocks(README, "sh")).splitlines() if not line.startswith("make ")]
+    bash = ["bash", "-e", "-o", "pipefail", "-c", "\n".join(commands)]
+    done = subprocess.run(bash, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "sleeps\tVERB" in done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_make_knows_the_targets_that_a_page_names(page: Path) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(blocks(page, "sh")))) <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        assert (page.parent / target).exists(), target
+
+
+def test_both_readmes_show_the_same_code_and_links() -> None:
+    assert fenced(README) == fenced(CHINESE)
+    assert headings(README) == headings(CHINESE)
+    assert links(README) - {"README.zh-CN.md"} == links(CHINESE) - {"README.md"}
+
+
+def headings(page: Path) -> list[str]:
+    """The marks of a page's headings, in order: # for a title, ## for a section."""
+    outside = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^(#+) ", outside, re.MULTILINE)
+
+
+def links(page: Path) -> set[str]:
+    """The files of this project that a page leads to or shows."""
+    return set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")))
