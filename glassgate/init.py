@@ -77,17 +77,16 @@ class chrono:
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
         """Fills the biases of every recurrent part of `module`."""
-        for cell, weights in _cells(module):
+        parts = list(_cells(module))
+        for cell, weights in parts:
             _need_bias(weights, "chrono")
-            for gate in cell.gates:
-                _set_bias(cell, weights, gate, 0.0)
+            if not {"f", "z"} & set(cell.gates):
+                raise ValueError(f"chrono: the cell must have a gate f or z, got {cell.gates}")
+        for cell, weights in parts:
             u = 1 + (self.T_max - 2) * rand(_hidden_size(cell, weights), device=weights["bias_ih"].device)
             keep = "f" if "f" in cell.gates else "z"
-            if keep not in cell.gates:
-                raise ValueError(f"chrono: the cell must have a gate f or z, got {cell.gates}")
-            _set_bias(cell, weights, keep, u.log())
-            if "i" in cell.gates:
-                _set_bias(cell, weights, "i", -u.log())
+            for gate in cell.gates:
+                _set_bias(cell, weights, gate, u.log() if gate == keep else -u.log() if gate == "i" else 0.0)
 
 
 class gate_bias:
@@ -110,7 +109,8 @@ class gate_bias:
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
         """Sets the biases in every recurrent part of `module`."""
-        for cell, weights in _cells(module):
+        parts = list(_cells(module))
+        for cell, weights in parts:
             _need_bias(weights, "gate_bias")
             for gate, value in self.gates.items():
                 if gate not in cell.gates:
@@ -120,7 +120,9 @@ class gate_bias:
                     raise ValueError(
                         f"gate_bias: {gate} must be a number or one a unit, ({units},), got {tuple(given.shape)}"
                     )
-                _set_bias(cell, weights, gate, given)
+        for cell, weights in parts:
+            for gate, value in self.gates.items():
+                _set_bias(cell, weights, gate, value)
 
 
 def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
@@ -144,7 +146,7 @@ def _need_bias(weights: Weights, scheme: str) -> None:
         raise ValueError(f"{scheme}: the layer must have biases, got bias=False")
 
 
-def _set_bias(cell: Cell, weights: Weights, gate: str, value: float | Tensor) -> None:
+def _set_bias(cell: Cell, weights: Weights, gate: str, value: float | Sequence[float] | Tensor) -> None:
     """The total bias of one gate: all of it in bias_ih."""
     k = cell.gates.index(gate)
     weights["bias_ih"].chunk(len(cell.gates))[k].copy_(as_tensor(value))

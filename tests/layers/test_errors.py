@@ -1,4 +1,4 @@
-"""What users get wrong: the type of error that `torch.nn` raises or a subclass, a message that helps, nothing changed."""
+"""What users get wrong: the errors of `torch.nn` or subclasses of them, messages that help, nothing changed."""
 
 import re
 
@@ -372,5 +372,5 @@ def test_cell():
     unchanged(cell, lambda: cell([1.0]), TypeError, "LSTMCell: input must be a tensor, got list")
     with pytest.raises(ValueError, match="LSTMCell: hidden_size must be greater than zero, got 0"):
         gg.LSTMCell(3, 0)
-    with pytest.raises(TypeError, match="RecurrentCell: cell must be an instance of glassgate.Cell, got 3"):
+    with pytest.raises(TypeError, match=r"RecurrentCell: cell must be an instance of glassgate.Cell, got 3"):
         gg.RecurrentCell(3, 3, 4)

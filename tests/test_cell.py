@@ -1,0 +1,170 @@
+"""Cells: what a subclass may say, what a step sees, which parameters follow."""
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.cell import Named, PreActivations, Recurrent
+from tests.compare import check, noise
+
+
+def test_named_values():
+    s = Named(("h", "c"), (1, 2))
+    assert (s.h, s.c, list(s)) == (1, 2, [1, 2])
+    with pytest.raises(AttributeError, match="there is no 'x' here, only h, c"):
+        _ = s.x
+    with pytest.raises(AttributeError, match="there is no 'x' here, only nothing"):
+        _ = Named((), ()).x
+
+
+def test_pre_activations_by_halves():
+    a = PreActivations(Named(("i", "n"), (1, 2)), Recurrent(lambda u: Named(("i", "n"), (10 * u, 100 * u)), 3))
+    assert (a.ih.n, a.hh.n, a.n, a.i, a.hh(7).i) == (2, 300, 302, 31, 70)
+    assert a.update("g") == "g"
+    with pytest.raises(AttributeError, match="there is no 'q' here, only i, n"):
+        _ = a.q
+
+
+def test_product_is_computed_once_and_only_if_read():
+    calls = []
+    a = PreActivations(Named("in", (1, 2)), Recurrent(lambda u: calls.append(u) or Named("in", (u, u)), 5))
+    assert a.ih.i == 1
+    assert not calls
+    assert a.i + a.n == 13
+    assert calls == [5]
+
+
+def test_pre_activations_without_recurrence():
+    assert PreActivations(Named("i", (1,)), None).i == 1
+
+
+WRONG = {
+    "gates must be a tuple of names, got 'ifgo'": (TypeError, {"gates": "ifgo"}),
+    "gates must be a tuple of names, got ('1',)": (TypeError, {"gates": ("1",)}),
+    "state must be a tuple of names, got ['h']": (TypeError, {"state": ["h"]}),
+    "gates must differ and be neither 'ih' nor 'hh', got ('i', 'i')": (ValueError, {"gates": ("i", "i")}),
+    "gates must differ and be neither 'ih' nor 'hh', got ('ih',)": (ValueError, {"gates": ("ih",)}),
+    "state must name at least the output, got ()": (ValueError, {"state": ()}),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_definitions(message):
+    kind, body = WRONG[message]
+    with pytest.raises(kind) as error:
+        type("Mine", (gg.Cell,), body)
+    assert str(error.value) == f"cell Mine: {message}"
+
+
+class Bare(gg.Cell):
+    gates = ("n",)
+
+
+class Short(gg.Cell):
+    gates = ("n",)
+    state = ("h", "c")
+
+    def step(self, a, s):
+        return a.n
+
+
+class TestOwn:
+    """Cells with what the ones of torch.nn lack, each against its equations by hand."""
+
+    x, h, c = noise(1, 3, 2), noise(2, 3, 4), noise(3, 3, 4)
+
+    def run(self, cell, *states):
+        layer = gg.RecurrentCell(cell, 2, 4, dtype=torch.float64)
+        for k, weight in enumerate(layer.parameters()):
+            weight.data = noise(10 + k, *weight.shape)
+        new = layer(self.x, states if len(states) > 1 else states[0])
+        ih = self.x @ layer.weight_ih.T + (layer.bias_ih if layer.bias else 0)
+        return layer, ih, new
+
+    def test_parameters_of_units_and_gates(self):
+        class Own(gg.Cell):
+            gates = ("i", "n")
+            state = ("h", "c")
+            parameters = {"peep": gg.Parameter(0.5), "gain": gg.Parameter(2.0, per_gate=True)}
+
+            def step(self, a, s, p):
+                c = torch.sigmoid(p.gain.i * a.i + p.peep * s.c) * torch.tanh(p.gain.n * a.n)
+                return c + s.h, c
+
+        layer, ih, (h, c) = self.run(Own(), self.h, self.c)
+        i, n = (ih + self.h @ layer.weight_hh.T + layer.bias_hh).chunk(2, -1)
+        gain_i, gain_n = layer.gain.chunk(2)
+        wanted = torch.sigmoid(gain_i * i + layer.peep * self.c) * torch.tanh(gain_n * n)
+        check({"h": h.detach(), "c": c.detach()}, {"h": (wanted + self.h).detach(), "c": wanted.detach()})
+        layer.reset_parameters()
+        assert layer.peep.tolist() == [0.5] * 4
+        assert layer.gain.tolist() == [2.0] * 8
+        assert list(layer.state_dict()) == ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "peep", "gain"]
+
+    def test_no_recurrent_weights(self):
+        class Own(gg.Cell):
+            gates = ("f", "n")
+            recurrent = False
+
+            def step(self, a, s):
+                f = torch.sigmoid(a.f)
+                return f * s.h + (1 - f) * a.n
+
+        layer, ih, h = self.run(Own(), self.h)
+        f, n = ih.chunk(2, -1)
+        check({"h": h.detach()}, {"h": (torch.sigmoid(f) * self.h + (1 - torch.sigmoid(f)) * n).detach()})
+        assert list(layer.state_dict()) == ["weight_ih", "bias_ih"]
+
+    def test_heads(self):
+        class Own(gg.Cell):
+            gates = ("a", "b")
+            heads = 2
+
+            def step(self, a, s):
+                return torch.tanh(a.a) * a.b
+
+        layer, ih, h = self.run(Own(), self.h)
+        assert layer.weight_hh.shape == (8, 2)
+        rows = [torch.block_diag(*gate.chunk(2)) for gate in layer.weight_hh.chunk(2)]
+        a, b = (ih + self.h @ torch.cat(rows).T + layer.bias_hh).chunk(2, -1)
+        check({"h": h.detach()}, {"h": (torch.tanh(a) * b).detach()})
+        with pytest.raises(ValueError, match="GRU: sizes must be multiples of the cell's 2 heads, got 5"):
+            gg.GRU(3, 5, cell=Own())
+        with pytest.raises(ValueError, match="RecurrentCell: sizes must be multiples of the cell's 2 heads, got 5"):
+            gg.RecurrentCell(Own(), 3, 5)
+
+    def test_project_acts_after_the_projection(self):
+        class Clipped(gg.cells.LSTM):
+            def project(self, h):
+                return h.clamp(-0.01, 0.01)
+
+        plain = gg.LSTM(2, 4, proj_size=3)
+        clipped = gg.LSTM(2, 4, proj_size=3, cell=Clipped())
+        clipped.load_state_dict(plain.state_dict())
+        x = torch.randn(1, 5, 2)
+        torch.testing.assert_close(clipped(x)[0], plain(x)[0].clamp(-0.01, 0.01))
+
+    def test_a_step_that_is_missing_or_returns_too_little(self):
+        with pytest.raises(NotImplementedError, match=r"cell Bare must define step\(self, a, s\)"):
+            self.run(Bare(), self.h)
+        with pytest.raises(ValueError, match=r"cell Short: step must return 2 states \('h', 'c'\), got 1"):
+            self.run(Short(), self.h, self.c)
+
+
+SHAPES = {
+    (): ["weight_ih (12, 2)", "weight_hh (12, 4)", "bias_ih (12,)", "bias_hh (12,)"],
+    (0, False): ["weight_ih (12, 2)", "weight_hh (12, 4)"],
+    (3,): ["weight_ih (12, 2)", "weight_hh (12, 3)", "bias_ih (12,)", "bias_hh (12,)", "weight_hr (3, 4)"],
+}
+
+
+@pytest.mark.parametrize("options", SHAPES)
+def test_parameters_in_torch_order(options):
+    shapes = gg.cells.GRU().shapes(2, 4, *options)
+    assert [f"{name} {shape}" for name, shape in shapes.items()] == SHAPES[options]
+
+
+def test_options_are_the_constructors_arguments():
+    assert gg.cells.RNN("relu").options() == {"nonlinearity": "relu"}
+    assert repr(gg.cells.RNN()) == "RNN(nonlinearity='tanh')"
+    assert repr(gg.cells.LSTM()) == "LSTM()"
