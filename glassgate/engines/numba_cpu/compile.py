@@ -1,39 +1,45 @@
-"""The text of a kernel to machine code: Numba and LLVM compile it once, a file keeps it."""
+"""The text of a kernel to machine code. Numba and LLVM translate it where the cache does not have it yet."""
 
 import ctypes
 import linecache
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from glassgate.engines.numba_cpu.cache import MachineCode, path_of, read, write
 from glassgate.engines.numba_cpu.processor import Processor
 
-Function = Any
-"""A C function of one address."""
+_engines: list[llvm.ExecutionEngine] = []
+"""Machine code lives as long as the engine that holds it."""
 
 
 @cache
-def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
-    """The kernel of that text."""
-    machine_code, symbol = _translate(text, name, bits, processor)
-    return _load(machine_code, symbol)
+def compiled(text: str, name: str, bits: int, processor: Processor) -> Callable[[int], None]:
+    """The kernel of that text, to be called with the address of its words."""
+    path = path_of(text, name, bits, processor)
+    code = read(path)
+    if code is None:
+        code = _translate(text, name, bits, processor)
+        write(path, code)
+    return _load(code)
 
 
-def _translate(text: str, name: str, bits: int, processor: Processor) -> tuple[bytes, str]:
+def _translate(text: str, name: str, bits: int, processor: Processor) -> MachineCode:
     from numba import njit, types
 
-    from glassgate.engines.numba_cpu import language
+    from glassgate.engines.numba_cpu.language import names
 
-    path = f"<glassgate {name}>"
-    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
-    namespace = language.names(text, bits, processor)
-    exec(compile(text, path, "exec"), namespace)
-    options = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    file = f"<glassgate {name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    namespace = names(text, bits, processor)
+    exec(compile(text, file, "exec"), namespace)
+    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     kernel = njit(types.void(types.int64), **options)(namespace[name])
-    (result,) = kernel.overloads.values()
+    result: Any = next(iter(kernel.overloads.values()))
     module = llvm.parse_assembly(result.library.get_llvm_str())
-    return _machine().emit_object(module), result.fndesc.llvm_func_name
+    return MachineCode(result.fndesc.llvm_func_name, _machine().emit_object(module))
 
 
 @cache
@@ -49,15 +55,12 @@ def _machine() -> llvm.TargetMachine:
     )
 
 
-_engines: list[llvm.ExecutionEngine] = []
-
-
-def _load(machine_code: bytes, symbol: str) -> Function:
+def _load(kernel: MachineCode) -> Callable[[int], None]:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-    engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()
     _engines.append(engine)
-    raw = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
-        engine.get_function_address(symbol)
-    )
-    return raw
+    numba_function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    function = numba_function(engine.get_function_address(kernel.symbol))
+    answer = ctypes.addressof(ctypes.create_string_buffer(16))
+    return lambda address: function(answer, answer, address)

@@ -11,10 +11,10 @@ from torch import Tensor
 from glassgate.cell import Cell
 from glassgate.engines.numba_cpu import threads
 from glassgate.engines.numba_cpu.compile import compiled
+from glassgate.engines.numba_cpu.panels import MOST_PANELS, MOST_ROWS, pack
 from glassgate.engines.numba_cpu.printer import Kernel, print_kernel
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.stages import Product, Stages
-from glassgate.engines.numba_cpu.tile import MOST_PANELS, MOST_ROWS, pack
 from glassgate.engines.trace import Trace
 
 ALIGN = 64
@@ -91,7 +91,7 @@ class Compiled(NamedTuple):
     """A printed kernel and its machine code."""
 
     kernel: Kernel
-    function: Callable[..., Any]
+    function: Callable[[int], None]
 
 
 _compiled: dict[Any, Compiled] = {}
@@ -197,8 +197,7 @@ class _Call:
         words = self.words | {"first": first, "last": last, "barrier": 0, "parties": 1}
         scratch = self._scratch(words, last)
         job = torch.tensor([words[name] for name in self.kernel.words])
-        answer = torch.empty(1, dtype=torch.int64)
-        self.function(answer.data_ptr(), answer.data_ptr(), job.data_ptr())
+        self.function(job.data_ptr())
         del scratch
 
     def _scratch(self, words: dict[str, int], rows: int) -> Tensor:
@@ -221,9 +220,17 @@ class _Call:
             at += size
         return scratch
 
+    def _keep(self, tensor: Tensor) -> Tensor:
+        self.alive.append(tensor)
+        return tensor
+
     def _write(self, **words: int | Tensor | None) -> None:
         for name, value in words.items():
             self.words[name] = value.data_ptr() if isinstance(value, Tensor) else value or 0
+
+    def _write_rows(self, name: str, buffer: Tensor | None) -> None:
+        self.words[f"{name}_rows"] = 0 if buffer is None else buffer.data_ptr()
+        self.words[f"{name}_pitch"] = self._pitch(buffer)
 
     def _pitch(self, tensor: Tensor | None) -> int:
         """The bytes from one row to the next."""
@@ -237,7 +244,11 @@ class _Call:
         is_backward = self.gradients is not None
         self._write(H=H, P=P, H_pitch=H * self.bytes, P_pitch=P * self.bytes, unit_0=0, unit_1=H, out_0=0, out_1=P)
         self._write(steps=self.time.steps, origin=last if is_backward else first, turn=-turn if is_backward else turn)
-        self._write(sizes=sizes, starts=starts, resets=inputs.resets, bias_hh=inputs.bias_hh)
+        self._write(sizes=sizes, starts=starts, resets=inputs.resets)
+        bias = inputs.bias_hh
+        if bias is None:
+            bias = self._keep(self.kept.ih.new_zeros(len(inputs.trace.hh_only) * H))
+        self._write(bias_hh=bias)
         head = H // inputs.cell.heads
         self._write(head_size=head, head_blocks=-(-head // self.lanes), block_0=0)
         self._write(block_1=inputs.cell.heads * self.words["head_blocks"])
@@ -245,8 +256,7 @@ class _Call:
             self.words[f"{name}_{gate}_values" if gate else f"{name}_values"] = values.data_ptr()
         for name, factors in inputs.noise.items():
             per_step = inputs.cell.noise[name].per_step
-            start = starts if per_step else torch.zeros_like(self.time.sizes)[1:]
-            self.alive.append(start)
+            start = starts if per_step else self._keep(torch.zeros_like(starts))
             self.words |= {
                 f"{name}_noise": factors.data_ptr(),
                 f"{name}_noise_pitch": self._pitch(factors),
@@ -258,14 +268,13 @@ class _Call:
         self._write(save=self.save, ih_rows=kept.ih, ih_pitch=self._pitch(kept.ih))
         for name in ("hh", "row", "hr"):
             buffer = getattr(kept, name)
-            self._write(**{f"{name}_rows": buffer, f"{name}_pitch": self._pitch(buffer)})
+            self._write_rows(name, buffer)
         self.states, self.state_starts = [], []
         for name, state, initial in zip(inputs.cell.state, kept.states, inputs.initial, strict=True):
             starts = self.time.starts
             if state is None:
-                state = torch.empty(2 * self.N, initial.shape[1], dtype=initial.dtype)
-                starts = (torch.arange(len(starts)) % 2) * self.N
-                self.alive += [state, starts]
+                state = self._keep(initial.new_empty(2 * self.N, initial.shape[1]))
+                starts = self._keep(torch.arange(len(starts)) % 2 * self.N)
             self.states.append(state)
             self.state_starts.append(starts)
             pitch = initial.shape[1] * self.bytes
@@ -279,12 +288,9 @@ class _Call:
     def _write_gradients(self, gradients: Gradients) -> None:
         for k, name in enumerate(self.inputs.cell.state):
             given = gradients.d_states[k]
+            pitch = self._pitch(given)
             if given is None:
-                given = torch.zeros_like(gradients.d_next[k][:1])
-                self.alive.append(given)
-                pitch = 0
-            else:
-                pitch = self._pitch(given)
+                given = self._keep(torch.zeros_like(gradients.d_next[k][:1]))
             self.words |= {
                 f"d_{name}_rows": given.data_ptr(),
                 f"d_{name}_pitch": pitch,
@@ -293,22 +299,23 @@ class _Call:
             }
         for name in ("d_pre", "left", "raw", "d_hr"):
             buffer = getattr(gradients, name)
-            self._write(**{f"{name}_rows": buffer, f"{name}_pitch": self._pitch(buffer)})
+            self._write_rows(name, buffer)
         buffer = gradients.d_parameter
         self._write(d_parameter_ranks=buffer, d_parameter_pitch=self._pitch(buffer))
 
     def _pack(self) -> None:
         for k, product in enumerate(self.kernel.products):
-            panels = pack(self._matrix(product), self.lanes)
-            self.alive.append(panels)
-            self._write(**{f"weights_{k}": panels, f"panel_{k}": panels.shape[1]})
+            panels = self._keep(pack(self._matrix(product), self.lanes))
+            self.words |= {f"weights_{k}": panels.data_ptr(), f"panel_{k}": panels.shape[1]}
 
     def _matrix(self, product: Product) -> Tensor:
         """What a product multiplies by, `(heads, depth, sums, units)`."""
         inputs, cell = self.inputs, self.inputs.cell
         if product.op in ("hr", "hr_t"):
+            assert inputs.weight_hr is not None
             matrix = inputs.weight_hr if product.op == "hr_t" else inputs.weight_hr.t()
             return matrix[None, :, None]
+        assert inputs.weight_hh is not None
         of_gate = inputs.weight_hh.unflatten(0, (len(cell.gates), cell.heads, -1))
         chosen = of_gate[[cell.gates.index(gate) for gate in product.gates]]
         if product.op == "hh":

@@ -4,9 +4,10 @@ import re
 from typing import Any
 
 from glassgate.engines.numba_cpu import loop, mathematics
-from glassgate.engines.numba_cpu.tile import blocking, tile
-from glassgate.engines.numba_cpu.vector import memory
+from glassgate.engines.numba_cpu.panels import blocking
 from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.tile import tile
+from glassgate.engines.numba_cpu.vector import memory
 
 
 def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:

@@ -1,16 +1,17 @@
-"""What a printed kernel calls beside mathematics: addresses of rows, shapes of tiles, and the meeting of two threads."""
+"""What a printed kernel calls beside mathematics: addresses of rows, shapes of tiles, the meeting of threads."""
 
 from typing import Any
 
 import numba
+import numba.extending
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from glassgate.engines.numba_cpu.vector import INT64
 
-inline = numba.njit(forceinline=True, error_model="numpy")
+intrinsic: Any = numba.extending.intrinsic
+inline: Any = numba.njit(forceinline=True, error_model="numpy")
 
 
 @intrinsic
@@ -51,7 +52,7 @@ def is_reset(resets, row):
 
 @inline
 def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial):
-    """The addresses of a state before a step: in the step before, or the initial state where there is none or a reset."""
+    """The addresses of a state before a step: in the step before; the initial state where there is none, or a reset."""
     for rank in range(first, last):
         if rank >= size or is_reset(resets, row + rank):
             pointers[rank] = initial + rank * pitch
@@ -103,5 +104,5 @@ def meet(counter, parties, times):
     return times + 1
 
 
-FUNCTIONS = {f.__name__: f for f in (words, flags, shape_of_tiles, point, locate, is_reset, meet)}
+FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (words, flags, shape_of_tiles, point, locate, is_reset, meet)}
 """By name, what a kernel imports."""

@@ -1,4 +1,4 @@
-"""The functions of a vector, by the names that a printed kernel calls them. NaN and infinity come out as torch has them."""
+"""The functions of a vector, as a printed kernel calls them. NaN and infinity come out as torch has them."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def _kernel_function(*arguments: Any) -> Callable[[Callable[..., Lanes]], Callab
 
 @cache
 def economized(series: Callable[[int], float], radius: float, degree: int) -> tuple[float, ...]:
-    """The power series with these coefficients, brought down to `degree` by Chebyshev's polynomials for |x| <= radius."""
+    """The power series with these coefficients, cut to `degree` by Chebyshev's polynomials for |x| <= radius."""
     scaled = np.array([series(k) * radius**k for k in range(degree + 12)])
     short = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.poly2cheb(scaled)[: degree + 1])
     return tuple(float(c) / radius**k for k, c in enumerate(short))
@@ -36,8 +36,8 @@ def economized(series: Callable[[int], float], radius: float, degree: int) -> tu
 
 def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
     """Horner's rule over an economized series."""
-    *rest, value = economized(series, radius, degree)
-    value = x.like(value)
+    *rest, last = economized(series, radius, degree)
+    value = x.like(last)
     for coefficient in reversed(rest):
         value = value.fma(x, coefficient)
     return value
@@ -93,7 +93,7 @@ def exp(x: Lanes) -> Lanes:
 @_kernel_function(VectorType)
 def expm1(x: Lanes) -> Lanes:
     """e^x - 1, accurate near zero."""
-    low, high = _range(x)
+    _, high = _range(x)
     value = _expm1(_clamped(x, -40.0, high - 0.7))
     return x.compare(high - 0.7, ">").where(exp(x), value)
 
@@ -105,7 +105,7 @@ def _expm1(x: Lanes) -> Lanes:
 
 
 def _quotient(a: Lanes | float, b: Lanes) -> Lanes:
-    """a / b for a finite b far from the ends of the range, without the processor's slow division where there is a way."""
+    """a / b for a finite b far from the ends of the range, without the processor's slow division where it can."""
     if b.bits == 32 and b.type.count == 16:
         guess = _reciprocal_guess(b)
         guess = guess.fma(-b.fma(guess, -1.0), guess)

@@ -1,4 +1,4 @@
-"""A cell's graph to the readable text of one kernel. What the text calls is in `loop.py`, `mathematics.py`, `vector.py`."""
+"""A cell's graph to the readable text of one kernel; what the text calls is in `language.py`."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -26,9 +26,12 @@ ATOM, UNARY = 9, 6
 LONGEST = 72
 
 RESERVED = frozenset(
-    "job words flags load store fill number keep put_total tile step t before row here high wide block last_block "
-    "rank rows r p one unit live reset met LANES BYTES H P".split()
+    {"address", "before", "block", "fill", "flags", "here", "high", "is_reset", "job", "keep", "last_block", "live"}
+    | {"load", "locate", "meet", "met", "number", "one", "p", "point", "put_total", "r", "rank", "reset", "row", "rows"}
+    | {"shape_of_tiles", "step", "store", "t", "unit", "wide", "words", "BYTES", "LANES"}
+    | {*CALLS.values(), "H", "P", "int", "max", "min", "range", "float"}
 )
+"""Names that a kernel uses itself; an author's value of that name gets an underscore."""
 
 
 @dataclass
@@ -88,7 +91,7 @@ class _Printer:
             if stage in shared:
                 self.line(f"met = meet({self.word('barrier')}, {self.word('parties')}, met)")
         head = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(address):")]
-        head += [(1, f"{n} = {how}(job[{k}])" if how else f"{n} = job[{k}]") for k, (n, how) in enumerate(self.words.items())]
+        head += [(1, f"{word} = {how.format(k)}") for k, (word, how) in enumerate(self.words.items())]
         head.insert(3, (1, "job = words(address)"))
         if shared:
             head.append((1, "met = 1"))
@@ -108,7 +111,7 @@ class _Printer:
 
     def word(self, name: str, how: str = "") -> str:
         """A number that the caller hands over."""
-        self.words.setdefault(name, how)
+        self.words.setdefault(name, f"{how}(job[{{}}])" if how else "job[{}]")
         return name
 
     def name(self, node: Node) -> str:
@@ -257,14 +260,14 @@ class _Printer:
 
     def _end_of_sum(self, node: Node) -> None:
         k = place(self.row_sums, node)
+        partial_sums = f"load(sum_{k} + one * LANES * BYTES, 0, LANES)"
         self.line("for one in range(first, here):")
-        self.line(f"put_total({self.word(f'total_{k}')} + one * BYTES, load(sum_{k} + one * LANES * BYTES, 0, LANES))", 1)
+        self.line(f"put_total({self.word(f'total_{k}')} + one * BYTES, {partial_sums})", 1)
         for key, kept in self.stages.saved.items():
             if kept is node:
                 base, pitch = self._buffer(key)
                 self.line(f"if {self.word('save')}:", 1)
-                place = f"{base} + (row + one) * {pitch} + {key[1]} * BYTES"
-                self.line(f"put_total({place}, load(sum_{k} + one * LANES * BYTES, 0, LANES))", 2)
+                self.line(f"put_total({base} + (row + one) * {pitch} + {key[1]} * BYTES, {partial_sums})", 2)
 
 
 class _Body:
@@ -313,7 +316,10 @@ class _Body:
         return self._at(name, f"{self.printer.word(f'{name}_ranks')} + one * {self.printer.word(pitch)}")
 
     def _column(self, k: int, axis: str) -> str:
-        return "unit" if k == 0 else f"{self.printer.word(axis)} + unit" if k == 1 else f"{k} * {self.printer.word(axis)} + unit"
+        if k == 0:
+            return "unit"
+        width = self.printer.word(axis)
+        return f"{width} + unit" if k == 1 else f"{k} * {width} + unit"
 
     def _load(self, address: str, k: int, axis: str) -> str:
         return f"load({address}, {self._column(k, axis)}, live)"

@@ -1,4 +1,4 @@
-"""A graph cut into stages. Inside a stage each unit is on its own; products and sums over a row stand between stages."""
+"""A graph cut into stages: inside one each unit is on its own; products and sums over a row stand between them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -130,9 +130,7 @@ class Stages(list[Stage]):
     def column(self, gate: str, gradient: Node) -> int:
         """Where the gradient of a gate's product lies in the buffer of all such gradients."""
         products = (*self.trace.hh_only, *self.trace.shared)
-        return next(
-            k for k, p in enumerate(products) if p.args[0] == gate and self.outputs["d_pre", k] is gradient
-        )
+        return next(k for k, p in enumerate(products) if p.args[0] == gate and self.outputs["d_pre", k] is gradient)
 
     def _runs(self, gates: tuple[str, ...], gradients: list[Node]) -> list[list[tuple[str, Node]]]:
         """Gradients that lie side by side form one row vector; with heads each stands alone."""

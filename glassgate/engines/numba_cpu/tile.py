@@ -1,40 +1,17 @@
 """The register-blocked matrix product: a few rows times a panel of columns, accumulated in vector registers.
 
-A panel holds some columns of a matrix, padded to whole vectors, one row of the sum after the other; `pack` makes them.
+How a matrix is laid out for it is in `panels.py`.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from torch import Tensor
 
+from glassgate.engines.numba_cpu.panels import blocking
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.vector import INT64, VectorType, splat
-
-MOST_ROWS, MOST_PANELS = 6, 8
-
-
-class Blocking(NamedTuple):
-    """What fits the registers, for `vectors` sums a unit."""
-
-    most_rows: int
-    room: int
-    """Rows times panels."""
-
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """Rows and panels of every tile."""
-        panels = [2**k for k in range(MOST_PANELS.bit_length())]
-        return [(r, p) for r in range(1, self.most_rows + 1) for p in panels if p == 1 or r * p <= self.room]
-
-
-def blocking(vectors: int, processor: Processor) -> Blocking:
-    """Three quarters of the registers hold sums; few sums a unit leave space for more panels."""
-    sums = processor.registers * 3 // 4
-    return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))
 
 
 def tile(bits: int, lanes: int, vectors: int, processor: Processor) -> Any:
@@ -42,7 +19,7 @@ def tile(bits: int, lanes: int, vectors: int, processor: Processor) -> Any:
 
     Returns:
         tile(left, rank, first, panel, panel_size, depth, out, rows, panels): for each of `rows` addresses in `left`,
-        from `rank` on, and counted in numbers from `first`, the sum over k < depth of left[k] * panel[k]; out (rows, panels, vectors, lanes).
+        from `rank` on, the sum over k < depth of left[first + k] * panel[k]; out (rows, panels, vectors, lanes).
     """
     V = VectorType(bits, lanes)
     shapes = blocking(vectors, processor).shapes
@@ -85,9 +62,7 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, panels: int, vec
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
-    lefts = [
-        b.gep(b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), number), [first]) for r in range(rows)
-    ]
+    lefts = [b.gep(b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), number), [first]) for r in range(rows)]
     starts = [b.gep(b.inttoptr(panel, number), [b.mul(panel_size, INT64(p))]) for p in range(panels)]
     columns = [(p, v) for p in range(panels) for v in range(vectors)]
     b.cbranch(b.icmp_signed(">", depth, INT64(0)), loop, done)
@@ -104,7 +79,7 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, panels: int, vec
     kind = ir.FunctionType(V.llvm, [V.llvm] * 3)
     name = f"llvm.fmuladd.v{V.llvm.count}f{align * 8}"
     fma = module.globals.get(name) or ir.Function(module, kind, name)
-    new = {}
+    new: dict[Any, ir.Value] = {}
     for r in range(rows):
         x = splat(b, b.load(b.gep(lefts[r], [k])), V.llvm.count)
         new |= {(r, c): b.call(fma, [x, weights[c], sums[r, c]]) for c in columns}
@@ -127,24 +102,3 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, panels: int, vec
         b.store(phi, b.bitcast(at, vector)).align = align
     b.ret_void()
     return function
-
-
-def pack(columns: Tensor, lanes: int) -> Tensor:
-    """Panels of a matrix with several columns a unit.
-
-    Args:
-        columns: `(blocks, depth, G, H)`: G sums for each of H units, in one or more independent blocks.
-
-    Returns:
-        `(panels, depth * G * lanes + lanes)`: units padded with zeros to whole vectors, one vector a panel. The end of
-        each panel is unused: without it, panels side by side would meet in the same few places of the cache.
-    """
-    blocks, depth, G, H = columns.shape
-    panels = -(-H // lanes)
-    packed = columns.new_zeros(blocks * panels, depth * G * lanes + lanes)
-    inside = packed[:, : depth * G * lanes].unflatten(1, (depth, G, lanes)).unflatten(0, (blocks, panels))
-    whole = H // lanes
-    inside[:, :whole] = columns[..., : whole * lanes].unflatten(3, (whole, lanes)).permute(0, 3, 1, 2, 4)
-    if whole < panels:
-        inside[:, whole, :, :, : H - whole * lanes] = columns[..., whole * lanes :]
-    return packed

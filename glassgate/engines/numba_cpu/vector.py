@@ -1,4 +1,4 @@
-"""A SIMD vector as a Numba type: its operators, memory access and masks, and the expressions from which LLVM code is built.
+"""A SIMD vector as a Numba type: its operators, memory access and masks, and the expressions that build LLVM code.
 
 What functions it has is in `mathematics.py`; how matrices are multiplied with it in `tile.py`.
 """
@@ -114,7 +114,9 @@ class Lanes:
 
     def as_bits(self) -> "Lanes":
         """The same bits, as integers."""
-        return Lanes(self.builder, self.builder.bitcast(self.value, ir.VectorType(ir.IntType(self.bits), self.type.count)))
+        return Lanes(
+            self.builder, self.builder.bitcast(self.value, ir.VectorType(ir.IntType(self.bits), self.type.count))
+        )
 
     def integer(self, x: "Lanes | int", instruction: str) -> "Lanes":
         """An instruction of integers or masks: add, sub, shl, lshr, ashr, and_, or_, xor."""
@@ -136,7 +138,7 @@ Code = Callable[..., Lanes]
 
 
 def define(function: Any, code: Code, *arguments: type[types.Type], result: type[types.Type] = VectorType) -> None:
-    """Teach Numba a function of vectors and masks: `code` builds it. A number among the arguments goes to every lane."""
+    """Teach Numba a function of vectors and masks that `code` builds. A number as an argument goes to every lane."""
 
     class Template(AbstractTemplate):
         key = function
@@ -148,8 +150,8 @@ def define(function: Any, code: Code, *arguments: type[types.Type], result: type
             for arg, wanted in zip(args, arguments, strict=True):
                 if not isinstance(arg, wanted if wanted is MaskType else wanted | types.Number):
                     return None
-            wanted = (a if isinstance(a, MaskType) else like for a in args)
-            return signature(like if isinstance(like, result) else MaskType(like.llvm.count), *wanted)
+            taken = [a if isinstance(a, MaskType) else like for a in args]
+            return signature(like if isinstance(like, result) else MaskType(like.llvm.count), *taken)
 
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         return code(*(Lanes(builder, a) for a in args)).value
