@@ -91,7 +91,10 @@ def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
     options |= {"bias": part.bias, "device": "meta"}
     if hasattr(part, "nonlinearity"):
         options["nonlinearity"] = part.nonlinearity
+    dropout = options.pop("dropout", 0.0)
     twin = kind(part.input_size, part.hidden_size, **options)
+    if dropout:
+        twin.dropout = dropout  # set afterwards, as the first layer has given the warning about a single one
     for name, parameter in part.named_parameters(recurse=False):
         setattr(twin, name, parameter)
     for table in (name for name in vars(part) if name.endswith("_hooks")):

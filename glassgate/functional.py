@@ -10,7 +10,7 @@ from glassgate import cells
 from glassgate.cell import Cell, Weights
 from glassgate.engines import choose
 from glassgate.engines.call import Direction
-from glassgate.layout import arrange
+from glassgate.layout import Layout, arrange
 from glassgate.shapes import ShapeError, check_like, check_shape
 
 Input = Tensor | PackedSequence
@@ -122,35 +122,12 @@ def recurrent(
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
     """Any cell over whole sequences, its parameters by the names of `cell.shapes`; else as `lstm`."""
-    name = type(cell).__name__
-    weight = weights["weight_ih"]
-    if weight.dim() != 2 or weight.shape[0] % len(cell.gates):
-        raise ShapeError(f"{name}: weight_ih must be ({len(cell.gates)} * H_cell, H_in), got {tuple(weight.shape)}")
-    units, projected = (
-        weight.shape[0] // len(cell.gates),
-        weights["weight_hr"].shape[0] if "weight_hr" in weights else 0,
-    )
-    for key, shape in cell.shapes(weight.shape[1], units, projected, "bias_ih" in weights).items():
-        if key not in weights:
-            raise ShapeError(f"{name}: {key} must be given, {shape}")
-        check_shape(name, key, weights[key], "as its cell has it", shape)
-        check_like(name, key, weights[key], weight.dtype, weight.device, "weight_ih")
+    name, weight = type(cell).__name__, weights["weight_ih"]
+    units, projected = _check_weights(cell, weights)
     steps, layout = arrange(name, input, weight.shape[1], batch_first, lengths, resets)
     check_like(name, "input", steps.data, weight.dtype, weight.device, "weight_ih")
     widths = [projected or units] + [units] * (len(cell.state) - 1)
-    given = hx if len(cell.state) > 1 or hx is None else (hx,)
-    stacked = given is not None and given[0].dim() == (2 if layout.unbatched else 3)
-    if given is None:
-        initial = tuple(steps.data.new_zeros(layout.rows, width) for width in widths)
-    else:
-        lead = (1,) if stacked else ()
-        rows = () if layout.unbatched else (layout.rows,)
-        if len(given) != len(cell.state):
-            raise ShapeError(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {len(given)}")
-        for state, value, width in zip(cell.state, given, widths, strict=True):
-            check_shape(name, f"{state}_0", value, "(N, H)", (*lead, *rows, width))
-            check_like(name, f"{state}_0", value, steps.data.dtype, steps.data.device, "input")
-        initial = tuple(layout.to_ranks(v.reshape(layout.rows, v.shape[-1])) for v in given)
+    initial, stacked = _initial_states(cell, hx, widths, steps.data, layout)
     (result,) = choose.run(steps, [Direction(cell, weights, initial, False)])
     final = tuple(layout.to_rows(v) for v in result.final)
     if layout.unbatched:
@@ -158,6 +135,45 @@ def recurrent(
     if stacked:
         final = tuple(v.unsqueeze(0) for v in final)
     return layout.restore(result.states[0]), final if len(final) > 1 else final[0]
+
+
+def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
+    """H_cell and the width of the projection, 0 without one; raises where a parameter does not fit the first."""
+    name, weight, rows = type(cell).__name__, weights["weight_ih"], f"{len(cell.gates)} * H_cell"
+    if weight.dim() != 2 or weight.shape[0] % len(cell.gates):
+        raise ShapeError(f"{name}: weight_ih must be ({rows}, H_in), got {tuple(weight.shape)}")
+    units, hr = weight.shape[0] // len(cell.gates), weights.get("weight_hr")
+    if hr is not None and hr.dim() != 2:
+        raise ShapeError(f"{name}: weight_hr must be (H_out, H_cell), got {tuple(hr.shape)}")
+    projected = 0 if hr is None else hr.shape[0]
+    letters = {"weight_hh": f"({rows}, H_out)", "weight_hr": "(H_out, H_cell)"}
+    for key, shape in cell.shapes(weight.shape[1], units, projected, "bias_ih" in weights).items():
+        if key not in weights:
+            raise ShapeError(f"{name}: {key} must be given, {shape}")
+        check_shape(name, key, weights[key], letters.get(key, "(H_cell)" if shape[0] == units else f"({rows})"), shape)
+        check_like(name, key, weights[key], weight.dtype, weight.device, "weight_ih")
+    return units, projected
+
+
+def _initial_states(
+    cell: Cell, hx: Any, widths: list[int], data: Tensor, layout: Layout
+) -> tuple[tuple[Tensor, ...], bool]:
+    """One (N, H) a state, rows by rank, and whether the user has them with a leading axis of one."""
+    if hx is None:
+        return tuple(data.new_zeros(layout.rows, width) for width in widths), False
+    name = type(cell).__name__
+    given = hx if len(cell.state) > 1 else (hx,)
+    if not isinstance(given, tuple | list) or len(given) != len(cell.state):
+        got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
+        raise ShapeError(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {got}")
+    rows, letters = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
+    stacked = isinstance(given[0], Tensor) and given[0].dim() == len(rows) + 2
+    if stacked:
+        rows, letters = (1, *rows), f"1, {letters}"
+    for k, (state, value, width) in enumerate(zip(cell.state, given, widths, strict=True)):
+        check_shape(name, f"{state}_0", value, f"({letters}{'H_cell' if k else 'H_out'})", (*rows, width))
+        check_like(name, f"{state}_0", value, data.dtype, data.device, "input")
+    return tuple(layout.to_ranks(v.reshape(layout.rows, v.shape[-1])) for v in given), stacked
 
 
 def _named(

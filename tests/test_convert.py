@@ -1,0 +1,149 @@
+"""Swapping layers: the same results and the same parameters, in place, both ways, nothing else touched."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import glassgate as gg
+from tests.cases import STOCK
+
+
+class Model(nn.Module):
+    """Everything that can be swapped, some of it twice, one part used under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            [
+                nn.LSTM(3, 4, 2, dropout=0.3, bidirectional=True, proj_size=2),
+                nn.GRU(4, 5, bias=False),
+                nn.RNN(5, 3, 2, nonlinearity="relu", batch_first=True),
+            ]
+        )
+        self.cells = nn.ModuleDict({"rnn": nn.RNNCell(3, 3, nonlinearity="relu"), "gru": nn.GRUCell(3, 3)})
+        self.lstm = nn.LSTMCell(3, 4, bias=False)
+        self.again = self.layers[1]
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x, _ = layer(x)
+        h = self.cells["gru"](self.cells["rnn"](x[0]))
+        return self.linear(self.lstm(h)[0])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_whole_model_there_and_back(training):
+    model = Model().train(training)
+    stock, x = copy.deepcopy(model), torch.randn(5, 2, 3)
+    parameters = dict(model.named_parameters())
+
+    def output(m):
+        torch.manual_seed(5)
+        return m(x)
+
+    assert gg.convert(model) is model
+    assert not any(type(part).__module__.startswith("torch.nn.modules.rnn") for part in model.modules())
+    assert isinstance(model.layers[0], gg.LSTM)
+    assert isinstance(model.cells["rnn"], gg.RNNCell)
+    assert model.again is model.layers[1]
+    assert all(dict(model.named_parameters())[name] is p for name, p in parameters.items())
+    assert all(part.training is training for part in model.modules())
+    torch.testing.assert_close(output(model), output(stock))
+
+    assert gg.restore(model) is model
+    assert [type(part) for part in model.modules()] == [type(part) for part in stock.modules()]
+    assert all(dict(model.named_parameters())[name] is p for name, p in parameters.items())
+    assert repr(model) == repr(stock)
+    torch.testing.assert_close(output(model), output(stock))
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_a_layer_itself(kind):
+    stock = STOCK[kind](3, 4)
+    ours = gg.convert(stock)
+    assert type(ours) is getattr(gg, kind)
+    assert ours.weight_hh_l0 is stock.weight_hh_l0
+    back = gg.restore(ours)
+    assert type(back) is STOCK[kind]
+    assert back.weight_hh_l0 is stock.weight_hh_l0
+    x = torch.randn(5, 2, 3)
+    torch.testing.assert_close(back(x), stock(x))
+
+
+def test_an_optimizer_goes_on():
+    model = nn.Sequential(nn.LSTM(3, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    gg.convert(model)
+    before = model[0].weight_ih_l0.clone()
+    model(torch.randn(5, 2, 3))[0].sum().backward()
+    optimizer.step()
+    assert not torch.equal(model[0].weight_ih_l0, before)
+
+
+def test_frozen_stays_frozen():
+    layer = nn.LSTM(3, 4).requires_grad_(False)
+    layer.bias_hh_l0.requires_grad_(True)
+    ours = gg.convert(layer)
+    assert [name for name, p in ours.named_parameters() if p.requires_grad] == ["bias_hh_l0"]
+
+
+def test_hooks_move_along():
+    seen = []
+    model = nn.Sequential(nn.GRU(3, 4))
+    model[0].register_forward_hook(lambda module, *_: seen.append(type(module)))
+    gg.convert(model)(torch.randn(5, 2, 3))
+    assert seen == [gg.GRU]
+
+
+def test_dtype_and_device_stay():
+    assert gg.convert(nn.LSTM(3, 4, dtype=torch.float64, device="meta")).weight_ih_l0.dtype == torch.float64
+    assert gg.convert(nn.LSTM(3, 4, device="meta")).weight_ih_l0.is_meta
+
+
+def test_no_new_warning():
+    with pytest.warns(UserWarning, match="dropout"):
+        layer = nn.LSTM(3, 4, dropout=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gg.restore(gg.convert(layer))
+
+
+def test_left_as_they_are():
+    class Own(nn.LSTM):
+        pass
+
+    own, bound = Own(3, 4), parametrizations.weight_norm(nn.LSTM(3, 4), "weight_hh_l0")
+    model = nn.Sequential(own, bound)
+    gg.convert(model)
+    assert model[0] is own
+    assert model[1] is bound
+
+
+LACKS = {
+    "hidden_size=[4, 5]": lambda: gg.LSTM(3, [4, 5], 2),
+    "hidden_size=(4, 5)": lambda: gg.LSTM(3, (4, 5), bidirectional=True),
+    "merge='sum'": lambda: gg.LSTM(3, 4, bidirectional=True, merge="sum"),
+    "residual=True": lambda: gg.GRU(3, 4, 2, residual=True),
+    "learn_initial_state=True": lambda: gg.RNN(3, 4, learn_initial_state=True),
+    "zoneout=0.1": lambda: gg.LSTM(3, 4, zoneout=0.1),
+    "weight_dropout=0.1": lambda: gg.LSTM(3, 4, weight_dropout=0.1),
+    "proj_size for RNN": lambda: gg.RNN(3, 4, proj_size=2),
+    "the cell GRUv1": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv1()),
+    "Recurrent": lambda: gg.Recurrent(gg.cells.LSTM(), 3, 4),
+}
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_what_torch_lacks(lack):
+    model = nn.Sequential(gg.LSTM(3, 4), LACKS[lack]())
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        gg.restore(model)
+    assert str(error.value) == f"restore: 1 cannot become a layer of torch.nn, which lacks {lack}"
+    assert isinstance(model[0], gg.LSTM)
+    with pytest.raises(ValueError, match="restore: the model cannot become a layer"):
+        gg.restore(model[1])
