@@ -1,0 +1,157 @@
+"""What surrounds the loop over time, for any kernel: the input product before, the weights' gradients after it."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Weights
+from glassgate.engines.call import Direction, Steps
+from glassgate.engines.trace import Trace
+
+
+def input_product(steps: Steps, direction: Direction, trace: Trace) -> Tensor:
+    """`W_ih x + b_ih`, and `b_hh` where the kernel adds none: (S, gates of `trace.ih` * H)."""
+    gates, weights = direction.cell.gates, direction.weights
+    weight = select(weights["weight_ih"], gates, trace.ih)
+    data = steps.data
+    if "bias_ih" not in weights:
+        return torch.mm(data, weight.t())
+    bias = select(weights["bias_ih"], gates, trace.ih)
+    if trace.shared:
+        of_product = select(weights["bias_hh"], gates, trace.ih[: len(trace.shared)])
+        bias = torch.cat([bias[: len(of_product)] + of_product, bias[len(of_product) :]])
+    return torch.addmm(bias, data, weight.t())
+
+
+def select(rows: Tensor, gates: tuple[str, ...], chosen: tuple[str, ...]) -> Tensor:
+    """The row blocks of the chosen gates."""
+    if chosen == gates:
+        return rows
+    blocks = rows.unflatten(0, (len(gates), -1))
+    return blocks[[gates.index(gate) for gate in chosen]].flatten(0, 1)
+
+
+def place(rows: Tensor, gates: tuple[str, ...], chosen: tuple[str, ...]) -> Tensor:
+    """The transpose of `select`: each block added where its gate is, zero where there is none."""
+    if chosen == gates:
+        return rows
+    blocks = rows.unflatten(0, (len(chosen), -1)) if chosen else rows.new_zeros(0, *rows.shape)
+    placed = blocks.new_zeros(len(gates), *blocks.shape[1:])
+    return placed.index_add_(0, torch.tensor([gates.index(gate) for gate in chosen]), blocks).flatten(0, 1)
+
+
+class LoopGradients(NamedTuple):
+    """What a backward loop hands over, by the columns of `Trace`."""
+
+    d_pre: Tensor
+    left: Tensor | None
+    raw: Tensor | None
+    d_hr: Tensor | None
+    d_parameter: Tensor | None
+
+
+def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: Tensor, loop: LoopGradients) -> Weights:
+    """The gradient of each parameter, by name.
+
+    Args:
+        output: (S, H_out), the first state after each step.
+        loop: what the backward loop gave.
+    """
+    cell, weights = direction.cell, direction.weights
+    H = weights["weight_ih"].shape[0] // len(cell.gates)
+    recurrent, inner = len(trace.hh_only) * H, (len(trace.hh_only) + len(trace.shared)) * H
+    products = [*trace.hh_only, *trace.shared]
+    gates = tuple(product.args[0] for product in products)
+    d_ih, d_hh = loop.d_pre[:, recurrent:], loop.d_pre[:, :inner]
+    d = {"weight_ih": place(d_ih.t() @ steps.data, cell.gates, trace.ih)}
+    if "bias_ih" in weights:
+        sums = loop.d_pre.sum(0)
+        d["bias_ih"] = place(sums[recurrent:], cell.gates, trace.ih)
+        if "bias_hh" in weights:
+            d["bias_hh"] = place(sums[:inner], cell.gates, gates)
+    if "weight_hh" in weights:
+        parts = []
+        lefts = dict(zip(trace.left, loop.left.split(output.shape[1], 1) if loop.left is not None else (), strict=True))
+        blocks = d_hh.unflatten(1, (-1, cell.heads, H // cell.heads))
+        at = 0
+        for u, group in groupby(product.args[1] for product in products):
+            count = len(list(group))
+            d_block = blocks[:, at : at + count]
+            if u in lefts:
+                parts.append(_outer(d_block, lefts[u]))
+            else:
+                parts.append(_outer_with_previous(d_block, steps, direction, output))
+            at += count
+        d["weight_hh"] = place(torch.cat(parts) if len(parts) > 1 else parts[0], cell.gates, gates)
+    if loop.d_hr is not None and loop.raw is not None:
+        d["weight_hr"] = loop.d_hr.t() @ loop.raw
+    if loop.d_parameter is not None:
+        sums = loop.d_parameter.sum(0)
+        for name, spec in cell.parameters.items():
+            columns = [k for k, (of, _) in enumerate(trace.parameters) if of == name]
+            chosen = tuple(trace.parameters[k][1] or "" for k in columns)
+            rows = torch.cat([sums[k * H : (k + 1) * H] for k in columns]) if columns else sums[:0]
+            d[name] = place(rows, cell.gates if spec.per_gate else ("",), chosen)
+    return {name: d[name] if name in d else torch.zeros_like(weight) for name, weight in weights.items()}
+
+
+def _outer(d: Tensor, u: Tensor) -> Tensor:
+    """The sum over rows of d (rows, gates, heads, H / heads) times u (rows, H_out): (gates * H, H_out / heads)."""
+    if d.shape[2] == 1:
+        return d.flatten(1).t() @ u
+    return torch.einsum("rgko,rki->gkoi", d, u.unflatten(1, (d.shape[2], -1))).flatten(0, 2)
+
+
+def _outer_with_previous(d: Tensor, steps: Steps, direction: Direction, output: Tensor) -> Tensor:
+    """`_outer` with the output before each step."""
+    initial, N = direction.initial[0], direction.initial[0].shape[0]
+    if steps.batch_sizes is None and steps.resets is None:
+        first, later, before = (slice(-N, None), slice(None, -N), slice(N, None))
+        if not direction.reverse:
+            first, later, before = slice(None, N), slice(N, None), slice(None, -N)
+        return _outer(d[later], output[before]).add_(_outer(d[first], initial))
+    index = previous_rows(steps, N, direction.reverse)
+    return _outer(d[: len(index)], torch.cat([output, initial]).index_select(0, index))
+
+
+def previous_rows(steps: Steps, N: int, reverse: bool) -> Tensor:
+    """For each row the row of the step before, S + rank where the state before is the initial one."""
+    S = steps.data.shape[0]
+    sizes = steps.batch_sizes
+    if sizes is None:
+        sizes = torch.full((S // max(N, 1),), N)
+    starts = sizes.cumsum(0) - sizes
+    step = torch.repeat_interleave(sizes)
+    rank = torch.arange(len(step)) - starts[step]
+    none = torch.zeros(1, dtype=torch.int64)
+    sizes, starts = torch.cat([none, sizes, none]), torch.cat([none, starts, none])
+    before = step + 2 if reverse else step
+    fresh = rank >= sizes[before]
+    if steps.resets is not None:
+        fresh |= steps.resets[: len(step)]
+    return torch.where(fresh, S + rank, starts[before] + rank)
+
+
+def input_gradient(d_pre: Tensor, direction: Direction, trace: Trace, total: Tensor | None) -> Tensor:
+    """What reaches the input from one direction, added to `total`."""
+    gates, weights = direction.cell.gates, direction.weights
+    H = weights["weight_ih"].shape[0] // len(gates)
+    weight, d_ih = select(weights["weight_ih"], gates, trace.ih), d_pre[:, len(trace.hh_only) * H :]
+    return torch.mm(d_ih, weight) if total is None else total.addmm_(d_ih, weight)
+
+
+def hidden_bias(direction: Direction, trace: Trace) -> Tensor | None:
+    """The part of `b_hh` that the kernel adds: of the products whose two halves stay apart."""
+    if not trace.hh_only or "bias_hh" not in direction.weights:
+        return None
+    gates = tuple(product.args[0] for product in trace.hh_only)
+    return select(direction.weights["bias_hh"], direction.cell.gates, gates)
+
+
+def own_parameters(direction: Direction, trace: Trace) -> Sequence[Tensor]:
+    """The cell's own parameters, (H,) each, in the trace's order."""
+    gates, weights = direction.cell.gates, direction.weights
+    return [weights[name] if gate is None else select(weights[name], gates, (gate,)) for name, gate in trace.parameters]
