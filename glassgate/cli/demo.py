@@ -27,9 +27,7 @@ def command(words: list[str]) -> None:
         "that reads it from both ends, and the same one reading forward only. Compare them on files neither has seen.",
     )
     parser.add_argument("--run", metavar="FOLDER", help="new folder for all that comes of it (runs/demo-N)")
-    parser.add_argument(
-        "--seed", type=int, default=1, help="what weights and order follow from (1)"
-    )
+    parser.add_argument("--seed", type=int, default=1, help="what weights and order follow from (1)")
     arguments = parser.parse_args(words)
     run = Path(arguments.run or next_folder("demo"))
     console = Console(highlight=False)

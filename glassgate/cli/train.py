@@ -53,7 +53,7 @@ def _start(name: str, words: list[str]) -> None:
 
 def _resume(run: str) -> None:
     with resumable(run):
-        task, result = run_class(run).resume(run, Bar(Console(stderr=True), run))
+        task, result = run_class(run).resume(run, progress=Bar(Console(stderr=True), run))
     _end(run, result, task.options)
 
 

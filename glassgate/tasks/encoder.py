@@ -9,15 +9,16 @@ from glassgate.tasks.options import Options
 _LAYERS: dict[str, Callable[..., gg.Recurrent]] = {"lstm": gg.LSTM, "gru": gg.GRU, "rnn": gg.RNN}
 
 
-def encoder(options: Options, **others: Any) -> gg.Recurrent:
-    """Build layers that take `(N, L, embedding_size)` and `lengths=`, and return `(N, L, hidden_size * D)` first.
+def encoder(options: Options, input_size: int | None = None, **others: Any) -> gg.Recurrent:
+    """Build layers that take `(N, L, input_size)` and `lengths=`, and return `(N, L, hidden_size * D)` first.
 
     Args:
         options: cell, sizes, depth, directions and dropout
+        input_size: features of a step; those of an embedding if None
         others: what else the layer's constructor takes
     """
     return _LAYERS[options.cell](
-        options.embedding_size,
+        input_size or options.embedding_size,
         options.hidden_size,
         options.num_layers,
         batch_first=True,

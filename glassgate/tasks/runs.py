@@ -16,6 +16,7 @@ from glassgate.tasks.errors import RunError
 FORMAT = 1
 MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
+METRICS = "metrics.json"
 _RUN = "run.json"
 _STATE = "state"  # the key of safetensors' metadata that holds a checkpoint's JSON
 
@@ -32,6 +33,17 @@ class Run:
     path: Path
     content: Mapping[str, Any]
 
+    @staticmethod
+    def check_new(path: str | Path) -> None:
+        """See that nothing is lost if a run is written there.
+
+        Raises:
+            RunError: a file, or a folder that is not empty
+        """
+        path = Path(path)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path}: wanted a new or empty folder for the run, got one with files; give another --run")
+
     @classmethod
     def create(cls, path: str | Path, content: Mapping[str, Any]) -> "Run":
         """Make the folder and write run.json.
@@ -39,9 +51,8 @@ class Run:
         Raises:
             RunError: the folder exists and is not empty
         """
+        cls.check_new(path)
         path = Path(path)
-        if path.exists() and any(path.iterdir()):
-            raise RunError(f"{path}: wanted a new or empty folder for the run, got one with files; give another --run")
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / _RUN, {"format": FORMAT, **content})
         return cls(path, content)
@@ -103,17 +114,21 @@ class Run:
         tensors, metadata = _loaded(self.path / CHECKPOINT)
         return tensors, json.loads(metadata[_STATE])
 
-    def drop_checkpoint(self) -> None:
-        """Remove the checkpoint: the training has ended."""
-        (self.path / CHECKPOINT).unlink(missing_ok=True)
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write metrics.json, by which a run is known to have ended."""
+        write_json(self.path / METRICS, result)
 
-    def write_json(self, name: str, content: Any) -> None:
-        """Replace a JSON file of the run."""
-        write_json(self.path / name, content)
+    def check_unfinished(self) -> None:
+        """See that there is something left to train.
 
-    def read_json(self, name: str) -> Any:
-        """Read a JSON file of the run."""
-        return json.loads((self.path / name).read_text(encoding="utf-8"))
+        Raises:
+            RunError: the run has ended
+        """
+        if (self.path / METRICS).exists():
+            raise RunError(
+                f"{self.path}: this run has ended, nothing is left to resume; "
+                f"its scores are in {METRICS}, and `glassgate predict {self.path} FILE` uses it"
+            )
 
 
 def next_folder(task: str, root: str | Path = "runs") -> Path:

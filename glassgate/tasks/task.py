@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 
 from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece, shuffled, whole
 from glassgate.tasks.data.vocabulary import Vocabulary
-from glassgate.tasks.errors import OptionError, RunError
+from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.runs import Run
 from glassgate.tasks.training import Progress, computed, train, units
@@ -151,34 +151,49 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             Interrupted: Ctrl-C; the run can be resumed
         """
         progress = progress or Progress()
+        if run is not None:
+            Run.check_new(run)
         split = split or self.read_split(progress)
+        if not split.train:
+            raise UserError(f"{self.name}: wanted examples to train on, got none")
         self.vocabularies = self.collect(split.train)
-        torch.manual_seed(self.options.seed)
-        self.network = self.build()
         encoded = self._encode_split(split)
-        content = self._content() | {"data": {name: _fingerprint(part) for name, part in encoded.items()}}
-        return train(self, encoded, Run.create(run, content) if run is not None else None, progress)
+        threads = self.options.threads or torch.get_num_threads()
+        fingerprints = {name: _fingerprint(part) for name, part in encoded.items()}
+        content = self._content() | {"data": fingerprints, "threads": threads}
+        folder = Run.create(run, content) if run is not None else None
+        return self._train(encoded, threads, folder, progress)
 
     @classmethod
-    def resume(cls, run: str | Path, progress: Progress | None = None) -> tuple[Self, dict[str, Any]]:
+    def resume(
+        cls, run: str | Path, split: Split[Example] | None = None, *, progress: Progress | None = None
+    ) -> tuple[Self, dict[str, Any]]:
         """Go on with an interrupted run, to the same weights that it would have reached without a break.
 
+        Args:
+            run: the folder that `fit` was given
+            split: the examples that `fit` was given; read again as the options say if None
+            progress: told how it goes
+
+        Returns:
+            the task, trained, and what `fit` returns
+
         Raises:
-            RunError: no such run, or the data has changed since it began
+            RunError: no such run, one that has ended, or the data has changed since it began
+            Interrupted: Ctrl-C; the run can be resumed again
         """
         progress = progress or Progress()
         folder = Run.open(run)
+        folder.check_unfinished()
         task = cls._from_content(folder)
-        encoded = task._encode_split(task.read_split(progress))
+        encoded = task._encode_split(split or task.read_split(progress))
         for name, part in encoded.items():
             if folder.content["data"][name] != _fingerprint(part):
                 raise RunError(
                     f"{folder.path}: the {name} data is not what it was when the run began; "
                     "restore the file, or train anew"
                 )
-        torch.manual_seed(task.options.seed)
-        task.network = task.build()
-        return task, train(task, encoded, folder, progress)
+        return task, task._train(encoded, folder.content["threads"], folder, progress)
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
         """Return the scores on labelled examples."""
@@ -187,7 +202,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     def score(self, encoded: Sequence[Encoded]) -> dict[str, float]:
         """Return the scores on encoded examples."""
         metrics = self.metrics()
-        for output, batch, _ in self._outputs(encoded):
+        for output, batch, _ in self.outputs(encoded):
             metrics.update(**self.observe(output, batch))
         return computed(metrics)
 
@@ -195,8 +210,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Return a prediction for each example, in their order."""
         encoded = [self.encode(example) for example in examples]
         predictions: dict[int, Prediction] = {}
-        for output, batch, places in self._outputs(encoded):
-            predictions.update(zip(places, self.decode(output, batch), strict=True))
+        for output, batch, pieces in self.outputs(encoded):
+            predictions |= {piece.index: row for piece, row in zip(pieces, self.decode(output, batch), strict=True)}
         return [predictions[place] for place in range(len(examples))]
 
     def save(self, folder: str | Path) -> None:
@@ -226,6 +241,19 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         except RuntimeError as error:
             raise RunError(f"{run.path}: the weights do not fit the options saved beside them: {error}") from None
 
+    def _train(
+        self, encoded: dict[str, list[Encoded]], threads: int, folder: Run | None, progress: Progress
+    ) -> dict[str, Any]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(self.options.seed)
+                self.network = self.build()
+                return train(self, encoded, folder, progress)
+        finally:
+            torch.set_num_threads(before)
+
     def _content(self) -> dict[str, Any]:
         symbols = {name: vocabulary.symbols for name, vocabulary in self.vocabularies.items()}
         return {
@@ -248,13 +276,14 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         return {name: [self.encode(example) for example in getattr(split, name)] for name in ("train", "dev", "test")}
 
     @torch.inference_mode()
-    def _outputs(self, encoded: Sequence[Encoded]) -> Iterator[tuple[Any, Batch, list[int]]]:
+    def outputs(self, encoded: Sequence[Encoded]) -> Iterator[tuple[Any, Batch, list[Piece]]]:
+        """Yield the network's output for each evaluation batch, the batch, and the pieces that are its rows."""
         batches = self.evaluation_batches([units(fields) for fields in encoded])
         device = next(self.network.parameters()).device
         self.network.eval()
         for pieces, batch in zip(batches, Loader(encoded, batches, self.padding), strict=True):
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
-            yield self.network(batch), batch, [piece.index for piece in pieces]
+            yield self.network(batch), batch, pieces
 
 
 def _fingerprint(encoded: Sequence[Encoded]) -> str:

@@ -26,8 +26,6 @@ from glassgate.tasks.runs import Run
 if TYPE_CHECKING:
     from glassgate.tasks.task import Task
 
-METRICS = "metrics.json"
-
 _MODEL = "model."
 _BUFFER = "buffer."
 _OPTIMIZER = "optimizer."
@@ -68,15 +66,13 @@ def train(
         Interrupted: Ctrl-C was pressed
     """
     options = task.options
-    if options.threads:
-        torch.set_num_threads(options.threads)
     module = _Training(task, data["train"], data["dev"])
     keeper = _Keeper(module, run, progress)
     keeper.restore()
     if not keeper.finished:
         progress.begin(options.epochs * module.units_an_epoch, module.units)
         try:
-            with _quiet(), torch.random.fork_rng(), _ctrl_c(keeper):
+            with _quiet(), _ctrl_c(keeper):
                 _trainer(module, keeper).fit(module)
         finally:
             progress.end()
@@ -93,7 +89,7 @@ def train(
         "threads": torch.get_num_threads(),
     }
     if run:
-        run.write_json(METRICS, result)
+        run.finish(result)
     return result
 
 
@@ -201,12 +197,11 @@ class _Keeper(Callback):
     @property
     def best_epoch(self) -> int:
         """The first epoch of the best score on dev; the last one where there is no dev data."""
+        monitor = self.module.task.monitor
+        scored = [place for place, entry in enumerate(self.history) if monitor in entry]
+        sign = -1 if self.module.task.lower_is_better else 1
         last = len(self.history) - 1
-        task = self.module.task
-        if last >= 0 and task.monitor not in self.history[last]:
-            return last
-        sign = -1 if task.lower_is_better else 1
-        return max(range(last + 1), key=lambda place: (sign * self.history[place][task.monitor], -place), default=-1)
+        return max(scored, key=lambda place: (sign * self.history[place][monitor], -place), default=last)
 
     @property
     def finished(self) -> bool:

@@ -19,7 +19,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         DataError: the file is missing, empty, a folder, or not UTF-8
     """
     empty = True
-    for number, raw in enumerate(_raw_lines(path), start=1):
+    for number, raw in enumerate(raw_lines(path), start=1):
         empty = False
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -35,7 +35,12 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         raise DataError(path, None, "the file is empty; give one with at least one line of data")
 
 
-def _raw_lines(path: str | Path) -> Iterable[bytes]:
+def raw_lines(path: str | Path) -> Iterable[bytes]:
+    """Return the lines of a file, or of standard input, as bytes with their ends.
+
+    Raises:
+        DataError: the file is missing or a folder
+    """
     if str(path) == STDIN:
         return sys.stdin.buffer
     try:

@@ -1,0 +1,38 @@
+"""A small corpus that tests make: sentences of a toy grammar whose tags depend on neighbours to both sides."""
+
+import random
+from pathlib import Path
+
+from glassgate.tasks.data.tagged import Tagged
+
+NOUNS = ("cat", "dog", "bird", "fish", "run", "walk")
+VERBS = ("sees", "hears", "likes", "run", "walk")
+
+
+def sentences(count: int, seed: int = 0) -> list[Tagged]:
+    """Sentences of 2 to 9 words; "run" and "walk" are noun or verb by their place."""
+    draw = random.Random(seed)
+    made = []
+    for _ in range(count):
+        words, tags = [], []
+        for _ in range(draw.randint(1, 3)):
+            if draw.random() < 0.5:
+                words.append("the")
+                tags.append("DET")
+            words += [draw.choice(NOUNS), draw.choice(VERBS)]
+            tags += ["NOUN", "VERB"]
+        made.append(Tagged(tuple(words), tuple(tags)))
+    return made
+
+
+def write_conllu(path: Path, examples: list[Tagged]) -> Path:
+    """Write a CoNLL-U file with comments, a multiword token and an empty node among the words."""
+    lines = []
+    for number, each in enumerate(examples):
+        lines.append(f"# sent_id = {number}")
+        lines.append("1-2\tmulti\t" + "\t".join("_" * 8))
+        for place, (word, tag) in enumerate(zip(each.units, each.labels or (), strict=True), start=1):
+            lines.append(f"{place}\t{word}\t_\t{tag}\t{tag.lower()}\t_\t_\t_\t_\t_")
+        lines += ["8.1\tempty\t" + "\t".join("_" * 8), ""]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

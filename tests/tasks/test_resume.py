@@ -1,0 +1,143 @@
+"""A run broken off at any moment and resumed ends with the same weights, bit for bit, as one without a break."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from glassgate.tasks.errors import RunError
+from glassgate.tasks.runs import CHECKPOINT, METRICS, MODEL
+from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.task import Split
+from glassgate.tasks.training import Interrupted, Progress
+from tests.tasks.corpus import sentences, write_conllu
+
+EPOCHS = 3
+SIZES = {"hidden_size": 8, "embedding_size": 8, "least_count": 1, "batch_size": 4, "epochs": EPOCHS, "save_every": 0.0}
+SPLIT = Split(sentences(40), sentences(10, seed=1), sentences(10, seed=2))
+STEPS = 10  # batches of an epoch
+
+
+class CtrlC(Progress):
+    """Presses Ctrl-C after so many steps."""
+
+    def __init__(self, after: int):
+        self.left = after
+
+    def step(self, units: int, loss: float) -> None:
+        self.left -= 1
+        if not self.left:
+            signal.raise_signal(signal.SIGINT)
+
+
+def same_files(one: Path, other: Path, name: str) -> bool:
+    """Whether both runs hold equal tensors under this name."""
+    first, second = load_file(one / name), load_file(other / name)
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("after", [1, 7, STEPS, STEPS + 1, 2 * STEPS - 1, EPOCHS * STEPS - 1])
+@pytest.mark.parametrize("special", [{}, {"dropout": 0.3, "accumulate": 3, "longest": 3, "patience": 1}])
+def test_ctrl_c(tmp_path: Path, after: int, special: dict[str, object]) -> None:
+    options = TaggingOptions.from_mapping(SIZES | special)
+    Tagging(options).fit(SPLIT, run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        Tagging(options).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(after))
+    assert not (tmp_path / "broken" / METRICS).exists()
+    Tagging.resume(tmp_path / "broken", SPLIT)
+    assert same_files(tmp_path / "whole", tmp_path / "broken", MODEL)
+    assert same_files(tmp_path / "whole", tmp_path / "broken", CHECKPOINT)
+
+
+def test_ctrl_c_twice(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES)
+    Tagging(options).fit(SPLIT, run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        Tagging(options).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(4))
+    with pytest.raises(Interrupted):
+        Tagging.resume(tmp_path / "broken", SPLIT, progress=CtrlC(9))
+    Tagging.resume(tmp_path / "broken", SPLIT)
+    assert same_files(tmp_path / "whole", tmp_path / "broken", MODEL)
+
+
+def test_killed(tmp_path: Path) -> None:
+    data = write_conllu(tmp_path / "train.conllu", sentences(400))
+    dev = write_conllu(tmp_path / "dev.conllu", sentences(20, seed=1))
+    options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev), "threads": 1})
+    Tagging(options).fit(run=tmp_path / "whole")
+    for kill in range(3):
+        run = tmp_path / f"killed-{kill}"
+        words = [f"--{name.replace('_', '-')}={value}" for name, value in options.to_mapping().items() if value]
+        script = "import sys; from glassgate.cli import main; sys.exit(main())"
+        words = [word for word in words if word != "--bidirectional=True"]
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, "train", "tagging", f"--run={run}", "--save-every=0", *words],
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        while not (run / CHECKPOINT).exists():
+            assert process.poll() is None
+            time.sleep(0.001)
+        time.sleep(0.05 * kill)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (run / METRICS).exists()
+        Tagging.resume(run)
+        assert same_files(tmp_path / "whole", run, MODEL)
+        assert same_files(tmp_path / "whole", run, CHECKPOINT)
+
+
+def test_killed_before_first_checkpoint(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES)
+    for name in ("whole", "killed"):
+        Tagging(options).fit(SPLIT, run=tmp_path / name)
+    for name in (CHECKPOINT, METRICS, MODEL):
+        os.remove(tmp_path / "killed" / name)
+    Tagging.resume(tmp_path / "killed", SPLIT)
+    assert same_files(tmp_path / "whole", tmp_path / "killed", MODEL)
+
+
+def test_killed_before_last_scores(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES)
+    result = Tagging(options).fit(SPLIT, run=tmp_path / "run")
+    (tmp_path / "run" / METRICS).unlink()
+    _, resumed = Tagging.resume(tmp_path / "run", SPLIT)
+    assert resumed["test"] == result["test"]
+    assert resumed["history"] == result["history"]
+
+
+def test_part_of_a_checkpoint_is_never_read(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES)
+    Tagging(options).fit(SPLIT, run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        Tagging(options).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(5))
+    (tmp_path / "broken" / (CHECKPOINT + ".part")).write_bytes(b"half a checkp")
+    Tagging.resume(tmp_path / "broken", SPLIT)
+    assert same_files(tmp_path / "whole", tmp_path / "broken", MODEL)
+
+
+def test_ended_run(tmp_path: Path) -> None:
+    Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1})).fit(SPLIT, run=tmp_path / "run")
+    with pytest.raises(RunError, match=r"run: this run has ended, nothing is left to resume; .* `glassgate predict"):
+        Tagging.resume(tmp_path / "run", SPLIT)
+
+
+def test_changed_data(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "run", progress=CtrlC(2))
+    changed = Split(SPLIT.train[1:], SPLIT.dev, SPLIT.test)
+    with pytest.raises(RunError, match="run: the train data is not what it was when the run began; restore the file"):
+        Tagging.resume(tmp_path / "run", changed)
+
+
+def test_same_seed_same_weights_other_seed_others(tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("again", 1), ("two", 2)):
+        Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1, "seed": seed})).fit(SPLIT, run=tmp_path / name)
+    assert same_files(tmp_path / "one", tmp_path / "again", MODEL)
+    assert not same_files(tmp_path / "one", tmp_path / "two", MODEL)
