@@ -62,5 +62,9 @@ def _load(kernel: MachineCode) -> Callable[[int], None]:
     _engines.append(engine)
     numba_function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function = numba_function(engine.get_function_address(kernel.symbol))
-    answer = ctypes.addressof(ctypes.create_string_buffer(16))
-    return lambda address: function(answer, answer, address)
+    unused = (ctypes.c_int64 * 2)()
+
+    def run(address: int) -> None:
+        function(ctypes.addressof(unused), ctypes.addressof(unused), address)
+
+    return run
