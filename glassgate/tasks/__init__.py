@@ -17,6 +17,9 @@ class Row(NamedTuple):
 
 TASKS = {
     "tagging": Row("glassgate.tasks.tagging:Tagging", "label each word of a sentence or each character of a text"),
+    "language-model": Row(
+        "glassgate.tasks.language_model:LanguageModel", "foretell a text, or music, and write more of it"
+    ),
 }
 
 

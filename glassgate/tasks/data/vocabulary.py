@@ -35,6 +35,9 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.symbols) + FIRST
 
+    def __contains__(self, symbol: str) -> bool:
+        return symbol in self._numbers
+
     def encode(self, symbols: Sequence[str]) -> np.ndarray:
         """Number each symbol, `(L,)`."""
         numbers = self._numbers

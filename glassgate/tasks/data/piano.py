@@ -1,0 +1,139 @@
+"""Piano rolls: for each step which of 88 keys sound; from .npz, .npy, .json and .mat files, without pickle."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgate.tasks.errors import DataError
+
+KEYS = 88
+LOWEST = 21
+"""The MIDI number of the lowest key; the highest is 108."""
+
+_PARTS = {"train": "train", "valid": "dev", "dev": "dev", "test": "test"}
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """One piece of music.
+
+    Attributes:
+        steps: `(L, 88)`, 1 where a key sounds and 0 elsewhere, uint8
+        source: the file it came from, and the array in it
+    """
+
+    steps: np.ndarray
+    source: str = ""
+
+
+def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
+    """Read the pieces of a file by the part of the data that they belong to: "train", "dev" and "test".
+
+    - .json: a list of pieces, or one under each of "train", "valid" and "test"; a piece is a list of steps, a step a
+      list of MIDI numbers from 21 to 108.
+    - .npz: arrays `(L, 88)` or `(N, L, 88)` of 0 and 1; one whose name begins with "train", "valid", "dev" or "test"
+      belongs there, any other to "train". .npy: one such array.
+    - .mat: cells `traindata`, `validdata` and `testdata` of such arrays; needs SciPy.
+
+    Raises:
+        DataError: the file is missing, of another kind, or holds something else
+    """
+    path = Path(path)
+    if path.suffix not in _READERS:
+        raise DataError(
+            path, None, f"wanted piano rolls in one of {', '.join(_READERS)}, got {path.suffix or 'no suffix'}"
+        )
+    if not path.is_file():
+        raise DataError(path, None, "no such file; check the path, or the folder you started from")
+    parts: dict[str, list[Roll]] = {"train": [], "dev": [], "test": []}
+    for name, piece in _READERS[path.suffix](path):
+        where = f"{path}: {name}"
+        part = next((part for start, part in _PARTS.items() if name.startswith(start)), "train")
+        parts[part].append(Roll(_checked(where, piece), where))
+    if not any(parts.values()):
+        raise DataError(path, None, "the file holds no piece of music")
+    return parts
+
+
+def _checked(where: str, piece: np.ndarray) -> np.ndarray:
+    if piece.ndim != 2 or piece.shape[1] != KEYS or piece.dtype.kind not in "biuf":
+        raise DataError(where, None, f"wanted an array of numbers (steps, {KEYS}), got {piece.dtype} {piece.shape}")
+    if len(piece) < 2:
+        raise DataError(where, None, f"wanted at least 2 steps, one to hear and one to foretell, got {len(piece)}")
+    if not np.isin(piece, (0, 1)).all():
+        step = int(np.argmax(~np.isin(piece, (0, 1)).all(1)))
+        raise DataError(
+            where, None, f"wanted 0 and 1, got {piece[step].max()} in step {step}; write 1 for any loudness"
+        )
+    return piece.astype(np.uint8)
+
+
+def _json(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(
+            path, getattr(error, "lineno", None), f"wanted JSON, got what does not parse: {error}"
+        ) from None
+    for name, pieces in content.items() if isinstance(content, dict) else [("train", content)]:
+        for number, piece in enumerate(pieces):
+            where = f"{name}[{number}]"
+            yield where, _from_notes(f"{path}: {where}", piece)
+
+
+def _from_notes(where: str, piece: Any) -> np.ndarray:
+    roll = np.zeros((len(piece), KEYS), np.uint8)
+    for step, notes in enumerate(piece):
+        for note in notes if isinstance(notes, list) else [notes]:
+            if not isinstance(note, int) or not LOWEST <= note < LOWEST + KEYS:
+                raise DataError(
+                    where,
+                    None,
+                    f"wanted lists of MIDI numbers from {LOWEST} to {LOWEST + KEYS - 1}, got {note!r} in step {step}",
+                )
+            roll[step, note - LOWEST] = 1
+    return roll
+
+
+def _numpy(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+    try:
+        content = np.load(path, allow_pickle=False)
+        arrays = {"train": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content}
+    except (ValueError, OSError) as error:
+        raise DataError(
+            path,
+            None,
+            f"wanted arrays of numbers, got what does not load without pickle ({error}); save one array a piece",
+        ) from None
+    for name, array in arrays.items():
+        if array.ndim == 3:
+            yield from ((f"{name}[{number}]", piece) for number, piece in enumerate(array))
+        else:
+            yield name, array
+
+
+def _matlab(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise DataError(path, None, "reading .mat needs SciPy; pip install scipy, or save the pieces as .npz") from None
+    try:
+        content = loadmat(path)
+    except ValueError as error:
+        raise DataError(path, None, f"wanted a MATLAB file, got what does not load: {error}") from None
+    for name, cells in content.items():
+        if not name.startswith("__"):
+            for number, piece in enumerate(np.ravel(cells)):
+                yield f"{name}[{number}]", np.asarray(piece)
+
+
+_READERS: dict[str, Callable[[Path], Iterable[tuple[str, np.ndarray]]]] = {
+    ".json": _json,
+    ".npz": _numpy,
+    ".npy": _numpy,
+    ".mat": _matlab,
+}

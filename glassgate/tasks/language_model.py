@@ -1,0 +1,371 @@
+"""Language model: the next unit of a text, or the notes of the next step of a piece of music, from those before."""
+
+import codecs
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, Metric, MetricCollection
+
+from glassgate.tasks.data import text as texts
+from glassgate.tasks.data.batches import Batch, Encoded, Piece, streams
+from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
+from glassgate.tasks.data.text import Text, TextOptions
+from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
+from glassgate.tasks.encoder import encoder
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.options import option
+from glassgate.tasks.scores import Likelihood
+from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.training import Progress
+
+NOTES = "notes"
+
+# A column of evaluation starts without state: it is long enough for this to show in no score.
+_SHORTEST_COLUMN = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelOptions(TextOptions):
+    """What a language model can be told.
+
+    Raises:
+        OptionError: two directions; see `Options`
+    """
+
+    unit: str = option(
+        "character",
+        "what is foretold; a word ends at punctuation, a token at blanks; notes are piano rolls",
+        group="data",
+        choices=(*texts.UNITS, NOTES),
+    )
+    bidirectional: bool = option(False, "refused: a language model reads one way")
+    tied: bool = option(False, "use the embedding as the output's weights, too")
+    chunk: int = option(
+        100, "units of a file between cuts of the gradient; the state is carried over them", group="training", least=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bidirectional:
+            raise OptionError(
+                "bidirectional: wanted one direction for a language model, got two: the second one comes from the end "
+                "of the text and has seen the unit that is to be foretold; leave the option out, or fill blanks, which "
+                "reads from both ends: glassgate train fill-blanks"
+            )
+        if self.tied and self.unit == NOTES:
+            raise OptionError("tied: notes have no embedding to share; leave the option out")
+
+
+class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
+    """Foretell each unit from those before it; a prediction is each unit's surprise, in nats.
+
+    Example:
+        >>> options = LanguageModelOptions(hidden_size=16, epochs=20, chunk=10, batch_size=2, learning_rate=0.05)
+        >>> model = LanguageModel(options)
+        >>> _ = model.fit(Split([Text("tick tock " * 20)]))
+        >>> "".join(model.generate("tick", length=5, temperature=0))
+        ' tock'
+    """
+
+    name = "language-model"
+    options_type = LanguageModelOptions
+    monitor = "nats"
+    lower_is_better = True
+    padding = {"inputs": PADDING, "targets": PADDING}
+    own_options = {"hidden_size": 256, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
+
+    @property
+    def streamed(self) -> bool:
+        """Whether sequences are read in columns, with the state carried from chunk to chunk."""
+        return self.options.sequence == "file" and self.options.unit != NOTES
+
+    def training_batches(self, lengths: Sequence[int], epoch: int) -> list[list[Piece]]:
+        options = self.options
+        if not self.streamed:
+            return super().training_batches(lengths, epoch)
+        first = 1 + int(np.random.default_rng([options.seed, epoch]).integers(options.chunk))
+        return streams(lengths, options.batch_size, options.chunk, first)
+
+    def evaluation_batches(self, lengths: Sequence[int]) -> list[list[Piece]]:
+        if not self.streamed:
+            return super().evaluation_batches(lengths)
+        columns = min(self.options.batch_size, max(1, sum(lengths) // _SHORTEST_COLUMN))
+        return streams(lengths, columns, self.options.chunk)
+
+    def read(self, path: str | Path, labelled: bool = True) -> list[Text | Roll]:
+        """Read a text; or piano rolls, of a file in parts those for test."""
+        if self.options.unit != NOTES:
+            return [*texts.read_text(path, self.options.unit, self.options.sequence)]
+        parts = read_rolls(path)
+        return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
+
+    def read_own(self) -> Split[Text | Roll]:
+        options = self.options
+        if options.unit == NOTES:
+            raise OptionError("unit: there is no music on every machine; give piano rolls with --data")
+        return Split(*texts.hold_out(texts.documentation(options.unit, options.sequence), options.held_out))
+
+    def read_split(self, progress: Progress) -> Split[Text | Roll]:
+        split, options = super().read_split(progress), self.options
+        if options.data is None:
+            return split
+        if options.unit == NOTES:
+            parts = read_rolls(options.data)
+            return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
+        if options.dev or options.test:
+            return split
+        return Split(*texts.hold_out([each for each in split.train if isinstance(each, Text)], options.held_out))
+
+    def collect(self, examples: Sequence[Text | Roll]) -> Vocabularies:
+        if self.options.unit == NOTES:
+            return {}
+        if self.options.unit == "byte":
+            return {"units": Vocabulary([chr(number) for number in range(256)])}
+        units = chain.from_iterable(each.units for each in examples if isinstance(each, Text))
+        return {"units": Vocabulary.of(units, self.options.least_count)}
+
+    def build(self) -> "LanguageNetwork":
+        symbols = self.vocabularies.get("units")
+        return LanguageNetwork(self.options, None if symbols is None else len(symbols))
+
+    def encode(self, example: Text | Roll) -> Encoded:
+        if isinstance(example, Roll):
+            return {"inputs": example.steps[:-1], "targets": example.steps[1:]}
+        numbers = self.vocabularies["units"].encode(example.units)
+        before = np.concatenate([[PADDING], numbers])
+        return {"inputs": before[:-1], "targets": before[1:]}
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        return self._nats(output, batch).mean()
+
+    def metrics(self) -> MetricCollection:
+        scores: dict[str, Metric | MetricCollection] = {"likelihood": Likelihood()}
+        if self.options.unit != NOTES:
+            scores["accuracy"] = MeanMetric()
+        return MetricCollection(scores)
+
+    def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        seen = {"nats": self._nats(output, batch)}
+        if self.options.unit != NOTES:
+            seen["value"] = (output.argmax(-1) + UNKNOWN == batch["targets"])[_inside(batch)].float()
+        return seen
+
+    def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
+        rows = self._nats(output, batch).split(batch["lengths"].tolist())
+        return [row.tolist() for row in rows]
+
+    def predict(self, examples: Sequence[Text | Roll]) -> list[list[float]]:
+        encoded = [self.encode(example) for example in examples]
+        nats = [[0.0] * len(fields["targets"]) for fields in encoded]
+        for output, batch, pieces in self.outputs(encoded):
+            for piece, row in zip(pieces, self.decode(output, batch), strict=True):
+                nats[piece.index][piece.start : piece.stop] = row
+        return nats
+
+    def text(self, example: Text | Roll, prediction: list[float]) -> str:
+        """Return a line for each unit, or step from the second on: what it is, and its surprise in nats."""
+        if isinstance(example, Roll):
+            said = [_notes(step) for step in example.steps[1:]]
+        else:
+            said = [unit if unit.isprintable() else unit.encode("unicode_escape").decode() for unit in example.units]
+        return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))
+
+    def generate(
+        self,
+        prompt: str = "",
+        length: int = 500,
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> Iterator[str]:
+        """Go on with a text, unit by unit, as each is made; or make music, a line of MIDI numbers a step.
+
+        Args:
+            prompt: what the text begins with; it is not said again. None for music
+            length: units to make; a model of lines begins anew after a line end
+            temperature: below 1 keeps to the likely, above 1 leaves it, 0 takes the likeliest always
+            top_k: choose among so many of the likeliest alone; 0 for all
+            top_p: choose among the likeliest that together have this probability
+            seed: makes the same again; None for another text each time
+
+        Raises:
+            OptionError: a value out of range, one that music cannot use, a prompt in unknown units
+        """
+        _check(length, temperature, top_k, top_p)
+        random = torch.Generator()
+        random.seed() if seed is None else random.manual_seed(seed)
+        if self.options.unit != NOTES:
+            return self._write(self._prompted(prompt), length, temperature, top_k, top_p, random)
+        if prompt or top_k or top_p < 1:
+            raise OptionError("prompt, top_k, top_p: music takes none of them; leave them out")
+        return self._play(length, temperature, random)
+
+    def _prompted(self, prompt: str) -> list[str]:
+        units = list(texts.split(prompt, self.options.unit))
+        known = self.vocabularies["units"]
+        if self.options.least_count == 1:
+            for unit in units:
+                if unit not in known:
+                    raise OptionError(
+                        f"prompt: wanted units that the training data had, got {unit!r}; "
+                        "leave it out, or train on text that has it"
+                    )
+        return units
+
+    def _write(
+        self, prompt: list[str], length: int, temperature: float, top_k: int, top_p: float, random: torch.Generator
+    ) -> Iterator[str]:
+        vocabulary, unit = self.vocabularies["units"], self.options.unit
+        bytes_left = codecs.getincrementaldecoder("utf-8")("replace")
+        before, state = "\n", None
+        given = [PADDING, *vocabulary.encode(prompt).tolist()]
+        if prompt:
+            before = prompt[-1]
+        for _ in range(length):
+            logits, state = self._heard(torch.tensor([given]), state)
+            number = choose(logits[FIRST - UNKNOWN :], temperature, top_k, top_p, random)
+            made = vocabulary.symbols[number]
+            yield bytes_left.decode(made.encode("latin-1")) if unit == "byte" else texts.gap(before, made, unit) + made
+            before, given = made, [number + FIRST]
+            if made == "\n" and self.options.sequence == "line":
+                given, state = [PADDING], None
+
+    def _play(self, length: int, temperature: float, random: torch.Generator) -> Iterator[str]:
+        step, state = torch.zeros(KEYS), None
+        for _ in range(length):
+            logits, state = self._heard(step[None, None], state)
+            chances = (logits / temperature).sigmoid() if temperature else (logits > 0).float()
+            step = torch.bernoulli(chances, generator=random)
+            yield _notes(step.numpy()) + "\n"
+
+    @torch.inference_mode()
+    def _heard(self, inputs: Tensor, state: object) -> tuple[Tensor, object]:
+        self.network.eval()
+        assert isinstance(self.network, LanguageNetwork)
+        logits, state = self.network.advance(inputs.to(next(self.network.parameters()).device), None, state)
+        return logits[0, -1].float().cpu(), state
+
+    def _nats(self, output: Tensor, batch: Batch) -> Tensor:
+        """Minus the logarithm of the probability of each unit, or of all notes of a step, `(S,)`."""
+        inside = _inside(batch)
+        scores, targets = output[inside].float(), batch["targets"][inside]
+        if self.options.unit == NOTES:
+            return F.binary_cross_entropy_with_logits(scores, targets.float(), reduction="none").sum(-1)
+        return F.cross_entropy(scores, targets - UNKNOWN, reduction="none")
+
+
+class LanguageNetwork(nn.Module):
+    """Vectors of the units, recurrent layers that carry their state from batch to batch, a score for each next unit.
+
+    Args:
+        options: sizes and cell
+        units: how many units are known, padding and unknown included; None for notes
+    """
+
+    def __init__(self, options: LanguageModelOptions, units: int | None):
+        super().__init__()
+        self.dropout = nn.Dropout(options.dropout)
+        if units is None:
+            self.embedding = None
+            self.encoder = encoder(options, input_size=KEYS)
+            self.head: nn.Module = nn.Linear(options.hidden_size, KEYS)
+        else:
+            self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
+            self.encoder = encoder(options)
+            if options.tied:
+                self.head = _Tied(self.embedding, options.hidden_size)
+            else:
+                self.head = nn.Linear(options.hidden_size, units - UNKNOWN)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `goes_on`, `(N,)`, to `(N, L, units - 1)`."""
+        logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["goes_on"]))
+        for number, part in enumerate(state if isinstance(state, tuple) else (state,)):
+            self.register_buffer(f"state_{number}", part.detach(), persistent=False)
+        return logits
+
+    def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
+        """Read on from a state, zero if None, and return the scores and the state reached."""
+        vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
+        output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
+        return self.head(self.dropout(output)), state
+
+    def _carried(self, goes_on: Tensor) -> object:
+        """The state that the batch before left, zero in the rows that begin."""
+        if not goes_on.any():
+            return None
+        rows = goes_on[:, None]
+        state = tuple(part.where(rows, 0.0) for name, part in self.named_buffers() if name.startswith("state_"))
+        return state if len(state) > 1 else state[0]
+
+
+class _Tied(nn.Module):
+    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector."""
+
+    def __init__(self, embedding: nn.Embedding, hidden_size: int):
+        super().__init__()
+        self.embedding = embedding
+        same = hidden_size == embedding.embedding_dim
+        self.narrow = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
+        nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
+        with torch.no_grad():
+            embedding.weight[PADDING].zero_()
+
+    def forward(self, states: Tensor) -> Tensor:
+        return F.linear(self.narrow(states), self.embedding.weight[UNKNOWN:], self.bias)
+
+
+def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
+    """Draw a unit's number.
+
+    Args:
+        logits: `(V,)`
+        temperature: what they are divided by; 0 takes the largest
+        top_k: how many of the largest take part; 0 for all
+        top_p: the largest that together have this probability take part
+        random: what the draw follows from
+
+    Example:
+        >>> choose(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
+        1
+    """
+    if temperature == 0:
+        return int(logits.argmax())
+    chances, order = (logits / temperature).softmax(-1).sort(descending=True, stable=True)
+    before = chances.cumsum(-1) - chances
+    kept = before < top_p
+    kept[0] = True
+    if top_k:
+        kept[top_k:] = False
+    return int(order[torch.multinomial(chances * kept, 1, generator=random)])
+
+
+def _inside(batch: Batch) -> Tensor:
+    """Which places of a padded batch are units, `(N, L)`."""
+    steps = torch.arange(batch["targets"].shape[1], device=batch["lengths"].device)
+    return steps < batch["lengths"][:, None]
+
+
+def _notes(step: np.ndarray) -> str:
+    return " ".join(str(key + LOWEST) for key in np.flatnonzero(step)) or "-"
+
+
+def _check(length: int, temperature: float, top_k: int, top_p: float) -> None:
+    if length < 0:
+        raise OptionError(f"length: wanted 0 or more, got {length}")
+    if not temperature >= 0:
+        raise OptionError(f"temperature: wanted 0 or more, got {temperature}")
+    if top_k < 0:
+        raise OptionError(f"top_k: wanted 0 or more, got {top_k}")
+    if not 0 < top_p <= 1:
+        raise OptionError(f"top_p: wanted more than 0 and at most 1, got {top_p}")
