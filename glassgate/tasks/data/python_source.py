@@ -34,6 +34,9 @@ _SHORTEST = 500
 def label(source: str) -> Tagged:
     """Label each character of a Python file, and tell where its tokens are.
 
+    A string that is a statement of its own counts as a docstring, a name that Python has built in as a builtin unless
+    it is an attribute, and all from "@" to the first parenthesis as a decorator.
+
     Raises:
         SyntaxError, tokenize.TokenError: `source` is not Python
 
@@ -99,7 +102,6 @@ def _spans(source: str) -> Iterator[tuple[str, int, int]]:
     starts = [0]
     for line in io.StringIO(source):
         starts.append(starts[-1] + len(line))
-    statement = ""  # the token that opened the logical line before this one
     opens = True  # whether the next token opens a logical line
     decorates = False
     before = ""
@@ -111,9 +113,9 @@ def _spans(source: str) -> Iterator[tuple[str, int, int]]:
             opens, decorates = True, False
         if part.type in _LAYOUT or part.type in (token.COMMENT, token.NEWLINE):
             continue
-        documents = opens and statement in ("", "class", "def", "async") and following.type == token.NEWLINE
+        documents = opens and following.type == token.NEWLINE
         if opens:
-            opens, decorates, statement, before = False, part.string == "@", part.string, ""
+            opens, decorates, before = False, part.string == "@", ""
         decorates = decorates and part.string != "("
         yield _kind(part, before, documents, decorates), start, end
         before = part.string

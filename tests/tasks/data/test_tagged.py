@@ -1,0 +1,159 @@
+"""Each format is read as written, and each fault is reported by file, line and remedy."""
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from glassgate.tasks.data.tagged import Tagged, format_of, read_columns, read_conllu, read_text
+from glassgate.tasks.errors import DataError, OptionError
+from tests.tasks.corpus import sentences, write_conllu
+
+ROW = "\t{}\t{}\t_\t{}\t{}\tCase=Nom\t0\troot\t_\t_\n"
+
+
+def write(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def conllu_row(number: int, form: str, upos: str, xpos: str) -> str:
+    return f"{number}\t{form}\t_\t{upos}\t{xpos}\tCase=Nom\t0\troot\t_\t_\n"
+
+
+def pairs(sequences: list[Tagged]) -> list[list[tuple[str, str]]]:
+    return [list(zip(each.units, each.labels or (), strict=True)) for each in sequences]
+
+
+def test_conllu_passes_over_comments_multiword_tokens_and_empty_nodes(tmp_path: Path) -> None:
+    examples = sentences(5)
+    read = read_conllu(write_conllu(tmp_path / "a.conllu", examples))
+    assert pairs(read) == pairs(examples)
+    assert [read[0].line(place) for place in range(2)] == [3, 4]
+
+
+@pytest.mark.parametrize(("column", "label"), [("upos", "NOUN"), ("xpos", "NN"), ("feats", "Case=Nom")])
+def test_conllu_column(tmp_path: Path, column: str, label: str) -> None:
+    path = write(tmp_path, "a.conllu", conllu_row(1, "cat", "NOUN", "NN"))
+    assert pairs(read_conllu(path, column)) == [[("cat", label)]]
+
+
+def test_conllu_unknown_column(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--column: wanted one of id, form, .* for CoNLL-U, got 'pos'"):
+        read_conllu(write(tmp_path, "a.conllu", conllu_row(1, "cat", "NOUN", "NN")), "pos")
+
+
+def test_conllu_ragged(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conllu", conllu_row(1, "the", "DET", "DT") + "2\tcat\tNOUN\n")
+    with pytest.raises(DataError, match=r"a\.conllu:2: wanted the 10 tab-separated columns of CoNLL-U, got 3: .*cat"):
+        read_conllu(path)
+
+
+@pytest.mark.parametrize("separator", [None, "\t"])
+def test_columns(tmp_path: Path, separator: str | None) -> None:
+    text = "-DOCSTART-\tO\tO\n\nEU\tNNP\tB-ORG\nrejects\tVBZ\tO\n\n\nBoth\tDT\tO"
+    path = write(tmp_path, "a.conll", text if separator else text.replace("\t", " "))
+    assert pairs(read_columns(path, separator=separator)) == [[("EU", "B-ORG"), ("rejects", "O")], [("Both", "O")]]
+    assert pairs(read_columns(path, "2", separator))[1] == [("Both", "DT")]
+
+
+def test_tsv_units_may_hold_blanks(tmp_path: Path) -> None:
+    assert pairs(read_columns(write(tmp_path, "a.tsv", "New York\tB\r\n"), separator="\t")) == [[("New York", "B")]]
+
+
+def test_columns_ragged(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conll", "EU NNP B-ORG\nrejects VBZ\n")
+    with pytest.raises(DataError, match=r"a\.conll:2: wanted 3 columns parted by blanks as in lines before, got 2"):
+        read_columns(path)
+
+
+def test_columns_without_labels(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", "word\n\nother\n")
+    assert [list(each.units) for each in read_columns(path, separator="\t", labelled=False)] == [["word"], ["other"]]
+    with pytest.raises(DataError, match=r"a\.tsv:1: wanted at least 2 columns parted by tabs, the unit first .* got 1"):
+        read_columns(path, separator="\t")
+
+
+@pytest.mark.parametrize(
+    ("column", "said"), [("last", "wanted a number from 1"), ("0", "from 1"), ("4", "has 2 columns")]
+)
+def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
+    with pytest.raises(OptionError, match=f"--column: .*{said}"):
+        read_columns(write(tmp_path, "a.tsv", "a\tB\n"), column, "\t")
+
+
+def test_text_beside_labels(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "the cat\n\nsits\n")
+    write(tmp_path, "a.labels", "D N\n\nV\n")
+    assert pairs(read_text(path)) == [[("the", "D"), ("cat", "N")], [("sits", "V")]]
+
+
+def test_text_characters(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "a b\n")
+    write(tmp_path, "a.tags", "X Y Z\n")
+    assert pairs(read_text(path, "character", ".tags")) == [[("a", "X"), (" ", "Y"), ("b", "Z")]]
+
+
+def test_text_faults(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "the cat\nsits\n")
+    with pytest.raises(
+        DataError, match=r"a\.txt: wanted its labels in .*a\.labels, which does not exist; .*--label-suf"
+    ):
+        read_text(path)
+    labels = write(tmp_path, "a.labels", "D N\n")
+    with pytest.raises(DataError, match=r"a\.labels: wanted 2 lines, as many as .*a\.txt has, got 1"):
+        read_text(path)
+    labels.write_text("D N\nV V\n")
+    with pytest.raises(DataError, match=r"a\.labels:2: wanted 1 labels, one for each word of .*a\.txt:2, got 2"):
+        read_text(path)
+
+
+def test_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", b"\xef\xbb\xbfcaf\xc3\xa9\tN\r\n\r\nb\tV\r\n")
+    assert pairs(read_columns(path, separator="\t")) == [[("café", "N")], [("b", "V")]]
+
+
+@pytest.mark.parametrize("read", [read_conllu, read_columns, read_text])
+def test_files_that_cannot_be_read(tmp_path: Path, read: object) -> None:
+    assert callable(read)
+    for name, content, message in (
+        ("empty.txt", b"", "empty.txt: the file is empty; give one with"),
+        ("latin.txt", b"a b\ncaf\xe9 N\n", "latin.txt:2: wanted UTF-8, got byte 0xe9 in column 4; convert .* iconv"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read(write(tmp_path, name, content if read is not read_conllu else content.replace(b"a b", b"#")))
+    with pytest.raises(DataError, match=r"none\.txt: no such file; check the path"):
+        read(tmp_path / "none.txt")
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: this is a folder; give a file")):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("read", [read_conllu, read_columns])
+def test_blank_lines_alone(tmp_path: Path, read: object) -> None:
+    assert callable(read)
+    with pytest.raises(DataError, match="the file holds no sequence, only blank or comment lines"):
+        read(write(tmp_path, "a.txt", "\n\n"))
+
+
+def test_formats_by_suffix() -> None:
+    assert [format_of(f"a.{end}") for end in ("conllu", "iob2", "TSV", "txt", "py")] == [
+        "conllu",
+        "columns",
+        "tsv",
+        "text",
+        "python",
+    ]
+    assert format_of("-") == "text"
+    assert format_of("a.odd", "tsv") == "tsv"
+    with pytest.raises(
+        OptionError, match=r"a\.odd: cannot tell the format by the suffix '\.odd'; .* --format conllu\|"
+    ):
+        format_of("a.odd")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nsits\n")))
+    assert [list(each.units) for each in read_text("-", labelled=False)] == [["the", "cat"], ["sits"]]
