@@ -8,6 +8,7 @@ COMMANDS = {
     "train": "train a task on your data, on data that every machine has, or go on with an interrupted run",
     "evaluate": "score a trained run on a labelled file",
     "predict": "let a trained run label a file or standard input",
+    "generate": "let a trained language model write",
     "demo": "colour Python code with a network trained on Python's own library",
 }
 
