@@ -1,0 +1,90 @@
+"""`python -m benchmarks [ROW ...]`: measures the rows, keeps JSON, makes the table and the plot."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.measure import Bench, Figure
+from benchmarks.results import Store, environment
+from benchmarks.rows import ROWS, Point, Row
+from benchmarks.turns import ROOT, Budget
+
+FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, turn=0.02, patience=1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs what the command line asks for."""
+    options = _parser().parse_args(arguments)
+    rows = [row for row in ROWS if not options.rows or any(fnmatch(row.name, wanted) for wanted in options.rows)]
+    for wanted in options.rows:
+        if not any(fnmatch(row.name, wanted) for row in ROWS):
+            sys.exit(f"no row {wanted!r}; there are: {', '.join(row.name for row in ROWS)}")
+    if options.list:
+        for row in rows:
+            print(f"{row.name:24}{row.what}; against {row.against or 'no other'}; {len(row.points)} points")
+        return
+    out = options.out or (ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results")
+    rows = [on_engine(row, options.engine) for row in rows]
+    if not options.report:
+        run(rows, out, options.threads, options.quick)
+    report.write(out)
+    print(f"Table and plot: {out / 'table.md'}, {out / 'plot.svg'}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures Glassgate beside its peers.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="names of rows, * for any letters; all if left out")
+    parser.add_argument("--quick", action="store_true", help="some points of each row, in about three minutes")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where JSON, table and plot go and are continued")
+    parser.add_argument("--engine", default="cpu", help="which engine of ours is measured (cpu)")
+    parser.add_argument("--threads", type=int, default=2, help="threads, and processors, of every contender (2)")
+    parser.add_argument("--list", action="store_true", help="name the rows and end")
+    parser.add_argument("--report", action="store_true", help="make table and plot anew from the JSON files and end")
+    return parser
+
+
+def on_engine(row: Row, engine: str) -> Row:
+    """The row with our works on another engine."""
+    points = tuple(
+        Point(replace(p.ours, engine=engine), {name: replace(w, engine=engine) for name, w in p.others.items()})
+        for p in row.points
+    )
+    return replace(row, points=points)
+
+
+def run(rows: Sequence[Row], out: Path, threads: int, quick: bool) -> None:
+    """Measures the points that the files in `out` lack, telling each."""
+    setting = {"environment": environment(threads), "quick": quick}
+    stores = [(row, Store(out, row, setting)) for row in rows]
+    chosen = {row.name: [p for p in row.points if p.quick or not quick] or list(row.points[:1]) for row in rows}
+    wanted = [(row, store, point) for row, store in stores for point in chosen[row.name] if store.lacks(point)]
+    print(f"{sum(map(len, chosen.values())) - len(wanted)} points are there, {len(wanted)} to measure", flush=True)
+    start = time.monotonic()
+    with Bench(threads, QUICK if quick else FULL) as bench:
+        for k, (row, store, point) in enumerate(wanted, 1):
+            figure = bench.measure(row, point)
+            store.keep(point, figure)
+            minutes, seconds = divmod(int(time.monotonic() - start), 60)
+            print(f"{minutes:3}:{seconds:02} {k:4}/{len(wanted)}  {told(row, point, figure)}", flush=True)
+
+
+def told(row: Row, point: Point, figure: Figure) -> str:
+    """A point and its figure in one line."""
+    where = " ".join(f"{name}={value}" for name, value in point.at.items())
+    if "missing" in figure:
+        return f"{row.name:24}{where:36} missing: {figure['missing']}"
+    error = figure["contenders"]["ours"].get("error")
+    beside = f" against {figure['against']}" if figure["against"] else ""
+    return (
+        f"{row.name:24}{where:36} {figure['figure']:.3g} {row.unit} ({figure['low']:.3g} to {figure['high']:.3g})"
+        f"{beside}{'' if error is None else f', error {error:.0e}'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

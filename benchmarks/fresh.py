@@ -1,0 +1,106 @@
+"""What only a fresh process can tell: the peak memory of a first step, the time of a first call, of an import.
+
+`python -m benchmarks.fresh QUESTION [WORK as JSON]` is that process; the functions without `_` ask it.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.turns import ask_once
+from benchmarks.work import Work
+
+MODULE = "benchmarks.fresh"
+
+FEW = 1_000
+"""Steps after which a stream has all the memory that it needs."""
+
+
+def peak(work: Work, threads: int) -> float:
+    """Bytes by which the first full step raises the highest resident size over what the process held before it.
+
+    A step of the same layer over two time steps comes first, so that libraries, thread pools and kernels are there;
+    inputs and weights are there too. The system's own count (VmHWM, set back before the step) misses nothing that
+    libraries allocate for themselves.
+    """
+    return ask_once(MODULE, threads, "peak", json.dumps(asdict(work)))
+
+
+def growth(work: Work, threads: int) -> float:
+    """Bytes by which the resident size grows over all steps of a stream after the first FEW."""
+    return ask_once(MODULE, threads, "growth", json.dumps(asdict(work)))
+
+
+def first_call(work: Work, threads: int, cache: str) -> float:
+    """Seconds of the first training step of a process whose kernels are cached in a folder, less those of a second."""
+    return ask_once(MODULE, threads, "first_call", json.dumps(asdict(work)), GLASSGATE_CACHE=cache)
+
+
+def importing(threads: int) -> float:
+    """Seconds of `import glassgate` once torch is imported."""
+    return ask_once(MODULE, threads, "importing")
+
+
+def _peak(work: Work) -> float:
+    module = import_module(f"benchmarks.peers.{work.peer}")
+    module.prepare(replace(work, L=2)).run()
+    subject = module.prepare(work)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    subject.run()
+    return _status("VmHWM") - before
+
+
+def _growth(work: Work) -> float:
+    subject = import_module(f"benchmarks.peers.{work.peer}").prepare(replace(work, L=FEW))
+    for _ in range(FEW):
+        subject.run()
+    gc.collect()
+    before = _status("VmRSS")
+    for _ in range(work.L):
+        subject.run()
+    return _status("VmRSS") - before
+
+
+def _first_call(work: Work) -> float:
+    subject = import_module(f"benchmarks.peers.{work.peer}").prepare(work)
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        subject.run()
+        times.append(time.perf_counter() - start)
+    return times[0] - times[1]
+
+
+def _importing() -> float:
+    import torch  # noqa: F401
+
+    start = time.perf_counter()
+    import glassgate  # noqa: F401
+
+    return time.perf_counter() - start
+
+
+def _status(name: str) -> int:
+    """Bytes by a line of /proc/self/status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def _work(text: str) -> Work:
+    fields: dict[str, Any] = json.loads(text)
+    return Work(**{**fields, "options": tuple(tuple(option) for option in fields["options"])})
+
+
+if __name__ == "__main__":
+    answers = {"peak": _peak, "growth": _growth, "first_call": _first_call, "importing": _importing}
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    print(answers[sys.argv[1]](*map(_work, sys.argv[2:])), file=out)

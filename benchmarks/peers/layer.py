@@ -1,0 +1,109 @@
+"""A torch layer as a subject: its numbers, one call of it, all results. Leaves to ours, stock and loop which layer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+from benchmarks import work as works
+from benchmarks.work import Work, draw
+
+
+class Layer:
+    """One layer (or stack) and its leaves.
+
+    Args:
+        work: what to compute.
+        layer: the module; its weights are drawn by their names here.
+        states: names of the states, the output first.
+        call: (input, hx, resets) to (output, final states).
+    """
+
+    def __init__(self, work: Work, layer: nn.Module, states: tuple[str, ...], call: Callable[..., Any]) -> None:
+        self.work, self.layer, self.states, self.call = work, layer, states, call
+        self.training = work.do == "training"
+        layer.train(self.training)
+        dtype = getattr(torch, work.dtype)
+        with torch.no_grad():
+            for name, parameter in layer.named_parameters():
+                if name.startswith(("weight", "bias")):
+                    parameter.copy_(torch.from_numpy(works.weight(name, work.H, *parameter.shape)))
+                else:
+                    parameter.add_(torch.from_numpy(draw(name, *parameter.shape, scale=0.1)))
+        out, rows = work.proj or work.H, (work.layers * work.directions, work.N)
+        self.input = self._input().to(dtype)
+        widths = [out] + [work.H] * (len(states) - 1)
+        self.initial = {
+            f"{s}_0": torch.from_numpy(draw(f"{s}_0", *rows, width)).to(dtype)
+            for s, width in zip(states, widths, strict=True)
+        }
+        self.resets = torch.from_numpy(works.resets(work)) if work.resets else None
+        if self.training:
+            self.leaves = {"input": self.input, **self.initial}
+            for leaf in self.leaves.values():
+                leaf.requires_grad_()
+            self.leaves |= dict(layer.named_parameters())
+            output = draw("d output", *self.input.shape[:-1], work.directions * out)
+            upstream = [output, *(draw(f"d {s}_n", *v.shape) for s, v in zip(states, self.initial.values(), strict=True))]
+            self.upstream = [torch.from_numpy(v).to(dtype) for v in upstream]
+
+    def _input(self) -> Tensor:
+        work = self.work
+        padded = torch.from_numpy(draw("input", work.L, work.N, work.inputs))
+        if not work.ragged:
+            return padded
+        self.packed = pack_padded_sequence(padded, torch.from_numpy(works.lengths(work)), enforce_sorted=False)
+        return self.packed.data
+
+    def keep_end(self, steps: int) -> None:
+        """Leaves all but the last steps out and starts them from zero."""
+        self.input = self.input[-steps:].contiguous()
+        self.initial = {name: torch.zeros_like(value) for name, value in self.initial.items()}
+
+    def forward(self) -> dict[str, Tensor]:
+        """Output and final states by name."""
+        input = PackedSequence(self.input, *self.packed[1:]) if self.work.ragged else self.input
+        hx = tuple(self.initial.values())
+        output, final = self.call(input, hx if len(hx) > 1 else hx[0], self.resets)
+        final = final if isinstance(final, tuple) else (final,)
+        output = output.data if isinstance(output, PackedSequence) else output
+        return {"output": output} | {f"{s}_n": v for s, v in zip(self.states, final, strict=True)}
+
+    def run(self) -> dict[str, Tensor]:
+        """One training step (every gradient) or one forward pass without a graph."""
+        if not self.training:
+            with torch.no_grad():
+                return self.forward()
+        outputs = self.forward()
+        gradients = torch.autograd.grad(list(outputs.values()), list(self.leaves.values()), self.upstream)
+        return outputs | {f"grad {name}": g for name, g in zip(self.leaves, gradients, strict=True)}
+
+    def results(self) -> dict[str, Tensor]:
+        """All that `run` computes; noise, if any, is drawn from one seed."""
+        torch.manual_seed(0)
+        return {name: value.detach() for name, value in self.run().items()}
+
+
+class Stream:
+    """One step after the other from a zero state: `run` takes one, `results` all of them from the start.
+
+    Args:
+        work: what to compute; its L steps are those that are checked.
+        layer: the module, its weights already drawn.
+        start: gives a fresh function from (N, H_in) to (N, H_out).
+    """
+
+    def __init__(self, work: Work, layer: nn.Module, start: Callable[[], Callable[[Tensor], Tensor]]) -> None:
+        self.input = torch.from_numpy(draw("input", work.L, work.N, work.inputs)).to(getattr(torch, work.dtype))
+        self.first, self.start, self.step = self.input[0].clone(), start, start()
+
+    def run(self) -> Tensor:
+        """One step."""
+        return self.step(self.first)
+
+    def results(self) -> dict[str, Tensor]:
+        """The outputs of all steps."""
+        step = self.start()
+        return {"output": torch.stack([step(x).clone() for x in self.input])}

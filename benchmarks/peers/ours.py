@@ -1,0 +1,68 @@
+"""Glassgate's layers on one of its engines."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import glassgate as gg
+from benchmarks import cells
+from benchmarks.peers.layer import Layer, Stream
+from benchmarks.work import Work
+
+
+def layer_of(work: Work) -> gg.Recurrent:
+    """The layer that a work describes."""
+    return gg.Recurrent(
+        cells.cell(work.cell),
+        work.inputs,
+        work.H,
+        work.layers,
+        bidirectional=work.bidirectional,
+        proj_size=work.proj,
+        dtype=getattr(torch, work.dtype),
+        **dict(work.options),
+    )
+
+
+class Ours(Layer):
+    """One of our layers."""
+
+    def __init__(self, work: Work) -> None:
+        layer = layer_of(work)
+        super().__init__(work, layer, layer.cell.state, lambda x, hx, resets: layer(x, hx, resets=resets))
+
+    def run(self) -> dict[str, Tensor]:
+        """As every layer, on the engine of the work."""
+        with gg.engine(self.work.engine):
+            if not self.work.record:
+                return super().run()
+            with gg.record(self.layer):
+                return super().run()
+
+    def choice(self) -> str:
+        """The engine that `auto` would choose."""
+        return gg.explain(self.layer, self.packed if self.work.ragged else self.input, resets=self.resets).engine
+
+
+def prepare(work: Work) -> Layer | Stream:
+    """Our subject."""
+    ours = Ours(work)
+    if work.do != "step":
+        return ours
+    return Stream(work, ours.layer, lambda: _stream(ours.layer, work))
+
+
+def _stream(layer: Any, work: Work) -> Callable[[Tensor], Tensor]:
+    with gg.engine(work.engine):
+        if work.engine != "reference":
+            return layer.stream(work.N).step
+    state: list[Any] = [None]
+
+    def step(x: Tensor) -> Tensor:
+        with torch.no_grad(), gg.engine("reference"):
+            output, state[0] = layer(x[None], state[0])
+        return output[0]
+
+    return step

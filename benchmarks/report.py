@@ -1,0 +1,168 @@
+"""The table and the plot, made from the JSON files of a folder and nothing else."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.rows import ROWS
+
+Content = dict[str, Any]
+
+
+def write(folder: Path) -> None:
+    """Writes table.md and plot.svg beside the JSON files."""
+    order = [row.name for row in ROWS]
+    contents = sorted(results.read(folder), key=lambda c: order.index(c["row"]) if c["row"] in order else len(order))
+    (folder / "table.md").write_text(table(contents))
+    plot(contents, folder / "plot.svg")
+
+
+def table(contents: list[Content]) -> str:
+    """The summary, and under it every figure."""
+    lines = ["# Measured", "", *_about(contents), ""]
+    lines += ["| what | against | geometric mean | wanted | worst point | wanted | spread | error | points |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|", *map(_summary, contents), ""]
+    lines += ["In bold: not reached. Spread: half the distance between the quartiles of a point's rounds, the median of"]
+    lines += ["all points. Error: the largest difference of ours from float64, as a share of the largest value."]
+    for content in contents:
+        lines += ["", f"## {content['row']}", "", f"{content['what']}; against {content['against'] or 'no other'}.", ""]
+        lines += _figures(content)
+    return "\n".join(lines) + "\n"
+
+
+def _about(contents: list[Content]) -> list[str]:
+    machines = {
+        f"{e['processor']}, {e['processors']} processors, {e['threads']} threads, {e['system']}; "
+        + ", ".join(f"{name} {v}" for name, v in e["versions"].items() if v)
+        for e in (content["environment"] for content in contents)
+    }
+    commits = sorted({p["commit"] for c in contents for p in c["points"]})
+    quick = ["`--quick`: some points only, less time for each."] if any(c["quick"] for c in contents) else []
+    return [*sorted(machines), f"Commits: {', '.join(commits)}.", *quick]
+
+
+def measured(content: Content) -> list[dict[str, Any]]:
+    """The points that have a figure."""
+    return [point for point in content["points"] if "figure" in point]
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of positive numbers."""
+    logs = [math.log(max(value, 1e-9)) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def worst(content: Content) -> dict[str, Any]:
+    """The point furthest on the wrong side."""
+    return (max if content["wanted"]["cost"] else min)(measured(content), key=lambda point: point["figure"])
+
+
+def _reached(content: Content, value: float, wanted: float | None) -> bool:
+    if wanted is None:
+        return True
+    return value <= wanted if content["wanted"]["cost"] else value >= wanted
+
+
+def _marked(content: Content, value: float, wanted: float | None) -> str:
+    text = f"{value:.3g}"
+    return text if _reached(content, value, wanted) else f"**{text}**"
+
+
+def _wanted(content: Content, name: str) -> str:
+    value, sign = content["wanted"][name], "<=" if content["wanted"]["cost"] else ">="
+    return "" if value is None else f"{sign} {value:g}"
+
+
+def _summary(content: Content) -> str:
+    points, wanted = measured(content), content["wanted"]
+    all_points = f"{len(points)} of {content['of']}"
+    if not points:
+        return f"| {content['what']} | {content['against']} | **missing** | {_wanted(content, 'mean')} | | " + (
+            f"{_wanted(content, 'worst')} | | | {all_points} |"
+        )
+    mean, lowest = geometric_mean(p["figure"] for p in points), worst(content)
+    auto = [p["contenders"].get("auto", {}).get("figure", p["figure"]) for p in points]
+    chosen = f"; {geometric_mean(auto):.3g} as `auto` chooses" if any("auto" in p["contenders"] for p in points) else ""
+    spread = sorted((p["high"] - p["low"]) / 2 / max(p["figure"], 1e-9) for p in points)[len(points) // 2]
+    errors = [p["contenders"]["ours"]["error"] for p in points if p["contenders"]["ours"].get("error") is not None]
+    return (
+        f"| {content['what']} | {content['against']} | {_marked(content, mean, wanted['mean'])}{chosen} | "
+        f"{_wanted(content, 'mean')} | {_marked(content, lowest['figure'], wanted['worst'])} at {_at(lowest)} | "
+        f"{_wanted(content, 'worst')} | {spread:.0%} | {f'{max(errors):.0e}' if errors else ''} | {all_points} |"
+    )
+
+
+def _at(point: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v:,}" if isinstance(v, int) else str(v) for k, v in point["at"].items())
+
+
+def _figures(content: Content) -> list[str]:
+    names = list(dict.fromkeys(name for p in measured(content) for name in p["contenders"]))
+    lines = [f"| point | figure ({content['wanted']['unit']}) | quartiles | " + " | ".join(names) + " |"]
+    lines.append("|---" * (3 + len(names)) + "|")
+    for point in content["points"]:
+        if "figure" not in point:
+            lines.append(f"| {_at(point)} | **missing** | {_plain(point['missing'])} |" + " |" * len(names))
+            continue
+        figure = _marked(content, point["figure"], content["wanted"]["worst"])
+        cells = [_contender(point["contenders"].get(name)) for name in names]
+        quartiles = f"{point['low']:.3g} to {point['high']:.3g}"
+        lines.append(f"| {_at(point)} | {figure} | {quartiles} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _contender(about: dict[str, Any] | None) -> str:
+    if about is None:
+        return ""
+    if "missing" in about:
+        return f"missing: {_plain(about['missing'])}"
+    parts = [_seconds(about["seconds"])] if "seconds" in about else []
+    parts += [f"{about['bytes'] / 2**20:.1f} MiB"] if "bytes" in about else []
+    parts += [f"error {about['error']:.0e}"] if about.get("error") is not None else []
+    parts += [f"first call {about['first call']:.3g} s"] if about.get("first call", 0) > 5 else []
+    return ", ".join(parts)
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "/")
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def plot(contents: list[Content], path: Path) -> None:
+    """One line a row: every point's figure, their mean and what is wanted; beside it the errors."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "glassgate"
+    from matplotlib import pyplot as plt
+
+    shown = [content for content in contents if measured(content)]
+    figure, (left, right) = plt.subplots(
+        1, 2, sharey=True, figsize=(11, 1.6 + 0.32 * len(shown)), width_ratios=(3, 1), layout="constrained"
+    )
+    for y, content in enumerate(shown):
+        points, wanted = measured(content), content["wanted"]
+        values = [p["figure"] for p in points]
+        left.plot(values, [y] * len(values), "o", color="tab:orange" if wanted["cost"] else "tab:blue", alpha=0.4)
+        left.plot(geometric_mean(values), y, "|", color="black", markersize=16)
+        if wanted["mean"] is not None or wanted["worst"] is not None:
+            left.plot(wanted["mean"] or wanted["worst"], y, "<" if wanted["cost"] else ">", color="tab:red")
+        for name, colour in (("ours", "tab:blue"), (None, "tab:grey")):
+            chosen = [p["contenders"][name or p["against"]].get("error") for p in points if name or p["against"]]
+            errors = [error for error in chosen if error]
+            right.plot(errors, [y] * len(errors), "o" if name else "x", color=colour, alpha=0.4)
+    left.set_yticks(range(len(shown)), [content["row"] for content in shown])
+    left.invert_yaxis()
+    left.axvline(1, color="black", linewidth=0.5)
+    left.set(xscale="log", xlabel="times as fast (blue), or cost (orange): points, mean |, wanted (red)")
+    right.set(xscale="log", xlabel="error against float64: ours o, other x")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

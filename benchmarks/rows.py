@@ -1,0 +1,292 @@
+"""The table of everything that is measured: what, against what, where, and what it should reach. Nothing else lives here."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from benchmarks.work import SQUARE, Work
+
+
+@dataclass(frozen=True)
+class Point:
+    """One figure: a work of ours and, by name, what it is compared with; the best of these counts."""
+
+    ours: Work
+    others: Mapping[str, Work] = field(default_factory=dict)
+
+    @property
+    def at(self) -> dict[str, Any]:
+        """Where on the grid, in the words of the table."""
+        work = self.ours
+        at: dict[str, Any] = {"L": work.L, "N": work.N, "H": work.H}
+        return at if work.cell in ("LSTM", "GRU", "RNN") else {"cell": work.cell, **at}
+
+    @property
+    def quick(self) -> bool:
+        """Whether `--quick` measures it."""
+        return (self.ours.N, self.ours.H) in {(1, 64), (8, 64), (32, 256)} and self.ours.L <= 10_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    The figure of a point is the other's time over ours, so many times as fast; where `cost` is set it is ours over the
+    other's, or a bare number with a unit, and lower is better.
+    """
+
+    name: str
+    what: str
+    against: str
+    points: tuple[Point, ...]
+    mean: float | None = None
+    """What the geometric mean should reach, or stay under."""
+    worst: float | None = None
+    """What every point should."""
+    cost: bool = False
+    unit: str = "x"
+    measure: str = "time"
+    """A function of measure.MEASURES."""
+    busy: bool = False
+    """Whether as many other processes as processors keep the machine busy."""
+
+
+HIDDEN, BATCH = (32, 64, 128, 256, 512, 1024), (1, 8, 32, 128)
+GRID = (*((100, N, H) for H, N in product(HIDDEN, BATCH)), (35, 20, 650), (1000, 16, 128))
+CELL_GRID = tuple((100, N, H) for H, N in product((64, 128, 256, 512), (8, 32, 128)))
+STOCK = {"LSTM": "nn.LSTM", "GRU": "nn.GRU", "RNN": "nn.RNN"}
+RUNTIMES = {"nn.LSTM": "stock", "ONNX Runtime": "onnxruntime_cpu", "OpenVINO": "openvino_cpu"}
+
+
+def works(sizes: Iterable[tuple[int, int, int]] = GRID, **more: Any) -> list[Work]:
+    """One work a size."""
+    return [Work(L, N, H, **more) for L, N, H in sizes]
+
+
+def beside(ours: Iterable[Work], name: str, **change: Any) -> tuple[Point, ...]:
+    """Each work against itself with something changed."""
+    return tuple(Point(work, {name: replace(work, **change)}) for work in ours)
+
+
+def stock(ours: Iterable[Work]) -> tuple[Point, ...]:
+    """Each work against torch.nn."""
+    return tuple(Point(work, {STOCK[work.cell]: replace(work, peer="stock")}) for work in ours)
+
+
+def plain(name: str, what: str, do: str, cell: str, mean: float, worst: float, **more: Any) -> Row:
+    """A row of the whole grid against torch.nn."""
+    return Row(name, what, STOCK[cell], stock(works(do=do, cell=cell, **more)), mean, worst)
+
+
+def around(work: Work) -> Point:
+    """A training step against the dense products around its recurrence."""
+    return Point(work, {"products": replace(work, peer="products", do="around")})
+
+
+def share(work: Work) -> Point:
+    """A training step against torch's large product of as many operations."""
+    return Point(work, {"product": replace(work, peer="products", do="square", scale=work.flops / (2 * SQUARE**3))})
+
+
+def cell_cost(name: str, what: str, mean: float, **cell: Any) -> Row:
+    """A row of a cell's training step against our plain LSTM's."""
+    ours = works(CELL_GRID, **cell)
+    points = beside(ours, "plain LSTM", cell="LSTM", options=())
+    return Row(name, f"{what}, training", "our plain LSTM", points, mean, cost=True)
+
+
+LOOPED = ("PeepholeLSTM", "LayerNormLSTM", "FourGates")
+MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
+TINY = Work(10, 2, 16)
+
+ROWS = (
+    plain("lstm-training", "LSTM, training", "training", "LSTM", 1.6, 1.0),
+    Row(
+        "lstm-inference",
+        "LSTM, inference",
+        "the best of nn.LSTM, ONNX Runtime, OpenVINO",
+        tuple(Point(w, {n: replace(w, peer=p) for n, p in RUNTIMES.items()}) for w in works(do="inference")),
+        1.3,
+        0.95,
+    ),
+    plain("gru-training", "GRU, training", "training", "GRU", 4, 1.2),
+    plain("gru-inference", "GRU, inference", "inference", "GRU", 4, 1.2),
+    plain("rnn-training", "RNN, training", "training", "RNN", 4, 1.2),
+    plain("rnn-inference", "RNN, inference", "inference", "RNN", 4, 1.2),
+    Row(
+        "lstm-projection",
+        "LSTM with projection to H / 2, training",
+        "nn.LSTM",
+        stock(replace(w, proj=w.H // 2) for w in works()),
+        3,
+        1.2,
+    ),
+    plain("lstm-float64", "LSTM in float64, training", "training", "LSTM", 3, 1.2, dtype="float64"),
+    plain("lstm-packed", "LSTM, packed lengths uniform in [L/10, L], training", "training", "LSTM", 3, 1.2, ragged=True),
+    plain(
+        "lstm-bidirectional",
+        "bidirectional LSTM of two layers, training",
+        "training",
+        "LSTM",
+        1.8,
+        1.1,
+        layers=2,
+        bidirectional=True,
+    ),
+    Row(
+        "resets",
+        "LSTM with resets, 1 % a step, training",
+        "ours without resets",
+        beside(works(resets=0.01), "ours without resets", resets=0.0),
+        0.95,
+        0.9,
+    ),
+    Row(
+        "stream",
+        "one step of `layer.stream`, batch 1",
+        "one call of nn.LSTM under no_grad",
+        stock(works(((20, 1, H) for H in (16, 32, 64, 128, 256)), do="step")),
+        10,
+        4,
+    ),
+    replace(plain("lstm-training-busy", "LSTM, training on a busy machine", "training", "LSTM", 5, 2), busy=True),
+    Row(
+        "lstm-training-jax",
+        "LSTM, training",
+        "jax.lax.scan under jit",
+        beside(works(), "jax", peer="jax_scan"),
+        2,
+        1.2,
+    ),
+    Row(
+        "share-of-product",
+        "LSTM, training, batch >= 32 and H >= 256",
+        "the processor's own large matrix product",
+        tuple(share(w) for w in works((L, N, H) for L, N, H in GRID if N >= 32 and H >= 256)),
+        worst=0.7,
+        unit="of it",
+    ),
+    Row(
+        "memory-training",
+        "peak memory of an LSTM's training step",
+        "nn.LSTM",
+        stock(works(((100, 32, 128), (100, 128, 256), (100, 32, 512), (35, 20, 650), (1000, 16, 128)))),
+        worst=1.0,
+        cost=True,
+        measure="memory",
+    ),
+    Row(
+        "memory-recompute",
+        "peak memory of an LSTM's training step with recompute=True",
+        "ours without",
+        beside(works(((1000, 16, 128), (1000, 32, 256)), options=(("recompute", True),)), "ours without", options=()),
+        worst=1.0,
+        cost=True,
+        measure="memory",
+    ),
+    Row(
+        "linear",
+        "LSTM, inference, time a step of long sequences",
+        "ours at L = 1,000",
+        tuple(
+            Point(w, {"L = 1,000": replace(w, L=1_000, scale=w.L / 1_000)})
+            for w in works(((L, 1, 64) for L in (10_000, 100_000, 1_000_000)), do="inference")
+        ),
+        worst=0.8,
+    ),
+    Row(
+        "memory-stream",
+        "memory that 1,000,000 steps of `layer.stream` add",
+        "",
+        (Point(Work(1_000_000, 1, 64, do="step")),),
+        worst=1.0,
+        cost=True,
+        unit="MiB",
+        measure="growth",
+    ),
+    Row(
+        "first-call",
+        "first call of a new cell, forward and backward compiled",
+        "",
+        tuple(Point(replace(TINY, cell=c)) for c in ("LSTM", "LayerNormLSTM", "FourGates")),
+        worst=5.0,
+        cost=True,
+        unit="s",
+        measure="first call",
+    ),
+    Row(
+        "cached-call",
+        "first call of a cell cached on disk, Numba's own import included",
+        "",
+        tuple(Point(replace(TINY, cell=c)) for c in ("LSTM", "LayerNormLSTM", "FourGates")),
+        worst=0.3,
+        cost=True,
+        unit="s",
+        measure="cached call",
+    ),
+    Row(
+        "import",
+        "what `import glassgate` adds to `import torch`",
+        "",
+        (Point(TINY),),
+        worst=0.2,
+        cost=True,
+        unit="s",
+        measure="import",
+    ),
+    cell_cost("cell-peephole", "peephole LSTM", 1.15, cell="PeepholeLSTM"),
+    cell_cost("cell-layer-norm", "layer-normalised LSTM", 1.35, cell="LayerNormLSTM"),
+    cell_cost("cell-zoneout", "LSTM with zoneout", 1.15, options=(("zoneout", 0.1),)),
+    cell_cost("cell-recurrent-dropout", "LSTM with recurrent dropout", 1.15, options=(("recurrent_dropout", 0.2),)),
+    cell_cost("cell-cifg", "coupled input-forget LSTM", 1.0, cell="CIFG"),
+    cell_cost("cell-mgu", "minimal gated unit", 1.0, cell="MGU"),
+    cell_cost("cell-four-gates", "a four-gate cell defined by a user", 1.2, cell="FourGates"),
+    Row(
+        "eager-loop",
+        "peephole, layer-normalised and a user's cell, training",
+        "the same cell as an eager loop",
+        tuple(p for cell in LOOPED for p in beside(works(CELL_GRID, cell=cell), "eager loop", peer="loop")),
+        5,
+    ),
+    Row(
+        "eager-loop-64",
+        "the same at H = 64",
+        "the same cell as an eager loop",
+        tuple(p for cell in LOOPED for p in beside(works(CELL_GRID[:3], cell=cell), "eager loop", peer="loop")),
+        10,
+    ),
+    Row(
+        "compiled-loop",
+        "layer-normalised LSTM, training",
+        "the eager loop under torch.compile",
+        beside([Work(100, 32, 128, cell="LayerNormLSTM")], "torch.compile", peer="compiled"),
+        worst=1.0,
+    ),
+    Row(
+        "resets-by-step",
+        "LSTM with resets, 1 % a step, training",
+        "one nn.LSTM call a step with masked states",
+        stock([Work(128, 64, 256, resets=0.01)]),
+        worst=5,
+    ),
+    *(
+        Row(
+            name,
+            f"{cell}, training",
+            "the dense products around the recurrence",
+            tuple(around(w) for w in works(MINIMAL, cell=cell)),
+            worst=1.3,
+            cost=True,
+        )
+        for name, cell in (("min-lstm", "MinLSTM"), ("min-gru", "MinGRU"))
+    ),
+    Row(
+        "record",
+        "LSTM, training inside `gg.record`",
+        "the plain step",
+        beside(works(CELL_GRID, record=True), "plain step", record=False),
+        worst=1.3,
+        cost=True,
+    ),
+)

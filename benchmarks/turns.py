@@ -1,0 +1,206 @@
+"""Processes that take turns: one a peer, stopped while it is not its turn, and the ratios that their turns give."""
+
+import os
+import pickle
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.work import Work
+
+ROOT = Path(__file__).parent.parent
+
+
+class PeerError(Exception):
+    """A peer could not do what it was asked; its last words."""
+
+
+class Process:
+    """A running worker."""
+
+    def __init__(self, peer: str, threads: int) -> None:
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", peer],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            **surroundings(threads),
+        )
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """The answer of a method of `worker.Peer`; the process stands still before and after.
+
+        Raises:
+            PeerError: the process ended.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            pickle.dump((method, arguments), self.process.stdin)
+            self.process.stdin.flush()
+            answer = pickle.load(self.process.stdout)
+        except (BrokenPipeError, EOFError):
+            self.process.wait()
+            raise PeerError(self._last_words()) from None
+        self.process.send_signal(signal.SIGSTOP)
+        return answer
+
+    def _last_words(self) -> str:
+        self.said.seek(0)
+        return last_words(self.said.read().decode(errors="replace"), self.process.returncode)
+
+    def end(self) -> None:
+        """Kills the process."""
+        self.process.kill()
+        self.process.communicate()
+        self.said.close()
+
+
+def surroundings(threads: int, **environment: str) -> dict[str, Any]:
+    """How every process starts: in the project's folder, on so many threads and the same so many processors."""
+    processors = sorted(os.sched_getaffinity(0))[:threads]
+    limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    return {
+        "cwd": ROOT,
+        "env": {**os.environ, **limits, **environment},
+        "preexec_fn": lambda: os.sched_setaffinity(0, processors),
+    }
+
+
+def last_words(said: str, code: int) -> str:
+    """The last line of what an ended process wrote to its standard error."""
+    lines = said.strip().splitlines()
+    return lines[-1] if lines else f"the process ended with {code}"
+
+
+def ask_once(module: str, threads: int, *arguments: str, **environment: str) -> float:
+    """The number that a fresh process prints.
+
+    Raises:
+        PeerError: it failed.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, **surroundings(threads, **environment))
+    if done.returncode:
+        raise PeerError(last_words(done.stderr, done.returncode))
+    return float(done.stdout)
+
+
+class Workers:
+    """The processes of one run, started when first needed."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads, self.running = threads, dict[str, Process]()
+
+    def ask(self, name: str, method: str, *arguments: Any) -> Any:
+        """What a peer answers. A name with a colon, `ours:truth`, is a process of its own of that peer.
+
+        Raises:
+            PeerError: it could not; it starts anew when next asked.
+        """
+        if name not in self.running:
+            self.running[name] = Process(name.partition(":")[0], self.threads)
+        try:
+            return self.running[name].ask(method, *arguments)
+        except PeerError:
+            self.running.pop(name).end()
+            raise
+
+    def drop(self) -> None:
+        """Lets every process forget its works."""
+        for name in list(self.running):
+            self.ask(name, "drop")
+
+    def end(self) -> None:
+        """Ends every process."""
+        for process in self.running.values():
+            process.end()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a point is measured well enough: its ratios agree, or its time is spent."""
+
+    seconds: float
+    least_rounds: int = 3
+    most_rounds: int = 25
+    turn: float = 0.03
+    near: float = 0.01
+    """Agreement: the spread of the ratios over the root of their number."""
+    patience: float = 3.0
+    """So many times the seconds where the ratios are still spread widely."""
+    wide: float = 0.15
+
+
+def take_turns(workers: Workers, contenders: Mapping[str, Work], budget: Budget) -> dict[str, list[float]]:
+    """Times works round by round, each round in another order.
+
+    Args:
+        workers: the processes; the works are prepared there.
+        contenders: works by name, ours first.
+        budget: when to stop.
+
+    Returns:
+        seconds a call, by name, one a round, times the work's scale.
+    """
+    names = list(contenders)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    start = time.perf_counter()
+    for k in range(budget.most_rounds):
+        for name in names[k % len(names) :] + names[: k % len(names)]:
+            work = contenders[name]
+            times[name].append(workers.ask(work.peer, "turn", work, budget.turn) * work.scale)
+        if _enough(times, k + 1, time.perf_counter() - start, budget):
+            break
+    return times
+
+
+def _enough(times: Mapping[str, list[float]], rounds: int, spent: float, budget: Budget) -> bool:
+    if rounds < budget.least_rounds:
+        return False
+    ours, *others = times.values()
+    spread = max((_spread(ratios(other, ours)) for other in others), default=_spread(ours))
+    if rounds >= 5 and spread / rounds**0.5 <= budget.near:
+        return True
+    return spent > budget.seconds * (budget.patience if spread > budget.wide else 1)
+
+
+def ratios(above: list[float], below: list[float]) -> list[float]:
+    """One a round."""
+    return [a / b for a, b in zip(above, below, strict=True)]
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """Lower quartile, median, upper quartile."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def _spread(values: list[float]) -> float:
+    low, middle, high = quartiles(values)
+    return (high - low) / middle
+
+
+@contextmanager
+def busy_machine(processes: int) -> Iterator[None]:
+    """So many other processes that never rest, on the peers' processors."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command, **surroundings(processes)) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()

@@ -1,0 +1,129 @@
+"""A peer in a process of its own: makes works ready, checks them against float64, times them when it is their turn.
+
+`python -m benchmarks.worker PEER` reads pickled (method, arguments) from its standard input and answers each. Whatever
+fails ends the process, and turns.py reports its last words.
+"""
+
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import signal
+import statistics
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.work import LONG, Work
+
+END = 2_000
+"""Steps from which the end of a long work is computed anew; what came before them is forgotten by then."""
+
+SHORTEST = 2e-4
+"""Seconds below which calls are timed together."""
+
+
+class Peer:
+    """What the runner asks of a process."""
+
+    def __init__(self, name: str) -> None:
+        self.module = importlib.import_module(f"benchmarks.peers.{name}")
+        self.subjects: dict[Work, Any] = {}
+
+    def prepare(self, work: Work, truth: str | None) -> dict[str, Any]:
+        """Makes a work ready and checks it.
+
+        Args:
+            work: what to compute.
+            truth: the file that `truth` wrote; None where there is nothing to check.
+
+        Returns:
+            "first call": seconds; "error": largest difference from float64 as a share of the largest value; "auto":
+            the engine that our layer would choose.
+        """
+        subject = self.subjects[work] = self.module.prepare(work)
+        start = time.perf_counter()
+        subject.run()
+        about: dict[str, Any] = {"first call": time.perf_counter() - start}
+        if hasattr(subject, "choice"):
+            about["auto"] = subject.choice()
+        if truth is not None:
+            checked = subject if work.checked() == work else self.module.prepare(work.checked())
+            about["error"] = _check(work, checked.results(), truth)
+        return about
+
+    def truth(self, work: Work, path: str) -> None:
+        """Writes what a work must give: the reference in float64, and in the work's own dtype to compare its error."""
+        import torch
+
+        both = []
+        for dtype in ("float64", work.dtype):
+            subject = self.module.prepare(replace(work.checked().problem(), dtype=dtype))
+            if work.L > LONG:
+                subject.keep_end(END)
+            both.append(subject.results())
+        torch.save(both, path)
+
+    def turn(self, work: Work, seconds: float) -> float:
+        """The median time of one call among so many as fit into some seconds, after one that is not counted."""
+        run = self.subjects[work].run
+        gc.collect()
+        gc.disable()
+        start = time.perf_counter()
+        run()
+        once = time.perf_counter() - start
+        together = max(1, int(SHORTEST / once))
+        times: list[float] = [once] if once > seconds else []
+        end = time.perf_counter() + (0 if times and once > 1 else seconds)
+        while time.perf_counter() < end or not times:
+            start = time.perf_counter()
+            for _ in range(together):
+                run()
+            times.append((time.perf_counter() - start) / together)
+        gc.enable()
+        return statistics.median(times)
+
+    def drop(self) -> None:
+        """Forgets all works."""
+        self.subjects.clear()
+        gc.collect()
+
+
+def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
+    """The error of results that are near enough to the truth; raises AssertionError on others."""
+    if not results:
+        return None
+    import torch
+
+    from tests.compare import check, error
+
+    truth, eager = torch.load(path, mmap=True)
+    got = {name: torch.as_tensor(value) for name, value in results.items()}
+    if work.L > LONG:
+        got, truth, eager = ({**r, "output": r["output"][-END // 2 :]} for r in (got, truth, eager))
+    truth, eager = ({name: r[name] for name in got} for r in (truth, eager))
+    check(got, truth, eager)
+    return max(error(v, truth[k]) / max(truth[k].abs().max().item(), 1e-30) for k, v in got.items())
+
+
+def serve(name: str) -> None:
+    """Answers until the standard input ends."""
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    if sys.platform == "linux":
+        die_with_parent = 1
+        ctypes.CDLL(None).prctl(die_with_parent, signal.SIGKILL)
+    peer = Peer(name)
+    while True:
+        try:
+            method, arguments = pickle.load(questions)
+        except EOFError:
+            return
+        pickle.dump(getattr(peer, method)(*arguments), answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
