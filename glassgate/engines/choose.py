@@ -2,18 +2,20 @@
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
-from glassgate.engines import reference, stock
+from glassgate.engines import op, reference, stock
 from glassgate.engines.call import Direction, Result, Steps
 from glassgate.shapes import check_choice
 
 ENGINES: dict[str, ModuleType] = {
+    "cpu": op,
     "torch": stock,
     "reference": reference,
 }
@@ -51,6 +53,17 @@ def engine(name: str) -> Iterator[None]:
         _wanted.name = before
 
 
+class Stepper(Protocol):
+    """One direction that advances step by step."""
+
+    @property
+    def states(self) -> Sequence[Tensor]:
+        """The states after the last step, (N, W) each; writing to them changes the next step."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One step from x (N, H_in) to the output (N, W)."""
+
+
 class EngineError(RuntimeError):
     """The engine that was asked for cannot run this call."""
 
@@ -83,6 +96,14 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
             return module.run(steps, directions, all_states)
         _tell(reason)
     raise AssertionError("the reference runs everything")
+
+
+def stepper(direction: Direction) -> Stepper:
+    """One direction to be run step by step, on the kernel where it can be."""
+    x = direction.weights["weight_ih"].new_zeros(len(direction.initial[0]), direction.weights["weight_ih"].shape[1])
+    exact = x.dtype in (torch.float32, torch.float64)
+    on_kernel = exact and _wanted.name in ("auto", "cpu") and op.why_not(Steps(x, None, None), [direction]) is None
+    return (op if on_kernel else reference).Stepper(direction)
 
 
 def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:

@@ -49,12 +49,8 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
 
 def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
     """One layer, all of its directions in one call."""
-    form = "\n".join(
-        "\t".join(("<" if d.reverse else ">", handle(d.cell), ",".join(d.weights), ",".join(d.noise)))
-        for d in directions
-    )
+    form, given = _form(directions), _given(directions)
     data, sizes, resets = steps
-    given = [v for d in directions for v in (*d.weights.values(), *d.initial, *d.noise.values())]
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         data, *given = [v.to(dtype) if v.dtype == torch.float32 else v for v in (data, *given)]
@@ -73,6 +69,50 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
         results.append(Result(tuple(states if all_states else states[:1]), tuple(final)))
         at += every + count
     return results
+
+
+def _form(directions: list[Direction]) -> str:
+    """All of a call that is no tensor, as text."""
+    return "\n".join(
+        "\t".join(("<" if d.reverse else ">", handle(d.cell), ",".join(d.weights), ",".join(d.noise)))
+        for d in directions
+    )
+
+
+def _given(directions: list[Direction]) -> list[Tensor]:
+    """All tensors of a call beside its data."""
+    return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.noise.values())]
+
+
+class Stepper:
+    """One direction, one step at a time, on the kernel: memory and packed weights are made once.
+
+    Args:
+        direction: the call; its initial states are the states before the first step.
+    """
+
+    def __init__(self, direction: Direction) -> None:
+        from glassgate.engines.numba_cpu.step import Step
+
+        given = [v.detach().clone().contiguous() for v in _given([direction])]
+        ((plan, own, H),) = _split(_form([direction]), given)
+        none = Steps(given[0].new_zeros(0, own.weights["weight_ih"].shape[1]), None, None)
+        self._weight, self._bias = products.input_weight(own, plan.trace)
+        self._ih = given[0].new_empty(len(own.initial[0]), self._weight.shape[1])
+        self._step = Step(_inputs(plan, own, H, none), self._ih)
+
+    @property
+    def states(self) -> Sequence[Tensor]:
+        """The states after the last step, (N, W) each; writing to them changes the next step."""
+        return self._step.states
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One step from x (N, H_in) to the output (N, W), whose memory is used again."""
+        if self._bias is None:
+            torch.mm(x, self._weight, out=self._ih)
+        else:
+            torch.addmm(self._bias, x, self._weight, out=self._ih)
+        return self._step.run()
 
 
 class _Plan(NamedTuple):

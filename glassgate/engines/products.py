@@ -14,16 +14,21 @@ from glassgate.engines.trace import Trace
 
 def input_product(steps: Steps, direction: Direction, trace: Trace) -> Tensor:
     """`W_ih x + b_ih`, and `b_hh` where the kernel adds none: (S, gates of `trace.ih` * H)."""
+    weight, bias = input_weight(direction, trace)
+    return torch.mm(steps.data, weight) if bias is None else torch.addmm(bias, steps.data, weight)
+
+
+def input_weight(direction: Direction, trace: Trace) -> tuple[Tensor, Tensor | None]:
+    """What the input is multiplied by, (H_in, gates of `trace.ih` * H), and what is added to the product."""
     gates, weights = direction.cell.gates, direction.weights
-    weight = select(weights["weight_ih"], gates, trace.ih)
-    data = steps.data
+    weight = select(weights["weight_ih"], gates, trace.ih).t()
     if "bias_ih" not in weights:
-        return torch.mm(data, weight.t())
+        return weight, None
     bias = select(weights["bias_ih"], gates, trace.ih)
     if trace.shared:
         of_product = select(weights["bias_hh"], gates, trace.ih[: len(trace.shared)])
         bias = torch.cat([bias[: len(of_product)] + of_product, bias[len(of_product) :]])
-    return torch.addmm(bias, data, weight.t())
+    return weight, bias
 
 
 def select(rows: Tensor, gates: tuple[str, ...], chosen: tuple[str, ...]) -> Tensor:

@@ -1,5 +1,7 @@
 """The specification: a loop over time in plain torch, differentiable to any order. Every other engine equals it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
@@ -36,6 +38,24 @@ def _run(steps: Steps, direction: Direction) -> Result:
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(every[t], state, strict=True))
     padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
     return Result(tuple(torch.cat(steps_of) for steps_of in zip(*every, padding, strict=True)), state)
+
+
+class Stepper:
+    """One direction, one step at a time.
+
+    Args:
+        direction: the call; its initial states are the states before the first step.
+    """
+
+    def __init__(self, direction: Direction) -> None:
+        self._cell, self._weights = direction.cell, {name: w.detach().clone() for name, w in direction.weights.items()}
+        self.states: Sequence[Tensor] = tuple(v.clone() for v in direction.initial)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One step from x (N, H_in) to the output (N, W)."""
+        ih = linear(x, self._weights["weight_ih"], self._weights.get("bias_ih"))
+        self.states = advance(self._cell, self._weights, ih, tuple(self.states))
+        return self.states[0]
 
 
 def advance(

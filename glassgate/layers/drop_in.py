@@ -45,7 +45,8 @@ class GRU(Recurrent):
     Args:
         input_size, hidden_size: as in `Recurrent`.
         cell: other equations in its place, such as `gg.cells.GRUv1()`.
-        args, kwargs: as in `Recurrent`, in torch's order.
+        args, kwargs: as in `Recurrent`, in torch's order. With proj_size there are two states, (h, m), as
+            `gg.cells.GRUP` has them.
 
     Example:
         >>> import torch, glassgate as gg

@@ -16,6 +16,7 @@ from glassgate.engines import choose
 from glassgate.engines.call import Direction, Result, Steps
 from glassgate.layers import regularisers
 from glassgate.layers.regularisers import regularised
+from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import ShapeError, check_choice, check_flag, check_like, check_rate, check_shape, check_size
 
@@ -122,6 +123,7 @@ class Recurrent(nn.Module):
                 f"{name}: dropout acts between layers, so dropout={dropout} does nothing with num_layers=1",
                 stacklevel=2,
             )
+        cell = cell.projected() if proj_size else cell
         self.cell, self.input_size, self.hidden_size, self.num_layers = cell, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.proj_size, self.merge, self.residual = proj_size, merge, residual
@@ -312,18 +314,33 @@ class Recurrent(nn.Module):
             return regularisers.variational(steps, data, len(initial[0][0]), self.dropout)
         return dropout(data, self.dropout)
 
+    def stream(self, batch_size: int = 1) -> Stream:
+        """Sequences that advance one step at a time, with no graph and no new memory; see `Stream`.
+
+        Args:
+            batch_size: how many side by side.
+
+        Raises:
+            ValueError: the layer is bidirectional.
+        """
+        return Stream(self, batch_size)
+
     def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> list[tuple[Tensor, ...]]:
         """One tuple of states (N, H) for each layer and direction, rows by rank."""
         if hx is not None:
             given = self._states_of(hx, data, layout)
             return [tuple(layout.to_ranks(states[k]) for states in given) for k in range(len(given[0]))]
+        return self._resting_states(data, layout.rows)
+
+    def _resting_states(self, like: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
+        """The states that sequences start from: zero, or the learned ones."""
         initial = []
         for part in self._parts:
             if self.learn_initial_state:
                 learned = (getattr(self, f"{state}_0{part.suffix}") for state in part.widths)
-                initial.append(tuple(v.expand(layout.rows, -1) for v in learned))
+                initial.append(tuple(v.expand(rows, -1) for v in learned))
             else:
-                initial.append(tuple(data.new_zeros(layout.rows, width) for width in part.widths.values()))
+                initial.append(tuple(like.new_zeros(rows, width) for width in part.widths.values()))
         return initial
 
     def _states_of(self, hx: State, data: Tensor, layout: Layout) -> list[Sequence[Tensor]]:

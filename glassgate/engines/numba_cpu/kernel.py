@@ -194,11 +194,19 @@ class _Call:
 
     def _job(self, first: int, last: int) -> None:
         """Run the kernel on some rows."""
+        self.prepared(first, last)()
+
+    def prepared(self, first: int, last: int) -> threads.Job:
+        """The kernel on some rows, ready to be run any number of times."""
         words = self.words | {"first": first, "last": last, "barrier": 0, "parties": 1}
         scratch = self._scratch(words, last)
         job = torch.tensor([words[name] for name in self.kernel.words])
-        self.function(job.data_ptr())
-        del scratch
+        function, address, alive = self.function, job.data_ptr(), (self, scratch, job)
+
+        def run(alive: object = alive) -> None:
+            function(address)
+
+        return run
 
     def _scratch(self, words: dict[str, int], rows: int) -> Tensor:
         """Memory of one job alone: the sums of a tile, addresses of rows, temporaries."""

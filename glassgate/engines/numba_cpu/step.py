@@ -1,0 +1,38 @@
+"""One step again and again at the least cost: addresses are written down once, weights are packed once."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.numba_cpu.kernel import Inputs, Kept, _Call
+
+
+class Step:
+    """A kernel of one step whose states go to and fro between two sets of buffers.
+
+    Args:
+        inputs: one direction; `initial` holds the first states and becomes one of the two sets.
+        ih: (N, n * H), where the caller puts the input half of the gates before each step.
+    """
+
+    def __init__(self, inputs: Inputs, ih: Tensor) -> None:
+        here, there = inputs.initial, [torch.empty_like(v) for v in inputs.initial]
+        self._sets: list[Sequence[Tensor]] = [here, there]
+        calls = [
+            _Call(inputs._replace(initial=a), Kept(ih, b, [], None, None, None), None, False)
+            for a, b in ((here, there), (there, here))
+        ]
+        self._jobs = [call.prepared(0, len(ih)) for call in calls]
+        self._turn = 0
+
+    @property
+    def states(self) -> Sequence[Tensor]:
+        """The states after the last step, (N, W) each."""
+        return self._sets[self._turn]
+
+    def run(self) -> Tensor:
+        """One step; returns the output, (N, W), which the step after the next one overwrites."""
+        self._jobs[self._turn]()
+        self._turn = 1 - self._turn
+        return self._sets[self._turn][0]

@@ -1,0 +1,80 @@
+"""Streams equal whole sequences, step by step, on every engine."""
+
+import pytest
+import torch
+
+import glassgate as gg
+
+LAYERS = {
+    "lstm": lambda **kw: gg.LSTM(5, 7, 2, **kw),
+    "gru": lambda **kw: gg.GRU(5, 7, **kw),
+    "rnn": lambda **kw: gg.RNN(5, 7, 2, "relu", **kw),
+    "projected": lambda **kw: gg.LSTM(5, 7, 2, proj_size=3, **kw),
+    "residual": lambda **kw: gg.GRU(5, 5, 3, residual=True, learn_initial_state=True, **kw),
+    "zoneout": lambda **kw: gg.LSTM(5, 7, zoneout=(0.2, 0.4), **kw),
+    "paper": lambda **kw: gg.Recurrent(gg.cells.GRUv1(), 5, 33, bias=False, **kw),
+}
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_equals_the_layer(kind, engine):
+    torch.manual_seed(0)
+    layer = LAYERS[kind](dtype=torch.float64).eval()
+    for name, parameter in layer.named_parameters():
+        if "_0_l" in name:
+            torch.nn.init.normal_(parameter)
+    x = torch.randn(9, 4, 5, dtype=torch.float64)
+    with gg.engine(engine):
+        stream = layer.stream(4)
+        steps = torch.stack([stream.step(x_t).clone() for x_t in x])
+    with gg.engine("reference"):
+        output, _ = layer(x)
+    torch.testing.assert_close(steps, output, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("rows", [[1, 3], torch.tensor([False, True, False, True])])
+def test_reset_rows_start_anew(rows):
+    torch.manual_seed(0)
+    layer = gg.LSTM(5, 7, 2, dtype=torch.float64)
+    x = torch.randn(8, 4, 5, dtype=torch.float64)
+    stream = layer.stream(4)
+    steps = []
+    for t, x_t in enumerate(x):
+        if t == 5:
+            stream.reset(rows)
+        steps.append(stream.step(x_t).clone())
+    resets = torch.zeros(8, 4, dtype=torch.bool)
+    resets[5, [1, 3]] = True
+    torch.testing.assert_close(torch.stack(steps), layer(x, resets=resets)[0], atol=1e-12, rtol=0)
+
+
+def test_later_training_does_not_move_a_stream():
+    layer = gg.GRU(3, 4)
+    x = torch.randn(2, 3)
+    stream, other = layer.stream(2), layer.stream(2)
+    with torch.no_grad():
+        layer.weight_hh_l0.add_(1.0)
+    torch.testing.assert_close(stream.step(x), other.step(x))
+    assert not stream.step(x).requires_grad
+
+
+def test_no_new_memory():
+    stream = gg.LSTM(16, 16).eval().stream(1)
+    x = torch.randn(1, 16)
+    for _ in range(3):
+        stream.step(x)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        for _ in range(10):
+            stream.step(x)
+    assert sum(event.self_cpu_memory_usage for event in profile.events() if event.self_cpu_memory_usage > 0) == 0
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="stream wants one direction, got bidirectional=True"):
+        gg.LSTM(3, 4, bidirectional=True).stream(2)
+    stream = gg.LSTM(3, 4).stream(2)
+    with pytest.raises(gg.ShapeError, match=r"Stream: x must be \(N, H_in\) = \(2, 3\), got \(3, 3\)"):
+        stream.step(torch.randn(3, 3))
+    with pytest.raises(gg.ShapeError, match="dtype torch.float32, got torch.float64"):
+        stream.step(torch.randn(2, 3, dtype=torch.float64))
