@@ -144,6 +144,10 @@ class Cell:
         """What happens to an output after its projection `W_hr h`; the identity unless a cell says otherwise."""
         return h
 
+    def projected(self) -> "Cell":
+        """The cell that runs where outputs are projected: another one if a step reads its own output unit by unit."""
+        return self
+
     def new_state(
         self, a: PreActivations, s: Named, p: Named, projection: Callable[[Any], Any] | None = None
     ) -> tuple[Any, ...]:
@@ -181,7 +185,7 @@ class Cell:
 
     def in_place_of(self, plain: "type[Cell]") -> str:
         """What the description of a layer adds where this cell stands instead of the plain one; empty for its equal."""
-        if type(self) is not plain:
+        if type(self) not in (plain, type(plain().projected())):
             return f"cell={self!r}"
         usual = plain().options()
         return ", ".join(f"{k}={v!r}" for k, v in self.options().items() if v != usual[k])

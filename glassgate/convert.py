@@ -73,12 +73,12 @@ def _lack(part: Recurrent | RecurrentCell) -> str | None:
         return f"{type(part).__name__}"
     if isinstance(part, RecurrentCell):
         return None
+    if part.proj_size and not isinstance(part, LSTM):
+        return f"proj_size for {type(part).__name__}"
     if type(part.cell) is not part.plain:
         return f"the cell {type(part.cell).__name__}"
     if not isinstance(part.hidden_size, int):
         return f"hidden_size={part.hidden_size!r}"
-    if part.proj_size and not isinstance(part, LSTM):
-        return f"proj_size for {type(part).__name__}"
     for option, value in part.unusual().items():
         if option not in _COMMON:
             return f"{option}={value!r}"

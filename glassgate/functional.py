@@ -123,6 +123,7 @@ def recurrent(
 ) -> tuple[Any, Any]:
     """Any cell over whole sequences, its parameters by the names of `cell.shapes`; else as `lstm`."""
     name, weight = type(cell).__name__, weights["weight_ih"]
+    cell = cell.projected() if "weight_hr" in weights else cell
     units, projected = _check_weights(cell, weights)
     steps, layout = arrange(name, input, weight.shape[1], batch_first, lengths, resets)
     check_like(name, "input", steps.data, weight.dtype, weight.device, "weight_ih")

@@ -132,6 +132,7 @@ LACKS = {
     "learn_initial_state=True": lambda: gg.RNN(3, 4, learn_initial_state=True),
     "zoneout=0.1": lambda: gg.LSTM(3, 4, zoneout=0.1),
     "weight_dropout=0.1": lambda: gg.LSTM(3, 4, weight_dropout=0.1),
+    "proj_size for GRU": lambda: gg.GRU(3, 4, proj_size=2),
     "proj_size for RNN": lambda: gg.RNN(3, 4, proj_size=2),
     "the cell GRUv1": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv1()),
     "Recurrent": lambda: gg.Recurrent(gg.cells.LSTM(), 3, 4),

@@ -19,6 +19,25 @@ class GRU(Cell):
         n = tanh(a.ih.n + r * a.hh.n)
         return (1 - z) * a.update(n) + z * s.h
 
+    def projected(self):
+        return GRUP()
+
+
+class GRUP(Cell):
+    """A GRU with projection, as LSTMP is an LSTM with one: the units m stay in the cell, h = W_hr m goes round and out.
+
+    r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  m = (1 - z) n + z m
+    """
+
+    gates = ("r", "z", "n")
+    state = ("h", "m")
+
+    def step(self, a, s):
+        r, z = sigmoid(a.r), sigmoid(a.z)
+        n = tanh(a.ih.n + r * a.hh.n)
+        m = (1 - z) * a.update(n) + z * s.m
+        return m, m
+
 
 class GRUv1(Cell):
     """Cho et al. 2014, arXiv:1406.1078v1: the reset gate acts on the state, before the product.
@@ -33,3 +52,6 @@ class GRUv1(Cell):
         r, z = sigmoid(a.r), sigmoid(a.z)
         n = tanh(a.ih.n + a.hh(r * s.h).n)
         return (1 - z) * a.update(n) + z * s.h
+
+    def projected(self):
+        raise ValueError("GRUv1: the reset gate acts on the units of h, so h cannot be projected; see cells.GRU")

@@ -115,6 +115,36 @@ def test_projected_rnn_by_hand():
     )
 
 
+def test_projected_gru_by_hand():
+    layer = gg.GRU(3, 5, proj_size=2, **DOUBLE)
+    assert repr(layer) == "GRU(3, 5, proj_size=2)"
+    x, h, m = noise(1, 6, 2, 3), noise(2, 2, 2), noise(3, 2, 5)
+    output, (h_n, m_n) = layer(x, (h[None], m[None]))
+    again, _ = gg.functional.gru(x, (h, m), *layer.parameters())
+    wanted = []
+    for x_t in x:
+        ih, hh = linear(x_t, layer.weight_ih_l0, layer.bias_ih_l0), linear(h, layer.weight_hh_l0, layer.bias_hh_l0)
+        (r, z), (ih_n, hh_n) = torch.sigmoid(ih + hh).chunk(3, -1)[:2], (ih[:, 10:], hh[:, 10:])
+        m = (1 - z) * torch.tanh(ih_n + r * hh_n) + z * m
+        h = linear(m, layer.weight_hr_l0)
+        wanted.append(h)
+    check(
+        {"output": output.detach(), "functional": again.detach(), "h_n": h_n.detach(), "m_n": m_n.detach()},
+        {
+            "output": torch.stack(wanted).detach(),
+            "functional": torch.stack(wanted).detach(),
+            "h_n": h[None].detach(),
+            "m_n": m[None].detach(),
+        },
+    )
+
+
+def test_projection_to_one_unit_is_no_broadcast():
+    assert gg.GRU(3, 5, 2, bidirectional=True, proj_size=1)(torch.randn(4, 2, 3))[1][1].shape == (4, 2, 5)
+    with pytest.raises(ValueError, match="GRUv1: the reset gate acts on the units of h, so h cannot be projected"):
+        gg.GRU(3, 5, proj_size=1, cell=gg.cells.GRUv1())
+
+
 def test_residual_adds_where_widths_agree():
     layer = gg.LSTM(3, [4, 4, 6, 6], 4, residual=True, **DOUBLE)
     x = noise(1, 5, 2, 3)
