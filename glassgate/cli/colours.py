@@ -19,6 +19,11 @@ _STYLES = {
 _WRONG = "white on red"
 
 
+def can_colour(units: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether the units are characters of a text and there is a colour for each label."""
+    return isinstance(units, str) and _STYLES.keys() >= set(labels)
+
+
 def coloured(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
     """Return the units one after another, each in its label's colour.
 

@@ -1,10 +1,13 @@
 """`glassgate predict`: what a trained run says of a file or of standard input."""
 
-import sys
 from argparse import ArgumentParser
 
+from rich.console import Console
+
+from glassgate.cli.colours import can_colour, coloured
 from glassgate.tasks import run_class
 from glassgate.tasks.data.lines import STDIN
+from glassgate.tasks.data.tagged import Tagged
 
 
 def command(words: list[str]) -> None:
@@ -15,5 +18,9 @@ def command(words: list[str]) -> None:
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
     examples = task.read(arguments.file, labelled=False)
+    console = Console()
     for example, prediction in zip(examples, task.predict(examples), strict=True):
-        sys.stdout.write(task.text(example, prediction) + "\n")
+        if console.is_terminal and isinstance(example, Tagged) and can_colour(example.units, prediction):
+            console.print(coloured(example.units, prediction), soft_wrap=True)
+        else:
+            print(task.text(example, prediction))

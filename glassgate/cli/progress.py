@@ -46,6 +46,9 @@ class Bar(Quiet):
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
         self.console.print(f"{self.title}  epoch {number}  {told(scores)}", highlight=False)
 
+    def stopping(self) -> None:
+        self.console.print("stopping after this step; Ctrl-C again stops at once")
+
     def end(self) -> None:
         self.bar.stop()
 

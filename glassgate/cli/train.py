@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -59,11 +60,12 @@ def _resume(run: str) -> None:
 
 @contextmanager
 def resumable(run: str) -> Iterator[None]:
-    """Tell, when Ctrl-C breaks off a training, how to go on with it."""
+    """End the process when Ctrl-C breaks off a training, and tell how to go on with it."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt):
-        print(f"\nstopped; go on with: glassgate train --resume {run}", file=sys.stderr)
+        rest = f"go on with: glassgate train --resume {run}" if Path(run).exists() else "the run had not begun"
+        print(f"\nstopped; {rest}", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
 
 

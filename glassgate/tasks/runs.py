@@ -18,6 +18,7 @@ MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.json"
 _RUN = "run.json"
+_NEEDED = {"task", "options", "vocabularies", "facts"}
 _STATE = "state"  # the key of safetensors' metadata that holds a checkpoint's JSON
 
 
@@ -72,9 +73,12 @@ class Run:
             raise RunError(f"{path}: wanted a run folder, got one without {_RUN}; give the folder that training made")
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            number = content["format"]
+            number = int(content["format"])
+            complete = content.keys() >= _NEEDED or number > FORMAT
         except (ValueError, KeyError, TypeError):
-            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train anew") from None
+            complete = False
+        if not complete:
+            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train anew")
         if number > FORMAT:
             raise RunError(
                 f"{file}: made by a newer version of glassgate (format {number}, this one reads up to {FORMAT}); "
@@ -122,8 +126,10 @@ class Run:
         """See that there is something left to train.
 
         Raises:
-            RunError: the run has ended
+            RunError: the run has ended, or is a model that was saved without one
         """
+        if "data" not in self.content:
+            raise RunError(f"{self.path}: wanted a training to resume, got a model that was saved by itself")
         if (self.path / METRICS).exists():
             raise RunError(
                 f"{self.path}: this run has ended, nothing is left to resume; "

@@ -46,6 +46,9 @@ class Progress:
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
         """An epoch, counted from 1, has ended with this loss and these scores on the dev data."""
 
+    def stopping(self) -> None:
+        """Ctrl-C was pressed; training ends after the present step."""
+
     def end(self) -> None:
         """Training is over, whether finished or broken off."""
 
@@ -74,6 +77,10 @@ def train(
         try:
             with _quiet(), _ctrl_c(keeper):
                 _trainer(module, keeper).fit(module)
+        except SystemExit:  # what Lightning makes of a second Ctrl-C
+            if keeper.interrupted:
+                raise KeyboardInterrupt from None
+            raise
         finally:
             progress.end()
     task.network.load_state_dict(keeper.best)
@@ -318,6 +325,7 @@ def _ctrl_c(keeper: _Keeper) -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         keeper.interrupted = True
+        keeper.progress.stopping()
         signal.signal(signal.SIGINT, before)
 
     before = signal.signal(signal.SIGINT, interrupt)

@@ -42,7 +42,7 @@ def test_conllu_column(tmp_path: Path, column: str, label: str) -> None:
 
 
 def test_conllu_unknown_column(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--column: wanted one of id, form, .* for CoNLL-U, got 'pos'"):
+    with pytest.raises(OptionError, match=r"--column: wanted one of id, form, .* for CoNLL-U, got 'pos'"):
         read_conllu(write(tmp_path, "a.conllu", conllu_row(1, "cat", "NOUN", "NN")), "pos")
 
 
@@ -77,9 +77,7 @@ def test_columns_without_labels(tmp_path: Path) -> None:
         read_columns(path, separator="\t")
 
 
-@pytest.mark.parametrize(
-    ("column", "said"), [("last", "wanted a number from 1"), ("0", "from 1"), ("4", "has 2 columns")]
-)
+@pytest.mark.parametrize(("column", "said"), [("last", "a number from 1"), ("0", "from 1"), ("4", "has 2 columns")])
 def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"--column: .*{said}"):
         read_columns(write(tmp_path, "a.tsv", "a\tB\n"), column, "\t")
@@ -99,9 +97,7 @@ def test_text_characters(tmp_path: Path) -> None:
 
 def test_text_faults(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "the cat\nsits\n")
-    with pytest.raises(
-        DataError, match=r"a\.txt: wanted its labels in .*a\.labels, which does not exist; .*--label-suf"
-    ):
+    with pytest.raises(DataError, match=r"a\.txt: wanted its labels in .*a\.labels, which does not exist; .*--label"):
         read_text(path)
     labels = write(tmp_path, "a.labels", "D N\n")
     with pytest.raises(DataError, match=r"a\.labels: wanted 2 lines, as many as .*a\.txt has, got 1"):
@@ -148,9 +144,7 @@ def test_formats_by_suffix() -> None:
     ]
     assert format_of("-") == "text"
     assert format_of("a.odd", "tsv") == "tsv"
-    with pytest.raises(
-        OptionError, match=r"a\.odd: cannot tell the format by the suffix '\.odd'; .* --format conllu\|"
-    ):
+    with pytest.raises(OptionError, match=r"a\.odd: cannot tell the format by the suffix '\.odd'; .* --format conllu"):
         format_of("a.odd")
 
 

@@ -1,0 +1,165 @@
+"""The commands as a user calls them: what they print, what they leave behind, and what they say to mistakes."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from glassgate.cli import COMMANDS, main
+from tests.tasks.corpus import sentences, write_conllu
+
+SMALL = ["--hidden-size=8", "--embedding-size=8", "--epochs=2", "--least-count=1", "--learning-rate=0.05"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.conllu and dev.conllu."""
+    folder = tmp_path_factory.mktemp("data")
+    write_conllu(folder / "train.conllu", sentences(100))
+    write_conllu(folder / "dev.conllu", sentences(20, seed=1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained run."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    words = ["train", "tagging", f"--data={files}/train.conllu", f"--dev={files}/dev.conllu", f"--run={folder}", *SMALL]
+    assert main(words) == 0
+    return folder
+
+
+def test_train_leaves_json_and_safetensors_alone(run: Path) -> None:
+    assert {path.suffix for path in run.iterdir()} == {".json", ".safetensors"}
+    assert json.loads((run / "run.json").read_text())["options"]["hidden_size"] == 8
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["dev"]["accuracy"] > 0.8
+    assert len(metrics["history"]) == 2
+    assert load_file(run / "model.safetensors")
+
+
+def test_train_ends_with_what_to_try_next(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    test = f"{files}/dev.conllu"
+    assert main(["train", "tagging", f"--data={files}/train.conllu", f"--test={test}", f"--run={folder}", *SMALL]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(r"test  accuracy \d+\.\d\d%  macro f1", out)
+    assert out.endswith(f"try next:\n  glassgate evaluate {folder} {test}\n  glassgate predict {folder} {test}\n")
+    assert "tagging  epoch 2  loss" in err
+    assert "/s" in err
+
+
+def test_evaluate(run: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), f"{files}/dev.conllu", "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores == pytest.approx(json.loads((run / "metrics.json").read_text())["dev"])
+    assert main(["evaluate", str(run), f"{files}/dev.conllu"]) == 0
+    assert f"accuracy {scores['accuracy']:.2%}" in capsys.readouterr().out
+
+
+def test_predict_a_file_and_standard_input(
+    run: Path, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["predict", str(run), f"{files}/dev.conllu"]) == 0
+    blocks = capsys.readouterr().out.rstrip("\n").split("\n\n")
+    examples = sentences(20, seed=1)
+    assert [[row.split("\t")[0] for row in block.split("\n")] for block in blocks] == [
+        list(each.units) for each in examples
+    ]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat sees the dog\n")))
+    assert main(["predict", str(run), "-"]) == 0
+    assert capsys.readouterr().out == "the\tDET\ncat\tNOUN\nsees\tVERB\nthe\tDET\ndog\tNOUN\n\n"
+
+
+def test_print_config_is_what_config_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "tagging", "--data=x.tsv", "--no-bidirectional", "--learning-rate=1e-05", "--print-config"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    config = tmp_path / "config.yaml"
+    config.write_text(printed)
+    assert main(["train", "tagging", f"--config={config}", "--print-config"]) == 0
+    assert capsys.readouterr().out == printed
+    assert main(["train", "tagging", f"--config={config}", "--seed=7", "--print-config"]) == 0
+    changed = yaml.safe_load(capsys.readouterr().out)
+    assert (changed["seed"], changed["bidirectional"]) == (7, False)
+
+
+def test_config_of_a_saved_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = json.loads((run / "run.json").read_text())["options"]
+    (tmp_path / "config.json").write_text(json.dumps(options))
+    assert main(["train", "tagging", f"--config={tmp_path}/config.json", "--print-config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == options
+
+
+def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = ["train", "tagging", f"--data={files}/train.conllu", f"--run={folder}", *SMALL, "--save-every=0"]
+    script = "import sys; from glassgate.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *words, "--epochs=10000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    while not (folder / "checkpoint.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert f"stopped; go on with: glassgate train --resume {folder}" in err.decode()
+    assert "Traceback" not in err.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["walk"], "no command 'walk'; there are train, evaluate"),
+        (["train", "walking"], "no task is called 'walking'; there are tagging"),
+        (["train", "tagging", "--data=none.tsv"], r"none\.tsv: no such file; check the path"),
+        (["train", "tagging", "--dev=none.tsv"], "--dev and --test go with --data"),
+        (["train", "tagging", "--data=x.tsv", "--dropout=2"], "dropout: wanted 1 or less, got 2.0"),
+        (["train", "tagging", "--config=none.yaml"], r"--config none\.yaml: No such file"),
+        (["train", "--resume", "nowhere"], "nowhere: no such run folder; `glassgate train TASK` makes one under runs/"),
+        (["evaluate", "nowhere", "x.tsv"], "nowhere: no such run folder"),
+        (["predict", ".", "x.tsv"], r"\.: wanted a run folder, got one without run\.json; give the folder"),
+    ],
+)
+def test_mistakes(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert re.search(message, err)
+    assert not out
+    assert not os.listdir(tmp_path)
+
+
+def test_existing_run_is_not_overwritten(run: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run / "model.safetensors").read_bytes()
+    assert main(["train", "tagging", f"--data={files}/train.conllu", f"--run={run}"]) == 2
+    assert "wanted a new or empty folder for the run, got one with files; give another --run" in capsys.readouterr().err
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_help_names_all_commands_and_loads_no_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in COMMANDS)
+    script = (
+        "import sys; from glassgate.cli import main; main(['--help']);"
+        "sys.exit(any(name in sys.modules for name in ('lightning', 'torchmetrics', 'rich', 'yaml')))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"glassgate \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)

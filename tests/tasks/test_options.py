@@ -1,0 +1,61 @@
+"""Options say what they want; the command line, YAML and JSON carry the same values."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.options import read_config
+from glassgate.tasks.tagging import TaggingOptions
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hidden_size": 0}, "hidden_size: wanted 1 or more, got 0"),
+        ({"hidden_size": "many"}, "hidden_size: wanted a value of type int, got 'many'"),
+        ({"hidden_size": True}, "hidden_size: wanted a value of type int, got True"),
+        ({"bidirectional": 1}, "bidirectional: wanted a value of type bool, got 1"),
+        ({"dropout": 1.5}, "dropout: wanted 1 or less, got 1.5"),
+        ({"dropout": float("nan")}, "dropout: wanted 0 or more, got nan"),
+        ({"learning_rate": "fast"}, "learning_rate: wanted a value of type float, got 'fast'"),
+        ({"cell": "lsmt"}, "cell: wanted one of lstm, gru, rnn, got 'lsmt'"),
+        ({"epochs": None}, "epochs: wanted a value of type int, got None"),
+        ({"hiden_size": 3}, "unknown option 'hiden_size'; did you mean hidden_size"),
+        ({"xyz": 3}, "unknown option 'xyz'; known are data, dev,"),
+    ],
+)
+def test_wrong_values(values: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        TaggingOptions.from_mapping(values)
+
+
+def test_yaml_and_json_carry_all_values(tmp_path: Path) -> None:
+    options = TaggingOptions(data="a: b.tsv", learning_rate=1e-5, bidirectional=False, label_suffix="#")
+    (tmp_path / "a.yaml").write_text(options.to_yaml())
+    (tmp_path / "a.json").write_text(json.dumps(options.to_mapping()))
+    for name in ("a.yaml", "a.json"):
+        assert TaggingOptions.from_mapping(read_config(tmp_path / name)) == options
+
+
+def test_yaml_numbers_without_a_point(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("learning_rate: 1e-3\ndropout: 0\n")
+    assert isinstance(yaml.safe_load("1e-3"), str)
+    options = TaggingOptions.from_mapping(read_config(tmp_path / "a.yaml"))
+    assert (options.learning_rate, options.dropout) == (0.001, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [1", r"--config .*a\.yaml: wanted YAML, got what does not parse"),
+        (b"\xff\xfe", r"--config .*a\.yaml: wanted YAML, got what does not parse"),
+        (b"- 1", r"--config .*a\.yaml: wanted lines of `name: value`, got list"),
+    ],
+)
+def test_files_that_are_no_options(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.yaml").write_bytes(content)
+    with pytest.raises(OptionError, match=message):
+        read_config(tmp_path / "a.yaml")

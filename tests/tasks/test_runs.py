@@ -1,0 +1,140 @@
+"""A run folder that cannot be used says why and what to do; files are replaced whole or not at all."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from glassgate.tasks import run_class, runs
+from glassgate.tasks.errors import OptionError, RunError
+from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.task import Split
+from tests.tasks.corpus import sentences
+
+OPTIONS = TaggingOptions(hidden_size=4, embedding_size=4, epochs=1)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A saved model."""
+    tagging = Tagging(OPTIONS)
+    tagging.fit(Split(sentences(10)))
+    tagging.save(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_saved_model_is_the_same_elsewhere(run: Path, tmp_path: Path) -> None:
+    moved = run.rename(tmp_path / "elsewhere")
+    tagging = run_class(moved).load(moved)
+    examples = sentences(5, seed=3)
+    again = Tagging(OPTIONS)
+    again.fit(Split(sentences(10)))
+    assert tagging.predict(examples) == again.predict(examples)
+    assert tagging.evaluate(examples) == again.evaluate(examples)
+
+
+def test_missing(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"nowhere: no such run folder; `glassgate train TASK` makes one under runs/"):
+        Tagging.load(tmp_path / "nowhere")
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"wanted a run folder, got one without run\.json; give the folder that train"):
+        Tagging.load(tmp_path)
+
+
+def test_no_weights_yet(run: Path) -> None:
+    (run / "model.safetensors").unlink()
+    message = r"half-written, it has no model\.safetensors yet; finish the training: glassgate train --resume .*run"
+    with pytest.raises(RunError, match=message):
+        Tagging.load(run)
+
+
+@pytest.mark.parametrize("length", [0, 5, 100, -1])
+def test_weights_cut_short(run: Path, length: int) -> None:
+    file = run / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(RunError, match=r"model\.safetensors: damaged or cut short \(.*\); copy the folder again, or"):
+        Tagging.load(run)
+
+
+@pytest.mark.parametrize("content", ["", '{"format": 1', "[]", '{"task": "tagging"}', '{"format": 1}'])
+def test_description_cut_short(run: Path, content: str) -> None:
+    (run / "run.json").write_text(content)
+    with pytest.raises(RunError, match=r"run\.json: damaged or cut short; copy the folder again, or train anew"):
+        Tagging.load(run)
+
+
+def test_newer_version(run: Path) -> None:
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(content | {"format": runs.FORMAT + 1}))
+    message = (
+        rf"made by a newer version of glassgate \(format {runs.FORMAT + 1}, this one reads up to {runs.FORMAT}\); "
+        "upgrade: pip install --upgrade glassgate"
+    )
+    with pytest.raises(RunError, match=message):
+        Tagging.load(run)
+
+
+def test_option_of_a_newer_version(run: Path) -> None:
+    content = json.loads((run / "run.json").read_text())
+    content["options"]["hidden_sice"] = 4
+    (run / "run.json").write_text(json.dumps(content))
+    with pytest.raises(OptionError, match="unknown option 'hidden_sice'; did you mean hidden_size"):
+        Tagging.load(run)
+
+
+def test_weights_of_another_model(run: Path) -> None:
+    content = json.loads((run / "run.json").read_text())
+    content["options"]["hidden_size"] = 5
+    (run / "run.json").write_text(json.dumps(content))
+    with pytest.raises(RunError, match="the weights do not fit the options saved beside them"):
+        Tagging.load(run)
+
+
+def test_another_task(run: Path) -> None:
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(content | {"task": "walking"}))
+    with pytest.raises(RunError, match="wanted a run of tagging, got one of walking"):
+        Tagging.load(run)
+    with pytest.raises(OptionError, match="no task is called 'walking'; there are tagging"):
+        run_class(run)
+
+
+def test_saved_model_cannot_be_resumed(run: Path) -> None:
+    with pytest.raises(RunError, match="wanted a training to resume, got a model that was saved by itself"):
+        Tagging.resume(run, Split(sentences(10)))
+
+
+def test_folder_with_files_is_left_alone(run: Path) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with pytest.raises(RunError, match=re.escape(f"{run}: wanted a new or empty folder for the run")):
+        Tagging(OPTIONS).fit(Split(sentences(3)), run=run)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_nothing_is_unpickled(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("pickle was used")
+
+    for name in ("load", "loads", "Unpickler", "dump", "dumps", "Pickler"):
+        monkeypatch.setattr(f"pickle.{name}", refuse)
+    monkeypatch.setattr(torch, "load", refuse)
+    monkeypatch.setattr(torch, "save", refuse)
+    Tagging.load(run)
+    Tagging(OPTIONS).fit(Split(sentences(3)), run=run.parent / "new")
+
+
+def test_full_disk_leaves_the_last_good_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.write(tmp_path / "file", b"good")
+
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        runs.write(tmp_path / "file", b"newer")
+    assert (tmp_path / "file").read_bytes() == b"good"
