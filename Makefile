@@ -7,12 +7,13 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz check clean
+.PHONY: help demo test fuzz bench check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each"
+	@echo "make bench   every claim about speed and memory beside torch.nn and others, 40 minutes; BENCH=--quick: 3"
 	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
 	@echo "make clean   remove .venv, runs and caches"
 
@@ -25,6 +26,9 @@ test: .venv/installed
 fuzz: .venv/installed
 	@echo "Random constructions against torch.nn, thousands a test; some minutes ..."
 	@$(pytest) -m hypothesis --hypothesis-profile=fuzz
+
+bench: .venv/installed-bench
+	@$(bin)/python -m benchmarks $(BENCH)
 
 check: .venv/installed
 	@echo "Lint and format (ruff) ..."
@@ -43,6 +47,11 @@ clean:
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing into .venv: PyTorch and some smaller packages, a few minutes the first time ..."
 	@set -o pipefail; { $(pip) setuptools && $(pip) --no-build-isolation --editable '.[tasks,test,check]'; } | $(progress)
+	@touch $@
+
+.venv/installed-bench: .venv/installed
+	@echo "Installing the peers of the benchmarks into .venv ..."
+	@set -o pipefail; $(pip) --no-build-isolation --editable '.[bench]' | $(progress)
 	@touch $@
 
 .venv/bin/python:

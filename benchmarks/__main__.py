@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     out = options.out or (ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results")
     rows = [on_engine(row, options.engine) for row in rows]
     if not options.report:
-        run(rows, out, options.threads, options.quick)
+        run(rows, out, options.threads, options.quick, QUICK if options.quick else FULL)
     report.write(out)
     print(f"Table and plot: {out / 'table.md'}, {out / 'plot.svg'}")
 
@@ -57,7 +57,7 @@ def on_engine(row: Row, engine: str) -> Row:
     return replace(row, points=points)
 
 
-def run(rows: Sequence[Row], out: Path, threads: int, quick: bool) -> None:
+def run(rows: Sequence[Row], out: Path, threads: int, quick: bool, budget: Budget) -> None:
     """Measures the points that the files in `out` lack, telling each."""
     setting = {"environment": environment(threads), "quick": quick}
     stores = [(row, Store(out, row, setting)) for row in rows]
@@ -65,7 +65,7 @@ def run(rows: Sequence[Row], out: Path, threads: int, quick: bool) -> None:
     wanted = [(row, store, point) for row, store in stores for point in chosen[row.name] if store.lacks(point)]
     print(f"{sum(map(len, chosen.values())) - len(wanted)} points are there, {len(wanted)} to measure", flush=True)
     start = time.monotonic()
-    with Bench(threads, QUICK if quick else FULL) as bench:
+    with Bench(threads, budget) as bench:
         for k, (row, store, point) in enumerate(wanted, 1):
             figure = bench.measure(row, point)
             store.keep(point, figure)

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -100,7 +101,12 @@ def _work(text: str) -> Work:
 
 
 if __name__ == "__main__":
-    answers = {"peak": _peak, "growth": _growth, "first_call": _first_call, "importing": _importing}
+    answers: dict[str, Callable[..., float]] = {
+        "peak": _peak,
+        "growth": _growth,
+        "first_call": _first_call,
+        "importing": _importing,
+    }
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     print(answers[sys.argv[1]](*map(_work, sys.argv[2:])), file=out)

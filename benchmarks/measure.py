@@ -108,7 +108,7 @@ def _ratio(ours: list[float], other: list[float], cost: bool) -> Figure:
 
 def memory(bench: Bench, row: Row, point: Point) -> Figure:
     """The ratio of two peaks, each of a process of its own."""
-    (name, other), = point.others.items()
+    ((name, other),) = point.others.items()
     peaks = {who: fresh.peak(work, bench.threads) for who, work in (("ours", point.ours), (name, other))}
     ratio = peaks["ours"] / peaks[name]
     about = {who: {"bytes": peak} for who, peak in peaks.items()}
@@ -130,7 +130,9 @@ def cached_call(bench: Bench, row: Row, point: Point) -> Figure:
     """Seconds of a process's first call of a cell that an earlier process has cached."""
     with tempfile.TemporaryDirectory() as cache:
         fresh.first_call(point.ours, bench.threads, cache)
-        return _alone([fresh.first_call(point.ours, bench.threads, cache) for _ in range(bench.budget.least_rounds)], "ours")
+        return _alone(
+            [fresh.first_call(point.ours, bench.threads, cache) for _ in range(bench.budget.least_rounds)], "ours"
+        )
 
 
 def importing(bench: Bench, row: Row, point: Point) -> Figure:

@@ -10,6 +10,9 @@ from benchmarks.rows import ROWS
 
 Content = dict[str, Any]
 
+LEGEND = """In bold: not reached. Spread: half the distance between the quartiles of a point's rounds, the median of all
+points. Error: the largest difference of ours from float64, as a share of the largest value."""
+
 
 def write(folder: Path) -> None:
     """Writes table.md and plot.svg beside the JSON files."""
@@ -24,8 +27,7 @@ def table(contents: list[Content]) -> str:
     lines = ["# Measured", "", *_about(contents), ""]
     lines += ["| what | against | geometric mean | wanted | worst point | wanted | spread | error | points |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *map(_summary, contents), ""]
-    lines += ["In bold: not reached. Spread: half the distance between the quartiles of a point's rounds, the median of"]
-    lines += ["all points. Error: the largest difference of ours from float64, as a share of the largest value."]
+    lines += [LEGEND]
     for content in contents:
         lines += ["", f"## {content['row']}", "", f"{content['what']}; against {content['against'] or 'no other'}.", ""]
         lines += _figures(content)
@@ -163,6 +165,6 @@ def plot(contents: list[Content], path: Path) -> None:
     left.invert_yaxis()
     left.axvline(1, color="black", linewidth=0.5)
     left.set(xscale="log", xlabel="times as fast (blue), or cost (orange): points, mean |, wanted (red)")
-    right.set(xscale="log", xlabel="error against float64: ours o, other x")
+    right.set(xscale="log", xlabel="error: ours o, other x")
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)

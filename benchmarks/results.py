@@ -1,4 +1,4 @@
-"""Figures kept as JSON, one file a row: what was measured, by which code, on what; a later run goes on with the rest."""
+"""Figures kept as JSON, one file a row: by which code, on which machine; a later run goes on with the rest."""
 
 import hashlib
 import json
@@ -106,7 +106,12 @@ class Store:
         wanted = {"mean": row.mean, "worst": row.worst, "cost": row.cost, "unit": row.unit}
         about = {"row": row.name, "what": row.what, "against": row.against, "of": len(row.points)}
         keys = [self.key(point) for point in row.points]
-        return {**about, "wanted": wanted, **self.setting, "points": [self.points[key] for key in keys if key in self.points]}
+        return {
+            **about,
+            "wanted": wanted,
+            **self.setting,
+            "points": [self.points[key] for key in keys if key in self.points],
+        }
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The table of everything that is measured: what, against what, where, and what it should reach. Nothing else lives here."""
+"""The table of all that is measured: what, against what, where, and what it should reach. Nothing else lives here."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -123,7 +123,9 @@ ROWS = (
         1.2,
     ),
     plain("lstm-float64", "LSTM in float64, training", "training", "LSTM", 3, 1.2, dtype="float64"),
-    plain("lstm-packed", "LSTM, packed lengths uniform in [L/10, L], training", "training", "LSTM", 3, 1.2, ragged=True),
+    plain(
+        "lstm-packed", "LSTM, packed lengths uniform in [L/10, L], training", "training", "LSTM", 3, 1.2, ragged=True
+    ),
     plain(
         "lstm-bidirectional",
         "bidirectional LSTM of two layers, training",

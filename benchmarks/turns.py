@@ -53,6 +53,7 @@ class Process:
             self.process.wait()
             raise PeerError(self._last_words()) from None
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return answer
 
     def _last_words(self) -> str:

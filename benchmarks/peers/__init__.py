@@ -13,4 +13,4 @@ class Subject(Protocol):
         """What is timed; blocks until the numbers are there."""
 
     def results(self) -> dict[str, Any]:
-        """Every output and gradient as an array, by the names of `peers.layer`; empty where there is nothing to check."""
+        """Every output and gradient as an array, by the names of `peers.layer`; empty where nothing is checked."""

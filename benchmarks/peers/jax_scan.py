@@ -44,7 +44,7 @@ class Scan:
         H, state, self.training = work.H, (1, work.N, work.H), work.do == "training"
         leaves = {"input": draw("input", work.L, work.N, work.inputs), "h_0": draw("h_0", *state)}
         leaves["c_0"] = draw("c_0", *state)
-        shapes = {"weight_ih_l0": (4 * H, work.inputs), "weight_hh_l0": (4 * H, H)}
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih_l0": (4 * H, work.inputs), "weight_hh_l0": (4 * H, H)}
         shapes |= {"bias_ih_l0": (4 * H,), "bias_hh_l0": (4 * H,)}
         leaves |= {name: weight(name, H, *shape) for name, shape in shapes.items()}
         upstream = {"output": draw("d output", work.L, work.N, H)}

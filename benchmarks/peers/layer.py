@@ -46,7 +46,10 @@ class Layer:
                 leaf.requires_grad_()
             self.leaves |= dict(layer.named_parameters())
             output = draw("d output", *self.input.shape[:-1], work.directions * out)
-            upstream = [output, *(draw(f"d {s}_n", *v.shape) for s, v in zip(states, self.initial.values(), strict=True))]
+            upstream = [
+                output,
+                *(draw(f"d {s}_n", *v.shape) for s, v in zip(states, self.initial.values(), strict=True)),
+            ]
             self.upstream = [torch.from_numpy(v).to(dtype) for v in upstream]
 
     def _input(self) -> Tensor:

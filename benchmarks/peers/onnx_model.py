@@ -1,7 +1,7 @@
 """An LSTM as an ONNX graph, for the runtimes that read one."""
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 from benchmarks.work import Work, draw, weight
 
@@ -10,10 +10,10 @@ def model(work: Work) -> bytes:
     """One layer, one direction: input, h_0, c_0 to output, h_n, c_n."""
     H, D = work.H, work.inputs
 
-    def stored(name: str, value: np.ndarray) -> object:
+    def stored(name: str, value: np.ndarray) -> TensorProto:
         return numpy_helper.from_array(value[None], name)
 
-    def port(name: str, *shape: int) -> object:
+    def port(name: str, *shape: int) -> ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
     def gates(name: str, *shape: int) -> np.ndarray:

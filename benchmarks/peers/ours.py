@@ -14,6 +14,7 @@ from benchmarks.work import Work
 
 def layer_of(work: Work) -> gg.Recurrent:
     """The layer that a work describes."""
+    options: dict[str, Any] = dict(work.options)
     return gg.Recurrent(
         cells.cell(work.cell),
         work.inputs,
@@ -22,7 +23,7 @@ def layer_of(work: Work) -> gg.Recurrent:
         bidirectional=work.bidirectional,
         proj_size=work.proj,
         dtype=getattr(torch, work.dtype),
-        **dict(work.options),
+        **options,
     )
 
 
@@ -30,7 +31,7 @@ class Ours(Layer):
     """One of our layers."""
 
     def __init__(self, work: Work) -> None:
-        layer = layer_of(work)
+        self.ours = layer = layer_of(work)
         super().__init__(work, layer, layer.cell.state, lambda x, hx, resets: layer(x, hx, resets=resets))
 
     def run(self) -> dict[str, Tensor]:
@@ -38,12 +39,12 @@ class Ours(Layer):
         with gg.engine(self.work.engine):
             if not self.work.record:
                 return super().run()
-            with gg.record(self.layer):
+            with gg.record(self.ours):
                 return super().run()
 
     def choice(self) -> str:
         """The engine that `auto` would choose."""
-        return gg.explain(self.layer, self.packed if self.work.ragged else self.input, resets=self.resets).engine
+        return gg.explain(self.ours, self.packed if self.work.ragged else self.input, resets=self.resets).engine
 
 
 def prepare(work: Work) -> Layer | Stream:
@@ -51,10 +52,10 @@ def prepare(work: Work) -> Layer | Stream:
     ours = Ours(work)
     if work.do != "step":
         return ours
-    return Stream(work, ours.layer, lambda: _stream(ours.layer, work))
+    return Stream(work, ours.layer, lambda: _stream(ours.ours, work))
 
 
-def _stream(layer: Any, work: Work) -> Callable[[Tensor], Tensor]:
+def _stream(layer: gg.Recurrent, work: Work) -> Callable[[Tensor], Tensor]:
     with gg.engine(work.engine):
         if work.engine != "reference":
             return layer.stream(work.N).step

@@ -1,0 +1,130 @@
+"""The benchmark runner end to end on tiny works: processes, checks, files, resumption, table and plot."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import report, results, worker
+from benchmarks.__main__ import main, on_engine, run
+from benchmarks.rows import ROWS, Point, Row, stock
+from benchmarks.turns import Budget, PeerError, Workers, quartiles, take_turns
+from benchmarks.work import Work
+
+TINY = [Work(3, 2, 4), Work(4, 1, 5, ragged=True)]
+SHORT = Budget(0.0, turn=0.001, patience=1)
+ROW = on_engine(Row("tiny", "a tiny LSTM", "nn.LSTM", stock(TINY), 1e9, 1e-9), "reference")
+
+
+def contents(folder: Path) -> dict:
+    return json.loads((folder / "tiny.json").read_text())
+
+
+def test_a_run_writes_figures_with_their_errors_and_goes_on_with_what_it_lacks(tmp_path, capsys):
+    run([replace(ROW, points=ROW.points[:1])], tmp_path, threads=1, quick=False, budget=SHORT)
+    (first,) = contents(tmp_path)["points"]
+    run([ROW], tmp_path, threads=1, quick=False, budget=SHORT)
+    assert "1 points are there, 1 to measure" in capsys.readouterr().out
+    both = contents(tmp_path)
+    assert both["points"][0] == first
+    assert {"row", "what", "against", "of", "wanted", "environment", "quick", "points"} == both.keys()
+    assert both["environment"]["versions"]["torch"] == torch.__version__
+    for point in both["points"]:
+        assert point["low"] <= point["figure"] <= point["high"]
+        assert point["against"] == "nn.LSTM"
+        assert point["rounds"] >= 3
+        for name in ("ours", "nn.LSTM"):
+            assert 0 < point["contenders"][name]["error"] < 1e-5
+            assert point["contenders"][name]["seconds"] > 0
+    table = report.table([both])
+    assert "| a tiny LSTM | nn.LSTM | **" in table  # a thousand million times as fast was wanted
+    assert "| >= 1e+09 |" in table
+    assert "2 of 2" in table
+    assert "L=4 N=1 H=5" in table
+
+
+def test_what_fails_is_missing_with_its_last_words(tmp_path):
+    ours = ROW.points[0].ours
+    absent = Point(replace(ours, cell="Absent"), {"nn.LSTM": replace(ours, peer="stock")})
+    broken = Point(ours, {"another": replace(ours, peer="stock", cell="FourGates")})
+    run([replace(ROW, points=(absent, broken))], tmp_path, threads=1, quick=False, budget=SHORT)
+    first, second = contents(tmp_path)["points"]
+    assert "has no attribute 'Absent'" in first["missing"]
+    assert second["missing"] == "another: KeyError: 'FourGates'"
+    assert "**missing**" in report.table([contents(tmp_path)])
+
+
+def test_a_figure_of_other_code_is_measured_again(tmp_path):
+    store = results.Store(tmp_path, ROW, {"environment": {"code": "a"}, "quick": False})
+    store.keep(ROW.points[0], {"figure": 1.0})
+    assert not results.Store(tmp_path, ROW, {"environment": {"code": "a"}, "quick": False}).lacks(ROW.points[0])
+    assert results.Store(tmp_path, ROW, {"environment": {"code": "b"}, "quick": False}).lacks(ROW.points[0])
+    assert store.lacks(ROW.points[1])
+
+
+@pytest.mark.parametrize("name", ["output", "c_n", "grad weight_hh_l0"])
+def test_wrong_numbers_are_not_timed(name, tmp_path):
+    work, path = ROW.points[0].ours, str(tmp_path / "truth.pt")
+    peer = worker.Peer("ours")
+    peer.truth(work, path)
+    right = peer.module.prepare(work).results()
+    assert worker._check(work, right, path) < 1e-5
+    with pytest.raises(AssertionError, match=f"{name}: off by"):
+        worker._check(work, right | {name: right[name] * 1.001}, path)
+
+
+def test_the_end_of_a_long_work_is_checked(tmp_path):
+    work, path = Work(20_001, 1, 2, do="inference", peer="stock"), str(tmp_path / "truth.pt")
+    worker.Peer("ours").truth(work, path)
+    right = worker.Peer("stock").module.prepare(work).results()
+    assert worker._check(work, right, path) < 1e-5
+    with pytest.raises(AssertionError, match="output: off by"):
+        worker._check(work, right | {"output": right["output"] + 1e-3}, path)
+
+
+def test_processes_stand_still_between_turns_and_alternate():
+    workers = Workers(1)
+    try:
+        contenders = {"ours": ROW.points[0].ours, "nn.LSTM": ROW.points[0].others["nn.LSTM"]}
+        for work in contenders.values():
+            workers.ask(work.peer, "prepare", work, None)
+        times = take_turns(workers, contenders, Budget(0.0, least_rounds=4))
+        assert [len(values) for values in times.values()] == [4, 4]
+        for process in workers.running.values():
+            state = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(") ")[2][0]
+            assert state == "T"
+        with pytest.raises(PeerError, match="KeyError"):
+            workers.ask("stock", "turn", replace(contenders["nn.LSTM"], H=7), 0.0)
+        assert "stock" not in workers.running
+    finally:
+        workers.end()
+
+
+def test_quartiles_of_an_odd_number_of_ratios():
+    assert quartiles([3.0, 1.0, 2.0]) == (1.5, 2.0, 2.5)
+    assert quartiles([4.0]) == (4.0, 4.0, 4.0)
+
+
+def test_every_row_has_a_name_points_and_something_measured_quickly():
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        assert row.points, row.name
+        assert len({str(point) for point in row.points}) == len(row.points), row.name
+
+
+def test_an_unknown_row_is_refused_by_name():
+    with pytest.raises(SystemExit, match="no row 'lsmt-training'; there are: lstm-training, "):
+        main(["lsmt-training"])
+
+
+def test_the_plot_is_made_from_the_files(tmp_path):
+    pytest.importorskip("matplotlib", reason="the plot needs the extra bench")
+    store = results.Store(tmp_path, ROW, {"environment": results.environment(1), "quick": False})
+    about = {"ours": {"error": 1e-7, "seconds": 1.0}, "nn.LSTM": {"error": 2e-7, "seconds": 2.0}}
+    figure = {"figure": 2.0, "low": 1.9, "high": 2.1, "against": "nn.LSTM", "rounds": 3, "contenders": about}
+    store.keep(ROW.points[0], figure)
+    report.write(tmp_path)
+    assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
+    assert "<svg" in (tmp_path / "plot.svg").read_text()
