@@ -247,7 +247,8 @@ class _Printer:
         product, heads = self.products[k], self.stages.heads > 1
         left = product.left
         rows = f"{left.args[0]}_prev_rows" if left.op == "state" else f"left_{k}"
-        column = self.stages.homes[left][1] if left in self.stages.homes else 0
+        buffer, column = self.stages.homes.get(left, ("state", 0))
+        column = 0 if buffer == "state" else column
         width, count = left.axis, len(product.gates) if product.op == "hh_t" else 1
         first = f"{column} * {self.word(width)}" if column else "0"
         depth = f"{count} * {self.word(width)}" if count > 1 else self.word(width)
