@@ -1,0 +1,145 @@
+"""Draws the README's picture from a trained tagger of Python code: `python docs/picture.py RUN > docs/picture.svg`."""
+
+import sys
+from html import escape
+
+import torch
+from torch import Tensor
+
+from glassgate.tasks.data.python_source import standard_library
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.tagging import Tagging
+
+COLOURS = {
+    "keyword": "#a0187c",
+    "builtin": "#0b6e99",
+    "number": "#0550ae",
+    "string": "#116329",
+    "docstring": "#5a7d1e",
+    "comment": "#7a7f87",
+    "operator": "#953800",
+    "decorator": "#8250df",
+}
+INK, PAPER, FRAME, MISTAKE, HIGH, LOW = "#1f2328", "#ffffff", "#d0d7de", "#d1242f", "#f2994a", "#5b8def"
+LINES, COLUMNS, FAINT = 11, 76, 0.04
+WIDTH, HEIGHT, MARGIN = 8.2, 19, 18
+
+
+def main(run: str) -> None:
+    """Prints the picture: what the tagger believes of a few lines it never saw, and two units that tell it so."""
+    tagging = Tagging.load(run)
+    example, first = choose(standard_library()[1])
+    believed = tagging.predict([example])[0]
+    units = torch.as_tensor(tagging.encode(example)["units"])[None]
+    with torch.inference_mode():
+        states = tagging.network.encoder(tagging.network.embedding(units), return_states=True)[2]
+    text, labels = "".join(example.units), example.labels or []
+    inside = torch.tensor([label in ("string", "docstring") for label in labels], dtype=torch.float)
+    start = sum(map(len, text.splitlines(keepends=True)[:first]))
+    stop = start + sum(map(len, text.splitlines(keepends=True)[first : first + LINES]))
+    code = text[start:stop]
+    wrong = sum(a != b for a, b in zip(believed[start:stop], labels[start:stop], strict=True))
+    panels = [
+        (
+            f"{example.source}, lines {first + 1} to {first + LINES}, held out: what the tagger believes of each "
+            f"character ({wrong} of {len(code)} wrong)",
+            coloured(code, believed[start:stop], labels[start:stop]),
+        )
+    ]
+    for name, way in (("forward", "reads on from the left"), ("reverse", "reads back from the right")):
+        unit, agreement, values = telling(states[f"layer0.{name}.c"][0], inside)
+        title = (
+            f"Unit {unit} of the direction that {way}: its state c follows strings (correlation {agreement:.2f})"
+        )
+        panels.append((title, shaded(code, values[start:stop])))
+    print(picture(panels))
+
+
+def choose(held_out: list[Tagged]) -> tuple[Tagged, int]:
+    """The few lines of all held-out files in which the most kinds of label stand, evenly."""
+    best, kinds = (-1.0, held_out[0], 0), list(COLOURS)
+    for example in held_out:
+        lines, start = "".join(example.units).splitlines(keepends=True), 0
+        for first in range(len(lines) - LINES):
+            code = "".join(lines[first : first + LINES])
+            fits = max(map(len, lines[first : first + LINES])) <= COLUMNS and code.isascii() and "\n\n\n" not in code
+            if fits and lines[first].strip() and lines[first + LINES - 1].strip():
+                labels = (example.labels or [])[start : start + len(code)]
+                numbers = torch.tensor([kinds.index(label) for label in labels if label in kinds])
+                share = numbers.bincount(minlength=len(kinds)) / len(code)
+                score = float(-(share * (share + 1e-9).log()).sum())
+                best = max(best, (score, example, first), key=lambda each: each[0])
+            start += len(lines[first])
+    return best[1:]
+
+
+def telling(states: Tensor, inside: Tensor) -> tuple[int, float, Tensor]:
+    """The unit whose state (L, H) goes most with `inside` (L,), or against it: number, correlation, values in [-1, 1].
+
+    The values of a unit that goes against it are turned round.
+    """
+    correlation = torch.corrcoef(torch.cat([states, inside[:, None]], 1).T)[-1, :-1].nan_to_num()
+    unit = int(correlation.abs().argmax())
+    values = states[:, unit] * correlation[unit].sign()
+    return unit, float(correlation[unit].abs()), values / values.abs().quantile(0.98).clamp(min=1e-9)
+
+
+def coloured(code: str, believed: list[str], labels: list[str]) -> list[str]:
+    """Each character in the colour of the label that the tagger gives it, mistakes underlined."""
+    parts = []
+    for (x, y, character), label, truth in zip(places(code), believed, labels, strict=True):
+        if label != truth:
+            parts.append(f'<rect x="{x:.1f}" y="{y + 4}" width="{WIDTH}" height="2" fill="{MISTAKE}"/>')
+        parts.append(letter(x, y, character, COLOURS.get(label, INK)))
+    return parts
+
+
+def shaded(code: str, values: Tensor) -> list[str]:
+    """Each character on a ground as strong as the value."""
+    parts = []
+    for (x, y, character), value in zip(places(code), values.clamp(-1, 1).tolist(), strict=True):
+        ground = HIGH if value > 0 else LOW
+        box = f'x="{x:.1f}" y="{y - HEIGHT + 5}" width="{WIDTH + 0.3:.1f}" height="{HEIGHT}"'
+        if abs(value) > FAINT:
+            parts.append(f'<rect {box} fill="{ground}" fill-opacity="{abs(value):.2f}"/>')
+        parts.append(letter(x, y, character, INK))
+    return parts
+
+
+def places(code: str) -> list[tuple[float, int, str]]:
+    """Where each character stands, from the panel's upper left corner."""
+    result, row, column = [], 0, 0
+    for character in code:
+        result.append((MARGIN + column * WIDTH, (row + 1) * HEIGHT, character))
+        row, column = (row + 1, 0) if character == "\n" else (row, column + 1)
+    return result
+
+
+def letter(x: float, y: int, character: str, colour: str) -> str:
+    """One character; nothing for one that leaves no ink."""
+    return f'<text x="{x:.1f}" y="{y}" fill="{colour}">{escape(character)}</text>' if character.strip() else ""
+
+
+def picture(panels: list[tuple[str, list[str]]]) -> str:
+    """The panels one below the other, each under its title."""
+    width, each = int(2 * MARGIN + COLUMNS * WIDTH), (LINES + 2) * HEIGHT + 12
+    body = []
+    for k, (title, parts) in enumerate(panels):
+        body.append(f'<g transform="translate(0 {MARGIN + k * each})">')
+        body.append(f'<text x="{MARGIN}" y="4" class="title">{escape(title)}</text>')
+        body += [f'<g transform="translate(0 8)">{"".join(parts)}</g>', "</g>"]
+    height = MARGIN + len(panels) * each
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
+            "<style>text { font: 13.5px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; } "
+            ".title { font: 12px system-ui, 'DejaVu Sans', sans-serif; fill: #57606a; }</style>",
+            f'<rect width="{width}" height="{height}" rx="8" fill="{PAPER}" stroke="{FRAME}"/>',
+            *body,
+            "</svg>",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
