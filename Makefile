@@ -37,6 +37,8 @@ check: .venv/installed
 	@$(bin)/mypy
 	@echo "Rooms (import-linter) ..."
 	@$(bin)/lint-imports --no-logo
+	@echo "The README's commands (make demo in a hurry, make test) ..."
+	@rm -rf runs/check && $(MAKE) --no-print-directory demo DEMO="--every 40 --run runs/check"
 	@$(MAKE) --no-print-directory test
 
 clean:

@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -28,12 +29,14 @@ def command(words: list[str]) -> None:
     )
     parser.add_argument("--run", metavar="FOLDER", help="new folder for all that comes of it (runs/demo-N)")
     parser.add_argument("--seed", type=int, default=1, help="what weights and order follow from (1)")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="learn from one file in N, in a hurry (1)")
     arguments = parser.parse_args(words)
     run = Path(arguments.run or next_folder("demo"))
     console = Console(highlight=False)
     options = {name: _options(both, arguments.seed) for name, both in _MODELS.items()}
     console.print("Reading the Python files of the standard library ...")
     split = Tagging(options["bidirectional"]).read_own()
+    split = replace(split, train=split.train[:: arguments.every])
     _describe(console, split)
     results, predictions = {}, {}
     for name, each in options.items():
