@@ -9,6 +9,7 @@ COMMANDS = {
     "evaluate": "score a trained run on a labelled file",
     "predict": "let a trained run label a file or standard input",
     "generate": "let a trained language model write",
+    "fill": "list what may stand in the blanks of a text",
     "demo": "colour Python code with a network trained on Python's own library",
 }
 

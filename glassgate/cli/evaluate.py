@@ -1,7 +1,9 @@
 """`glassgate evaluate`: the scores of a trained run on a labelled file."""
 
 import json
+import sys
 from argparse import ArgumentParser
+from pathlib import Path
 
 from glassgate.cli.progress import told
 from glassgate.tasks import run_class
@@ -13,7 +15,16 @@ def command(words: list[str]) -> None:
     parser.add_argument("run", metavar="RUN", help="folder that training made")
     parser.add_argument("file", metavar="FILE", help="labelled data, in the format that the run was trained on")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--report", metavar="FOLDER", help="write what else there is to see, such as a confusion matrix"
+    )
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
-    scores = task.evaluate(task.read(arguments.file))
+    encoded = [task.encode(example) for example in task.read(arguments.file)]
+    scores = task.score(encoded)
     print(json.dumps(scores) if arguments.json else told(scores))
+    if arguments.report:
+        folder = Path(arguments.report)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in task.report(encoded, folder):
+            print(file, file=sys.stderr)

@@ -3,7 +3,6 @@
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded, Piece, streams
 from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
 from glassgate.tasks.data.text import Text, TextOptions
-from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
+from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import option
@@ -126,10 +125,8 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def collect(self, examples: Sequence[Text | Roll]) -> Vocabularies:
         if self.options.unit == NOTES:
             return {}
-        if self.options.unit == "byte":
-            return {"units": Vocabulary([chr(number) for number in range(256)])}
-        units = chain.from_iterable(each.units for each in examples if isinstance(each, Text))
-        return {"units": Vocabulary.of(units, self.options.least_count)}
+        read = [each for each in examples if isinstance(each, Text)]
+        return {"units": texts.vocabulary(read, self.options.unit, self.options.least_count)}
 
     def build(self) -> "LanguageNetwork":
         symbols = self.vocabularies.get("units")
@@ -160,14 +157,6 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
         rows = self._nats(output, batch).split(batch["lengths"].tolist())
         return [row.tolist() for row in rows]
-
-    def predict(self, examples: Sequence[Text | Roll]) -> list[list[float]]:
-        encoded = [self.encode(example) for example in examples]
-        nats = [[0.0] * len(fields["targets"]) for fields in encoded]
-        for output, batch, pieces in self.outputs(encoded):
-            for piece, row in zip(pieces, self.decode(output, batch), strict=True):
-                nats[piece.index][piece.start : piece.stop] = row
-        return nats
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
         """Return a line for each unit, or step from the second on: what it is, and its surprise in nats."""

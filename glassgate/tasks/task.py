@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -116,7 +117,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def decode(self, output: Any, batch: Batch) -> list[Prediction]:
-        """Return a prediction for each row."""
+        """Return a prediction for each row; those of a sequence in pieces are lists, and joined."""
 
     def read_split(self, progress: Progress) -> Split[Example]:
         """Read the files that the options name, or what every machine has if they name none.
@@ -209,10 +210,16 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """Return a prediction for each example, in their order."""
         encoded = [self.encode(example) for example in examples]
-        predictions: dict[int, Prediction] = {}
+        parts: list[dict[int, Any]] = [{} for _ in examples]
         for output, batch, pieces in self.outputs(encoded):
-            predictions |= {piece.index: row for piece, row in zip(pieces, self.decode(output, batch), strict=True)}
-        return [predictions[place] for place in range(len(examples))]
+            for piece, part in zip(pieces, self.decode(output, batch), strict=True):
+                if len(piece):
+                    parts[piece.index][piece.start] = part
+        return [_joined([each[start] for start in sorted(each)]) for each in parts]
+
+    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        """Write what is worth seeing beside the scores of encoded examples into a folder, and return the files."""
+        return []
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that `load` and the command line read, on any machine.
@@ -284,6 +291,10 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         for pieces, batch in zip(batches, Loader(encoded, batches, self.padding), strict=True):
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
             yield self.network(batch), batch, pieces
+
+
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
 
 
 def _fingerprint(encoded: Sequence[Encoded]) -> str:

@@ -97,6 +97,8 @@ def train(
     }
     if run:
         run.finish(result)
+        if shown := data["test"] or data["dev"]:
+            task.report(shown, run.path)
     return result
 
 

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from glassgate.tasks.data.lines import raw_lines, read_lines
+from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
 
@@ -127,6 +129,13 @@ def documentation(unit: str, sequence: str) -> list[Text]:
     if sequence == "file":
         return [Text(split(text, unit), "pydoc_data.topics")]
     return [Text(split(f"{line}\n", unit), "pydoc_data.topics") for line in text.splitlines() if line.strip()]
+
+
+def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary:
+    """Return the units that texts are made of: those that occur often enough, or all bytes."""
+    if unit == "byte":
+        return Vocabulary([chr(number) for number in range(256)])
+    return Vocabulary.of(chain.from_iterable(each.units for each in texts), least_count)
 
 
 def hold_out(texts: Sequence[Text], share: float) -> tuple[list[Text], list[Text], list[Text]]:

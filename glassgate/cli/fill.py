@@ -1,0 +1,34 @@
+"""`glassgate fill`: what may stand in the blanks of a text, and how probable each is."""
+
+import sys
+from argparse import ArgumentParser
+
+from glassgate.tasks import run_class
+from glassgate.tasks.errors import RunError
+from glassgate.tasks.fill_blanks import BLANK, FillBlanks
+
+
+def command(words: list[str]) -> None:
+    """Fill as the words after `glassgate fill` say."""
+    parser = ArgumentParser(prog="glassgate fill", description="List what may stand in the blanks of a text.")
+    parser.add_argument("run", metavar="RUN", help=f"folder that training {FillBlanks.name} made")
+    parser.add_argument("text", metavar="TEXT", help=f"with blanks, of two underscores or more: 'I am {BLANK} hungry.'")
+    parser.add_argument("--length", type=int, metavar="INT", help="units in each blank (found out)")
+    parser.add_argument("--longest", type=int, metavar="INT", help="units of the longest candidate (as in training)")
+    parser.add_argument("--most", type=int, default=10, metavar="INT", help="candidates to list (10)")
+    arguments = parser.parse_args(words)
+    kind = run_class(arguments.run)
+    if not issubclass(kind, FillBlanks):
+        raise RunError(
+            f"{arguments.run}: wanted a run of {FillBlanks.name}, got one of {kind.name}; "
+            f"train one: glassgate train {FillBlanks.name}"
+        )
+    task = kind.load(arguments.run)
+    blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.most)
+    if unknown := task.unknown(arguments.text):
+        print(f"not in the model's training data, so of no help: {' '.join(map(repr, unknown))}", file=sys.stderr)
+    for number, candidates in enumerate(blanks, start=1):
+        if len(blanks) > 1:
+            print(f"blank {number}")
+        for text, probability in candidates:
+            print(f"{probability:8.2%}  {text if text.isprintable() else repr(text)}")

@@ -1,0 +1,262 @@
+"""Classification: one label for a whole text or series of numbers."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
+
+from glassgate.tasks.data import python_packages, table, text
+from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
+from glassgate.tasks.encoder import encoder
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.options import Options, option
+from glassgate.tasks.pictures import confusion_picture, has_pictures
+from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.training import Progress
+
+POOLINGS = ("last", "mean", "max", "attention")
+
+_UNLABELLED = -100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationOptions(Options):
+    """What classification can be told."""
+
+    format: str = option("auto", "of the files; by their suffix if auto", group="data", choices=table.FORMATS)
+    text_column: str = option(
+        "text", "column of the texts: its name, or a number from 1 without a header", group="data"
+    )
+    label_column: str = option("label", "column of the labels, likewise", group="data")
+    unit: str = option("word", "what a text is made of", group="data", choices=text.UNITS)
+    missing: str = option(
+        "error", "what to do with a series that lacks a value (NaN)", group="data", choices=table.MISSING
+    )
+    held_out: float = option(
+        0.1, "share of --data kept as dev, and as test, where neither is given", group="data", least=0, most=0.4
+    )
+    pooling: str = option("last", "how the states of all steps become one", choices=POOLINGS)
+    least_count: int = option(2, "times a unit must occur in training to have a vector of its own", least=1)
+
+
+class Answer(NamedTuple):
+    """What a model says of one example.
+
+    Attributes:
+        label: the most probable one
+        probabilities: of each label
+        attention: the share of each step in the decision, with pooling "attention"
+    """
+
+    label: str
+    probabilities: dict[str, float]
+    attention: list[float] | None
+
+
+class Scores(NamedTuple):
+    """A network's output: a score for each label, `(N, labels)`, and with attention each step's weight, `(N, L)`."""
+
+    labels: Tensor
+    attention: Tensor | None
+
+
+class Classification(Task[ClassificationOptions, Labelled, Answer]):
+    """Find the label of a text or a series.
+
+    Example:
+        >>> rows = [Labelled("what a fine day", "good"), Labelled("what a foul day", "bad")]
+        >>> task = Classification(ClassificationOptions(hidden_size=8, epochs=20, learning_rate=0.1, least_count=1))
+        >>> _ = task.fit(Split(rows))
+        >>> task.predict([Labelled("a fine day")])[0].label
+        'good'
+    """
+
+    name = "classification"
+    options_type = ClassificationOptions
+    monitor = "macro_f1"
+    padding = {"units": PADDING, "series": 0, "label": _UNLABELLED}
+    own_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
+
+    def read(self, path: str | Path, labelled: bool = True) -> list[Labelled]:
+        options = self.options
+        return table.read(path, options.format, options.text_column, options.label_column, options.missing, labelled)
+
+    def read_own(self) -> Split[Labelled]:
+        train, held_out = python_packages.read()
+        return Split(train, test=held_out)
+
+    def read_split(self, progress: Progress) -> Split[Labelled]:
+        split, options = super().read_split(progress), self.options
+        count = int(len(split.train) * options.held_out)
+        if options.data is None or options.dev or options.test or not count:
+            return split
+        order = np.random.default_rng(options.seed).permutation(len(split.train))
+        shuffled = [split.train[place] for place in order]
+        return Split(shuffled[2 * count :], shuffled[:count], shuffled[count : 2 * count])
+
+    def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
+        labels = Vocabulary.of(each.label for each in examples if each.label is not None)
+        if len(labels.symbols) < 2:
+            source = examples[0].source if examples else "given examples"
+            raise DataError(source, None, f"wanted at least 2 labels to tell apart, got {labels.symbols or 'none'}")
+        if isinstance(examples[0].content, str):
+            units = chain.from_iterable(self._units(each) for each in examples)
+            return {"labels": labels, "units": Vocabulary.of(units, self.options.least_count)}
+        channels = examples[0].content.shape[1]
+        steps = np.concatenate([self._series(each, channels) for each in examples]).astype(np.float64)
+        self.facts = {"mean": steps.mean(0).tolist(), "deviation": np.maximum(steps.std(0), 1e-8).tolist()}
+        return {"labels": labels}
+
+    def build(self) -> "Classifier":
+        units = len(self.vocabularies["units"]) if "units" in self.vocabularies else None
+        size = len(self.facts["mean"]) if self.facts else self.options.embedding_size
+        return Classifier(self.options, units, size, len(self.vocabularies["labels"].symbols))
+
+    def encode(self, example: Labelled) -> Encoded:
+        fields: dict[str, np.ndarray] = {}
+        if "units" in self.vocabularies:
+            fields["units"] = self.vocabularies["units"].encode(self._units(example))
+        else:
+            mean, deviation = np.array(self.facts["mean"]), np.array(self.facts["deviation"])
+            fields["series"] = ((self._series(example, len(mean)) - mean) / deviation).astype(np.float32)
+        if example.label is not None:
+            fields["label"] = np.array(self._label_number(example, example.label))
+        return fields
+
+    def loss(self, output: Scores, batch: Batch) -> Tensor:
+        return F.cross_entropy(output.labels.float(), batch["label"])
+
+    def metrics(self) -> MetricCollection:
+        count = len(self.vocabularies["labels"].symbols)
+        return MetricCollection(
+            {
+                "accuracy": MulticlassAccuracy(count, average="micro"),
+                "macro_f1": MulticlassF1Score(count, average="macro"),
+            }
+        )
+
+    def observe(self, output: Scores, batch: Batch) -> dict[str, Tensor]:
+        return {"preds": output.labels.argmax(-1), "target": batch["label"]}
+
+    def decode(self, output: Scores, batch: Batch) -> list[Answer]:
+        symbols = self.vocabularies["labels"].symbols
+        answers = []
+        for row, (chances, length) in enumerate(
+            zip(output.labels.float().softmax(-1).tolist(), batch["lengths"].tolist(), strict=True)
+        ):
+            weights = None if output.attention is None else output.attention[row, :length].tolist()
+            best = symbols[max(range(len(symbols)), key=chances.__getitem__)]
+            answers.append(Answer(best, dict(zip(symbols, chances, strict=True)), weights))
+        return answers
+
+    def text(self, example: Labelled, prediction: Answer) -> str:
+        """Return the label and its probability; with attention each unit, or step, and its weight."""
+        words = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
+        if prediction.attention is not None:
+            steps = self._units(example) if isinstance(example.content, str) else range(1, len(example.content) + 1)
+            words.append(" ".join(f"{s}:{w:.3f}" for s, w in zip(steps, prediction.attention, strict=True)))
+        return "\t".join(words)
+
+    def confusion(self, encoded: Sequence[Encoded]) -> list[list[int]]:
+        """Count how often each label was given, a column, for each true one, a row; in the vocabulary's order."""
+        counts = MulticlassConfusionMatrix(len(self.vocabularies["labels"].symbols))
+        for output, batch, _ in self.outputs(encoded):
+            counts.update(**{name: tensor.cpu() for name, tensor in self.observe(output, batch).items()})
+        matrix: list[list[int]] = counts.compute().tolist()
+        return matrix
+
+    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        """Write the confusion matrix as JSON, and as a picture where matplotlib is installed."""
+        labels, counts = self.vocabularies["labels"].symbols, self.confusion(encoded)
+        files = [folder / "confusion.json"]
+        files[0].write_text(json.dumps({"labels": labels, "counts": counts}, ensure_ascii=False), encoding="utf-8")
+        if has_pictures():
+            files.append(folder / "confusion.png")
+            confusion_picture(counts, labels, files[1])
+        return files
+
+    def _units(self, example: Labelled) -> Sequence[str]:
+        if not isinstance(example.content, str):
+            raise DataError(example.source, example.line, "wanted a text, as in training, got a series")
+        units = text.split(example.content, self.options.unit)
+        if not units:
+            raise DataError(example.source, example.line, "the text is empty; remove it")
+        return units
+
+    def _series(self, example: Labelled, channels: int) -> np.ndarray:
+        got = "a text" if isinstance(example.content, str) else f"{example.content.shape[-1]}"
+        if isinstance(example.content, str) or example.content.shape[-1] != channels:
+            raise DataError(
+                example.source, example.line, f"wanted a series of {channels} channels, as in training, got {got}"
+            )
+        return example.content
+
+    def _label_number(self, example: Labelled, label: str) -> int:
+        labels = self.vocabularies["labels"]
+        if label not in labels:
+            raise DataError(
+                example.source,
+                example.line,
+                f"label {label!r} was not among the {len(labels.symbols)} labels of the training data "
+                f"({', '.join(labels.symbols[:12])}); correct it, choose another --label-column, or train with it",
+            )
+        return int(labels.encode([label])[0]) - FIRST
+
+
+class Classifier(nn.Module):
+    """Steps as vectors, recurrent layers over them, one vector of all states, and a score for each label.
+
+    Args:
+        options: sizes, cell and pooling
+        units: how many units are known, padding and unknown included; None for series
+        input_size: features of a step
+        labels: how many labels there are
+    """
+
+    def __init__(self, options: ClassificationOptions, units: int | None, input_size: int, labels: int):
+        super().__init__()
+        size = options.hidden_size * (1 + options.bidirectional)
+        self.pooling = options.pooling
+        self.embedding = None if units is None else nn.Embedding(units, input_size, padding_idx=PADDING)
+        self.dropout = nn.Dropout(options.dropout)
+        self.encoder = encoder(options, input_size)
+        if options.pooling == "attention":
+            self.attention = nn.Sequential(
+                nn.Linear(size, options.hidden_size), nn.Tanh(), nn.Linear(options.hidden_size, 1)
+            )
+        self.head = nn.Linear(size, labels)
+
+    def forward(self, batch: Batch) -> Scores:
+        """From `units`, `(N, L)`, or `series`, `(N, L, C)`, and `lengths`, `(N,)`."""
+        lengths = batch["lengths"]
+        steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
+        output, state = self.encoder(steps, lengths=lengths)
+        inside = torch.arange(output.shape[1], device=output.device) < lengths.to(output.device)[:, None]
+        pooled, weights = self._pooled(output, state, inside)
+        return Scores(self.head(self.dropout(pooled)), weights)
+
+    def _pooled(
+        self, output: Tensor, state: Tensor | tuple[Tensor, ...], inside: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """One vector a row, `(N, H)`, of the states at all steps, and the steps' weights with attention."""
+        if self.pooling == "last":
+            ends = state[0] if isinstance(state, tuple) else state
+            return ends[-self.encoder.num_directions :].transpose(0, 1).flatten(1), None
+        if self.pooling == "mean":
+            return output.sum(1) / inside.sum(1, keepdim=True), None  # padded states are zero
+        if self.pooling == "max":
+            return output.masked_fill(~inside[..., None], -torch.inf).amax(1), None
+        scores = self.attention(output).squeeze(-1).masked_fill(~inside, -torch.inf)
+        weights = scores.softmax(-1)
+        return (weights[:, None] @ output).squeeze(1), weights

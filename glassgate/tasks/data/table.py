@@ -1,0 +1,289 @@
+"""Texts and series with one label each: CSV, TSV and JSON lines, sktime's .ts and NumPy's .npz."""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgate.tasks.data.lines import STDIN, read_lines
+from glassgate.tasks.errors import DataError, OptionError
+
+FORMATS = ("auto", "csv", "tsv", "jsonl", "text", "ts", "npz")
+MISSING = ("error", "drop", "interpolate")
+
+_BY_SUFFIX = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".txt": "text",
+    ".ts": "ts",
+    ".npz": "npz",
+}
+_SERIES = ("ts", "npz")
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A text or a series, and its label where known.
+
+    Attributes:
+        content: a text, or `(L, C)`, a series of C channels, float32
+        label: None where the file holds none
+        source: the file it came from
+        line: the line where it ends, or the number of the series from 1
+    """
+
+    content: str | np.ndarray
+    label: str | None = None
+    source: str = "given examples"
+    line: int | None = None
+
+
+def format_of(path: str | Path, format: str = "auto") -> str:
+    """Name the format of a file: the one asked for, or by its suffix.
+
+    Raises:
+        OptionError: "auto" and an unknown suffix
+    """
+    if format != "auto":
+        return format
+    if str(path) == STDIN:
+        return "text"
+    suffix = Path(path).suffix.lower()
+    if suffix not in _BY_SUFFIX:
+        raise OptionError(
+            f"{path}: cannot tell the format by the suffix {suffix!r}; known are {', '.join(_BY_SUFFIX)}; "
+            f"name it with --format {'|'.join(FORMATS[1:])}"
+        )
+    return _BY_SUFFIX[suffix]
+
+
+def read(
+    path: str | Path,
+    format: str = "auto",
+    text_column: str = "text",
+    label_column: str = "label",
+    missing: str = "error",
+    labelled: bool = True,
+) -> list[Labelled]:
+    """Read the examples of a file.
+
+    Args:
+        format: one of `FORMATS`
+        text_column, label_column: names in the first line of CSV and TSV, numbers from 1 where it is no header, keys in
+            JSON lines
+        missing: what to do where a series lacks a value (NaN): "error", "drop" the step, or "interpolate" in time
+        labelled: whether labels are needed
+
+    Raises:
+        DataError: the file cannot be read, has other columns, an empty text, or lacks values
+        OptionError: the format cannot be told; plain text, which has no labels, where they are needed
+    """
+    format = format_of(path, format)
+    if format in _SERIES:
+        rows = _ts(path) if format == "ts" else _npz(path)
+        examples = [_example_of(path, number, series, label, missing) for number, series, label in rows]
+    else:
+        if format == "text" and labelled:
+            raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
+        texts = _texts(path, format, text_column, label_column if labelled else None)
+        examples = [_text(path, number, text, label) for number, text, label in texts]
+    if not examples:
+        raise DataError(path, None, "the file holds no example; give one with at least one row of data")
+    return examples
+
+
+def mended(series: np.ndarray, missing: str) -> np.ndarray:
+    """Drop the steps of a series that lack a value, or interpolate; the ends take the nearest value.
+
+    Args:
+        series: `(L, C)`
+        missing: "drop" or "interpolate"
+
+    Example:
+        >>> mended(np.array([[1.0], [np.nan], [3.0]]), "interpolate").ravel().tolist()
+        [1.0, 2.0, 3.0]
+    """
+    lacking = np.isnan(series)
+    if missing == "drop":
+        return series[~lacking.any(1)]
+    steps = np.arange(len(series))
+    channels = [np.interp(steps, steps[~out], values[~out]) for values, out in zip(series.T, lacking.T, strict=True)]
+    return np.stack(channels, 1)
+
+
+def _text(path: str | Path, number: int, text: str, label: str | None) -> Labelled:
+    if not text.strip():
+        raise DataError(path, number, "the text is empty; remove the row, or give it a text")
+    if label is not None and not label.strip():
+        raise DataError(path, number, "the label is empty; remove the row, or give it a label")
+    return Labelled(text, label, str(path), number)
+
+
+def _texts(path: str | Path, format: str, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
+    if format == "text":
+        return ((number, line, None) for number, line in read_lines(path) if line.strip())
+    if format == "jsonl":
+        return _jsonl(path, text, label)
+    return _separated(path, "\t" if format == "tsv" else ",", text, label)
+
+
+def _jsonl(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(
+                path, number, f"wanted a JSON object in one line, got what does not parse: {error}"
+            ) from None
+        for name in (text, label):
+            if name is not None and (not isinstance(row, dict) or name not in row):
+                got = f"keys {', '.join(row)}" if isinstance(row, dict) else type(row).__name__
+                raise DataError(
+                    path, number, f"wanted a key {name!r}, got {got}; name yours with --text-column, --label-column"
+                )
+        if not isinstance(row[text], str):
+            raise DataError(path, number, f"wanted a string under {text!r}, got {type(row[text]).__name__}")
+        yield number, row[text], None if label is None else str(row[label])
+
+
+def _separated(path: str | Path, separator: str, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
+    lines = (f"{line}\n" for _, line in read_lines(path))
+    if separator == "\t":  # no quotes: one is a character like any other
+        rows = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
+    else:
+        rows = csv.reader(lines, delimiter=separator, strict=True)
+    width, columns = 0, []
+    try:
+        for row in rows:
+            if not row or row == [""]:
+                continue
+            number = rows.line_num
+            if not width:
+                width = len(row)
+                columns = [_column(path, number, name, row) for name in (text, label) if name is not None]
+                if not text.isdecimal():
+                    continue
+            if len(row) != width:
+                raise DataError(
+                    path,
+                    number,
+                    f"wanted {width} columns, as in the first line, got {len(row)}; put quotes around a text that has "
+                    f"{separator!r} in it",
+                )
+            yield number, row[columns[0]], row[columns[1]] if label is not None else None
+    except csv.Error as error:
+        raise DataError(
+            path, rows.line_num, f"wanted CSV, got what does not parse: {error}; check the quotes"
+        ) from None
+
+
+def _column(path: str | Path, number: int, name: str, first: Sequence[str]) -> int:
+    if name.isdecimal() and 1 <= int(name) <= len(first):
+        return int(name) - 1
+    if name.isdecimal() or name not in first:
+        raise DataError(
+            path,
+            number,
+            f"wanted a column {name!r}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
+            "--label-column, both as numbers from 1 where the first line is no header",
+        )
+    return first.index(name)
+
+
+def _example_of(path: str | Path, number: int, series: np.ndarray, label: str | None, missing: str) -> Labelled:
+    if np.isnan(series).any():
+        steps, channels = np.nonzero(np.isnan(series))
+        where = f"{len(steps)} values are missing (NaN), the first in step {steps[0] + 1} of channel {channels[0] + 1}"
+        if missing == "error":
+            raise DataError(path, number, f"{where}; fill them, or choose --missing drop or --missing interpolate")
+        if missing == "interpolate" and np.isnan(series).all(0).any():
+            raise DataError(path, number, f"{where}, which has no value at all to interpolate from; remove the series")
+        series = mended(series, missing)
+    if not len(series):
+        raise DataError(path, number, "the series is empty; remove it")
+    return Labelled(np.asarray(series, np.float32), label, str(path), number)
+
+
+def _ts(path: str | Path) -> Iterator[tuple[int, np.ndarray, str | None]]:
+    classes: list[str] | None = None
+    labels = data = False
+    for number, line in read_lines(path):
+        words = line.split()
+        if not words or line.startswith("#"):
+            continue
+        if data:
+            yield number, *_ts_row(path, number, line, labels, classes)
+            continue
+        tag, values = words[0].lower(), words[1:]
+        if tag == "@classlabel":
+            labels = values[:1] == ["true"]
+            classes = values[1:] or None
+        elif tag == "@timestamps" and values == ["true"]:
+            raise DataError(path, number, "wanted values alone, got time stamps; write the series without them")
+        elif tag == "@data":
+            data = True
+        elif not tag.startswith("@"):
+            raise DataError(
+                path, number, "wanted a tag such as @classLabel or @data; the file is no .ts file of sktime"
+            )
+    if not data:
+        raise DataError(path, None, "wanted a line @data and the series after it, got none; is the file cut short?")
+
+
+def _ts_row(
+    path: str | Path, number: int, line: str, labels: bool, classes: list[str] | None
+) -> tuple[np.ndarray, str | None]:
+    parts = line.split(":")
+    label = parts.pop().strip() if labels else None
+    if classes is not None and label not in classes:
+        raise DataError(path, number, f"wanted one of the labels of @classLabel, {', '.join(classes)}, got {label!r}")
+    try:
+        channels = [[np.nan if v.strip() == "?" else float(v) for v in part.split(",") if v.strip()] for part in parts]
+    except ValueError as error:
+        raise DataError(
+            path, number, f"wanted numbers parted by commas, got: {error}; write ? for a missing one"
+        ) from None
+    counts = sorted({len(channel) for channel in channels})
+    if len(counts) != 1:
+        raise DataError(path, number, f"wanted channels of one length, got {', '.join(map(str, counts))} values")
+    return np.array(channels).T, label
+
+
+def _npz(path: str | Path) -> Iterator[tuple[int, np.ndarray, str | None]]:
+    arrays = _npz_arrays(path)
+    series = arrays["x"]
+    labels, lengths = arrays.get("y"), arrays.get("lengths", np.full(len(series), series.shape[1]))
+    for name, each in (("y", labels), ("lengths", lengths)):
+        if each is not None and each.shape != (len(series),):
+            raise DataError(path, None, f"wanted {name} of shape ({len(series)},), one a series of x, got {each.shape}")
+    for number, each in enumerate(series):
+        label = None if labels is None else str(labels[number])
+        yield number + 1, (each if each.ndim == 2 else each[:, None])[: int(lengths[number])], label
+
+
+def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    if not Path(path).is_file():
+        raise DataError(path, None, "no such file; check the path, or the folder you started from")
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays: dict[str, Any] = {name: content[name] for name in content}
+    except (ValueError, OSError, AttributeError) as error:
+        raise DataError(
+            path,
+            None,
+            f"wanted arrays of numbers, got what does not load without pickle ({error}); save x padded, with lengths",
+        ) from None
+    if "x" not in arrays or arrays["x"].ndim not in (2, 3) or arrays["x"].dtype.kind not in "fiub":
+        got = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()) or "nothing"
+        raise DataError(
+            path, None, f"wanted x, numbers of shape (N, L, C) or (N, L), y (N,) and lengths (N,), got {got}"
+        )
+    return arrays
