@@ -91,15 +91,20 @@ def _give_way(context: Any) -> Any:
     return types.void(), code
 
 
+PATIENCE = 2000
+
+
 @inline
-def meet(counter, parties, times):
-    """Wait until every thread has come here for the `times`-th time."""
+def meet(barrier, parties, times):
+    """Wait until every thread has come here for the `times`-th time; long waits count in the barrier's second word."""
     if parties > 1:
-        _arrive(counter)
+        _arrive(barrier)
         turns = 0
-        while _arrived(counter) < parties * times:
+        while _arrived(barrier) < parties * times:
             turns += 1
-            if turns > 2000:
+            if turns == PATIENCE:
+                _arrive(barrier + 8)
+            if turns >= PATIENCE:
                 _give_way()
     return times + 1
 

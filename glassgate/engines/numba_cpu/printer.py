@@ -132,7 +132,8 @@ class _Printer:
             for stage in self.stages
             if lefts & stage.temporaries.keys() or lefts & {node for key, node in stage.stores if key[0] != "d_state"}
         ]
-        if any(left.op == "state" for left in lefts) and self.stages[-1] not in shared:
+        next_step_too = any(left.op == "state" or left not in self.stages.homes for left in lefts)
+        if next_step_too and self.stages[-1] not in shared:
             shared.append(self.stages[-1])
         return shared
 

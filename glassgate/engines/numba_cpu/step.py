@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.numba_cpu.kernel import Inputs, Kept, _Call
+from glassgate.engines.numba_cpu.kernel import Inputs, Kept, prepare
 
 
 class Step:
@@ -20,10 +20,10 @@ class Step:
         here, there = inputs.initial, [torch.empty_like(v) for v in inputs.initial]
         self._sets: list[Sequence[Tensor]] = [here, there]
         calls = [
-            _Call(inputs._replace(initial=a), Kept(ih, b, [], None, None, None), None, False)
+            prepare(inputs._replace(initial=a), Kept(ih, b, [], None, None, None), None, False)
             for a, b in ((here, there), (there, here))
         ]
-        self._jobs = [call.prepared(0, len(ih)) for call in calls]
+        self._jobs = [call.job(0, len(ih)) for call in calls]
         self._turn = 0
 
     @property

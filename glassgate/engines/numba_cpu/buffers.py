@@ -1,0 +1,99 @@
+"""What a kernel is called with: one direction's inputs, the buffers of its passes, and which rows each step has."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell
+from glassgate.engines.trace import Trace
+
+
+class Inputs(NamedTuple):
+    """One direction of a layer, all tensors contiguous and of one dtype. W is H, or P for a projected output."""
+
+    cell: Cell
+    trace: Trace
+    hidden_size: int
+    reverse: bool
+    batch_sizes: Tensor | None
+    """(L,) int64, or None where each step has all N rows."""
+    resets: Tensor | None
+    """(S,) bool."""
+    weight_hh: Tensor | None
+    weight_hr: Tensor | None
+    bias_hh: Tensor | None
+    """(n * H,) for the products `trace.hh_only`."""
+    parameters: Sequence[Tensor]
+    """(H,) each, in the order of `trace.parameters`."""
+    noise: dict[str, Tensor]
+    """(S, W), or (N, W) for a factor that is one a sequence."""
+    initial: Sequence[Tensor]
+    """(N, W) a state."""
+
+
+class Kept(NamedTuple):
+    """The buffers of a forward pass."""
+
+    ih: Tensor
+    """(S, n * H): the input half of each gate; in training its shared columns become whole pre-activations."""
+    states: Sequence[Tensor | None]
+    """(S, W) a state, the output first; None for one that nobody asks for."""
+    final: Sequence[Tensor]
+    """(N, W) a state."""
+    hh: Tensor | None
+    """(S, n * H) products of `trace.hh_only`; None, as the following, in inference or where there are none."""
+    row: Tensor | None
+    hr: Tensor | None
+    recorded: Mapping[str, Tensor] = {}
+    """(S, H) for each output "gate_f" and the like of the trace."""
+
+
+class Gradients(NamedTuple):
+    """The buffers of a backward pass: what reaches the states, and what comes out."""
+
+    d_states: Sequence[Tensor | None]
+    """(S, W) a state; None for zero."""
+    d_next: Sequence[Tensor]
+    """(N, W) a state: comes in as the gradient of the final state, goes out as that of the first state."""
+    d_initial: Sequence[Tensor]
+    """(N, W) a state, zero at first: what resets hand to the initial state."""
+    d_pre: Tensor
+    d_parameter: Tensor | None
+    """(N, n * H), zero at first."""
+    left: Tensor | None
+    raw: Tensor | None
+    d_hr: Tensor | None
+    recorded: Mapping[str, Tensor] = {}
+    """(S, W) for each output "d_gate_f", "d_new_c" and the like of the trace."""
+
+
+class Timetable(NamedTuple):
+    """Which rows each step has."""
+
+    sizes: Tensor
+    """(L + 2,) int64: rows of each step, with a zero before and behind."""
+    starts: Tensor
+    """(L + 2,) int64: the first row of each step."""
+    rows: int
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return len(self.sizes) - 2
+
+
+@cache
+def even_timetable(steps: int, N: int) -> Timetable:
+    """Every step has all rows."""
+    return timetable(torch.full((steps,), N))
+
+
+def timetable(batch_sizes: Tensor) -> Timetable:
+    """The rows of each step, (L,), as `Steps` has them."""
+    zero = batch_sizes.new_zeros(1)
+    sizes = torch.cat([zero, batch_sizes, zero])
+    ends = sizes.cumsum(0)
+    return Timetable(sizes, ends - sizes, int(ends[-1]))
