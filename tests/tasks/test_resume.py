@@ -42,28 +42,28 @@ def same_files(one: Path, other: Path, name: str) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
 
 
-@pytest.mark.parametrize("after", [1, 7, STEPS, STEPS + 1, 2 * STEPS - 1, EPOCHS * STEPS - 1])
-@pytest.mark.parametrize("special", [{}, {"dropout": 0.3, "accumulate": 3, "longest": 3, "patience": 1}])
-def test_ctrl_c(tmp_path: Path, after: int, special: dict[str, object]) -> None:
-    options = TaggingOptions.from_mapping(SIZES | special)
-    Tagging(options).fit(SPLIT, run=tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        Tagging(options).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(after))
-    assert not (tmp_path / "broken" / METRICS).exists()
-    Tagging.resume(tmp_path / "broken", SPLIT)
-    assert same_files(tmp_path / "whole", tmp_path / "broken", MODEL)
-    assert same_files(tmp_path / "whole", tmp_path / "broken", CHECKPOINT)
+@pytest.fixture(scope="module", params=[{}, {"dropout": 0.3, "accumulate": 3, "longest": 3, "patience": 1}])
+def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaggingOptions, Path]:
+    """Options, and the run that they led to without a break."""
+    options = TaggingOptions.from_mapping(SIZES | request.param)
+    run = tmp_path_factory.mktemp("unbroken") / "run"
+    Tagging(options).fit(SPLIT, run=run)
+    return options, run
 
 
-def test_ctrl_c_twice(tmp_path: Path) -> None:
-    options = TaggingOptions.from_mapping(SIZES)
-    Tagging(options).fit(SPLIT, run=tmp_path / "whole")
+@pytest.mark.parametrize("presses", [[1], [7], [STEPS], [STEPS + 1], [2 * STEPS - 1], [EPOCHS * STEPS - 1], [4, 9]])
+def test_ctrl_c(tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: list[int]) -> None:
+    options, whole = unbroken
+    run = tmp_path / "run"
     with pytest.raises(Interrupted):
-        Tagging(options).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(4))
-    with pytest.raises(Interrupted):
-        Tagging.resume(tmp_path / "broken", SPLIT, progress=CtrlC(9))
-    Tagging.resume(tmp_path / "broken", SPLIT)
-    assert same_files(tmp_path / "whole", tmp_path / "broken", MODEL)
+        Tagging(options).fit(SPLIT, run=run, progress=CtrlC(presses[0]))
+    for again in presses[1:]:
+        with pytest.raises(Interrupted):
+            Tagging.resume(run, SPLIT, progress=CtrlC(again))
+    assert not (run / METRICS).exists()
+    Tagging.resume(run, SPLIT)
+    assert same_files(whole, run, MODEL)
+    assert same_files(whole, run, CHECKPOINT)
 
 
 def test_killed(tmp_path: Path) -> None:
@@ -71,16 +71,12 @@ def test_killed(tmp_path: Path) -> None:
     dev = write_conllu(tmp_path / "dev.conllu", sentences(20, seed=1))
     options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev), "threads": 1})
     Tagging(options).fit(run=tmp_path / "whole")
+    (tmp_path / "config.yaml").write_text(options.to_yaml())
+    script = "import sys; from glassgate.cli import main; sys.exit(main())"
+    words = ["train", "tagging", f"--config={tmp_path / 'config.yaml'}"]
     for kill in range(3):
         run = tmp_path / f"killed-{kill}"
-        words = [f"--{name.replace('_', '-')}={value}" for name, value in options.to_mapping().items() if value]
-        script = "import sys; from glassgate.cli import main; sys.exit(main())"
-        words = [word for word in words if word != "--bidirectional=True"]
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, "train", "tagging", f"--run={run}", "--save-every=0", *words],
-            stderr=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
+        process = subprocess.Popen([sys.executable, "-c", script, *words, f"--run={run}"], stderr=subprocess.DEVNULL)
         while not (run / CHECKPOINT).exists():
             assert process.poll() is None
             time.sleep(0.001)

@@ -113,7 +113,7 @@ def _spans(source: str) -> Iterator[tuple[str, int, int]]:
             opens, decorates = True, False
         if part.type in _LAYOUT or part.type in (token.COMMENT, token.NEWLINE):
             continue
-        documents = opens and following.type == token.NEWLINE
+        documents = opens and following.type in (token.NEWLINE, token.COMMENT)
         if opens:
             opens, decorates, before = False, part.string == "@", ""
         decorates = decorates and part.string != "("

@@ -15,7 +15,7 @@ async def f(x: int = 0x1F) -> str:
     """Text
     of two lines."""
     text = f"{x!r} and {len(f'{x}')}" "more"
-    "alone"
+    "alone"  # and a comment
     return os.open(text) @ y
 '''
 
