@@ -1,0 +1,112 @@
+"""Labelled texts and series are read from each format, and faults are named by file, line and remedy."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glassgate.tasks.data.table import read
+from glassgate.tasks.errors import DataError, OptionError
+
+TS = "# a comment\n@problemName p\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n7,?:8,9:b\n"
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'label,text\ngood,"fine, ""really"""\nbad,foul\n'),
+        ("a.tsv", 'text\tlabel\nfine, "really"\tgood\nfoul\tbad\n'),
+        ("a.jsonl", '{"text": "fine, \\"really\\"", "label": "good"}\n\n{"text": "foul", "label": "bad"}\n'),
+    ],
+)
+def test_texts(tmp_path: Path, name: str, content: str) -> None:
+    examples = read(write(tmp_path / name, content))
+    assert [(each.content, each.label) for each in examples] == [('fine, "really"', "good"), ("foul", "bad")]
+    assert [each.label for each in read(tmp_path / name, labelled=False)] == [None, None]
+
+
+def test_columns_by_number_and_lines_that_quotes_join(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'good,"two\nlines"\nbad,one\n')
+    examples = read(path, text_column="2", label_column="1")
+    assert [(each.content, each.label, each.line) for each in examples] == [
+        ("two\nlines", "good", 2),
+        ("one", "bad", 3),
+    ]
+
+
+def test_series(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ts", TS)
+    one, other = read(path, missing="drop")
+    assert one.content.tolist() == [[1, 4], [2, 5], [3, 6]]  # type: ignore[union-attr]
+    assert (one.label, other.label, other.content.tolist()) == ("a", "b", [[7, 8]])  # type: ignore[union-attr]
+    assert read(path, missing="interpolate")[1].content.tolist() == [[7, 8], [7, 9]]  # type: ignore[union-attr]
+    with pytest.raises(
+        DataError,
+        match=r"a\.ts:6: 1 values are missing \(NaN\), the first in step 2 of channel 1; fill them, or choose",
+    ):
+        read(path)
+
+
+def test_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(6.0).reshape(2, 3), y=np.array([1, 0]), lengths=np.array([3, 2]))
+    examples = read(tmp_path / "a.npz")
+    assert [(each.content.ravel().tolist(), each.label) for each in examples] == [  # type: ignore[union-attr]
+        ([0, 1, 2], "1"),
+        ([3, 4], "0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.csv",
+            "words,label\nx,y\n",
+            r"a\.csv:1: wanted a column 'text', got 'words', 'label'; name yours with --text-",
+        ),
+        ("a.csv", "text,label\nx,y\na,b,c\n", r"a\.csv:3: wanted 2 columns, as in the first line, got 3; put quotes"),
+        ("a.csv", "text,label\n ,y\n", r"a\.csv:2: the text is empty; remove the row"),
+        ("a.csv", "text,label\nx,\n", r"a\.csv:2: the label is empty"),
+        ("a.csv", 'text,label\n"x,y\n', r"a\.csv:2: wanted CSV, got what does not parse: .*; check the quotes"),
+        ("a.csv", "text,label\n", r"a\.csv: the file holds no example"),
+        ("a.jsonl", '{"text": "x", "label": "y"}\n{"text": "x"}\n', r"a\.jsonl:2: wanted a key 'label', got keys text"),
+        ("a.jsonl", "[1]\n", r"a\.jsonl:1: wanted a key 'text', got list"),
+        ("a.jsonl", '{"text"\n', r"a\.jsonl:1: wanted a JSON object in one line, got what does not parse"),
+        ("a.jsonl", '{"text": 3, "label": 1}\n', r"a\.jsonl:1: wanted a string under 'text', got int"),
+        ("a.ts", "@data\n1,x:a\n", r"a\.ts:2: wanted numbers parted by commas, got: .*; write \? for a missing one"),
+        ("a.ts", "@classLabel true a\n@data\n1:2,3:a\n", r"a\.ts:3: wanted channels of one length, got 1, 2 values"),
+        ("a.ts", "@classLabel true a\n@data\n1:b\n", r"a\.ts:3: wanted one of the labels of @classLabel, a, got 'b'"),
+        ("a.ts", "@timeStamps true\n@data\n", r"a\.ts:1: wanted values alone, got time stamps"),
+        ("a.ts", "1,2:a\n", r"a\.ts:1: wanted a tag such as @classLabel or @data"),
+        ("a.ts", "@classLabel true a\n", r"a\.ts: wanted a line @data and the series after it"),
+    ],
+)
+def test_faults(tmp_path: Path, name: str, content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(write(tmp_path / name, content))
+
+
+def test_faults_of_series(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ts", "@classLabel true a\n@data\n?,?:a\n")
+    with pytest.raises(DataError, match=r"a\.ts:3: the series is empty; remove it"):
+        read(path, missing="drop")
+    with pytest.raises(DataError, match="which has no value at all to interpolate from; remove the series"):
+        read(path, missing="interpolate")
+    np.savez(tmp_path / "a.npz", z=np.zeros(3))
+    with pytest.raises(DataError, match=r"a\.npz: wanted x, numbers of shape .*, got z float64 \(3,\)"):
+        read(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", x=np.zeros((3, 2)), y=np.zeros(2))
+    with pytest.raises(DataError, match=r"b\.npz: wanted y of shape \(3,\), one a series of x, got \(2,\)"):
+        read(tmp_path / "b.npz")
+
+
+def test_formats_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"a\.xlsx: cannot tell the format by the suffix '\.xlsx'; known are \.csv"):
+        read(tmp_path / "a.xlsx")
+    with pytest.raises(OptionError, match="plain text has no labels; give CSV, TSV or JSON lines"):
+        read(write(tmp_path / "a.txt", "x"))
