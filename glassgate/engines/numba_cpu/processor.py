@@ -1,5 +1,7 @@
-"""What a kernel must fit: the processor's vector registers. Tests put others in its place."""
+"""What a kernel must fit: the processor's vector registers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
@@ -17,9 +19,26 @@ class Processor(NamedTuple):
         return self.width * 8 // bits
 
 
-@cache
+_pretended: list[Processor] = []
+
+
 def host() -> Processor:
     """This machine's."""
+    return _pretended[-1] if _pretended else _detected()
+
+
+@contextmanager
+def pretend(processor: Processor) -> Iterator[None]:
+    """Kernels inside the `with` are for another processor, with narrower or fewer registers than this one's."""
+    _pretended.append(processor)
+    try:
+        yield
+    finally:
+        _pretended.pop()
+
+
+@cache
+def _detected() -> Processor:
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
         return Processor(64, 32)

@@ -1,0 +1,24 @@
+"""Matrix products whose bits do not depend on how many threads torch has."""
+
+from torch import Tensor
+
+MOST_TERMS = 512
+"""torch's library shares a long sum out among threads, and a short one never."""
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b`."""
+    out = a[:, :MOST_TERMS] @ b[:MOST_TERMS]
+    return _add_later_terms(out, a, b)
+
+
+def add_product(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` added to `out`, in place."""
+    out.addmm_(a[:, :MOST_TERMS], b[:MOST_TERMS])
+    return _add_later_terms(out, a, b)
+
+
+def _add_later_terms(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    for start in range(MOST_TERMS, a.shape[1], MOST_TERMS):
+        out.addmm_(a[:, start : start + MOST_TERMS], b[start : start + MOST_TERMS])
+    return out
