@@ -48,9 +48,7 @@ def main(run: str) -> None:
     ]
     for name, way in (("forward", "reads on from the left"), ("reverse", "reads back from the right")):
         unit, agreement, values = telling(states[f"layer0.{name}.c"][0], inside)
-        title = (
-            f"Unit {unit} of the direction that {way}: its state c follows strings (correlation {agreement:.2f})"
-        )
+        title = f"Unit {unit} of the direction that {way}: its state c follows strings (correlation {agreement:.2f})"
         panels.append((title, shaded(code, values[start:stop])))
     print(picture(panels))
 

@@ -76,5 +76,5 @@ def test_errors():
     stream = gg.LSTM(3, 4).stream(2)
     with pytest.raises(gg.ShapeError, match=r"Stream: x must be \(N, H_in\) = \(2, 3\), got \(3, 3\)"):
         stream.step(torch.randn(3, 3))
-    with pytest.raises(gg.ShapeError, match="dtype torch.float32, got torch.float64"):
+    with pytest.raises(gg.ShapeError, match=r"dtype torch\.float32, got torch\.float64"):
         stream.step(torch.randn(2, 3, dtype=torch.float64))
