@@ -13,13 +13,19 @@ from glassgate.layout import arrange
 from tests.cases import SHAPES, Shape
 from tests.compare import Results, check, measure, noise
 
-CELLS = {"RNN": gg.cells.RNN(), "ReLU": gg.cells.RNN("relu"), "GRU": gg.cells.GRU(), "LSTM": gg.cells.LSTM()}
+CELLS = {
+    "RNN": gg.cells.RNN(),
+    "ReLU": gg.cells.RNN("relu"),
+    "GRU": gg.cells.GRU(),
+    "GRUP": gg.cells.GRUP(),
+    "LSTM": gg.cells.LSTM(),
+}
 HALF = (torch.bfloat16, torch.float16)
 # How torch's own kernels round in 16 bits is torch's; test_stock.py holds that they are the ones that run.
 RUNS = [
-    (engine, dtype)
-    for engine, dtype in product(ENGINES, (torch.float64, torch.float32, *HALF))
-    if engine != "reference" and not (engine == "torch" and dtype in HALF)
+    (engine, dtype, cell)
+    for engine, dtype, cell in product(ENGINES, (torch.float64, torch.float32, *HALF), CELLS)
+    if engine != "reference" and not (engine == "torch" and (dtype in HALF or cell == "GRUP"))
 ]
 
 
@@ -59,12 +65,11 @@ class Case:
         return measure(outputs, leaves)
 
 
-@pytest.mark.parametrize(("engine", "dtype"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
-@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize(("engine", "dtype", "cell"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
 def test_engine_equals_the_reference(engine, dtype, cell):
     ran = 0
     for name, ways, resets in product(SHAPES, (">", "<", "><"), (False, True)):
-        case = Case(cell, SHAPES[name], ways, resets)
+        case = Case(CELLS[cell], SHAPES[name], ways, resets)
         try:
             with gg.engine(engine):
                 got = case.call(dtype)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import glassgate as gg
+from glassgate.engines.choose import ENGINES
 from tests.cases import STATES, Construction, constructions
-from tests.compare import check, measure, noise
+from tests.compare import Results, check, measure, noise
 
 
 def ours(case: Construction, stock: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -24,13 +25,20 @@ def test_float64_is_exact(engine, case):
     check(case.call(ours(case, stock)), case.call(stock))
 
 
+# How torch's own kernels round in 32 bits is torch's.
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in ("reference", "torch")], indirect=True)
 @given(constructions())
 def test_float32_errs_no_more_than_eager(engine, case):
     stock = case.stock().float().double()
     layer = ours(case, stock, torch.float32)
     with gg.engine("reference"):
         truth, eager = case.call(ours(case, stock)), case.call(layer)
-    check(case.call(layer), truth, eager)
+    check(*(pooled(results) for results in (case.call(layer), truth, eager)))
+
+
+def pooled(results: Results) -> Results:
+    """All numbers as one result: how far eager is off in the one or two numbers of a tiny tensor is luck."""
+    return {"everything": torch.cat([value.flatten() for value in results.values()])}
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
