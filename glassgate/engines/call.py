@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Weights
@@ -30,8 +31,21 @@ class Direction(NamedTuple):
     initial: tuple[Tensor, ...]
     """One (N, H_out or H_cell) a state, rows in the order of `Steps`."""
     reverse: bool
-    noise: dict[str, Tensor] = {}  # noqa: RUF012
+    noise: dict[str, Tensor] = {}
     """The cell's random factors: (S, H) where new at each step, (N, H) where one a sequence."""
+
+
+class Recording:
+    """What a call of one direction shows: its gates, and after `backward` what reached gates and new states.
+
+    Attributes:
+        values: (S, H) by gate.
+        grad: (S, H_out or H_cell) by gate or state.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Tensor] = {}
+        self.grad: dict[str, Tensor] = {}
 
 
 class Result(NamedTuple):
@@ -41,3 +55,10 @@ class Result(NamedTuple):
     """One (S, H_out or H_cell) a state, the output first; an engine may leave out the others if not asked for them."""
     final: tuple[Tensor, ...]
     """One (N, H_out or H_cell) a state: after each sequence's last step, the initial one where it has none."""
+
+
+def is_transformed() -> bool:
+    """Whether the call runs inside torch.func's transforms or in forward mode, which take plain operations alone."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0

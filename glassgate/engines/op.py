@@ -5,7 +5,7 @@ One operator runs all directions of a layer forward, another one back; `products
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines import products, reference
-from glassgate.engines.call import Direction, Result, Steps
+from glassgate.engines.call import Direction, Recording, Result, Steps, is_transformed
 from glassgate.engines.handle import cell_of, handle, untraceable
 from glassgate.engines.trace import Trace, trace
 
@@ -35,11 +35,8 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
         return f"kernels run on the CPU, and the input is on {steps.data.device}"
     if steps.data.dtype not in COMPUTED_IN:
         return f"kernels compute in floating point, and the input is {steps.data.dtype}"
-    if not torch.compiler.is_compiling():
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            return "kernels have no rule for vmap, jvp and other transforms of torch.func"
-        if torch.autograd.forward_ad._current_level >= 0:
-            return "kernels have no forward-mode derivative"
+    if is_transformed():
+        return "kernels have no rule for vmap, jvp and other transforms of torch.func"
     for direction in directions:
         reason = untraceable(direction.cell, "weight_hr" in direction.weights)
         if reason is not None:
@@ -47,9 +44,14 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
     return None
 
 
-def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
+def run(
+    steps: Steps,
+    directions: list[Direction],
+    all_states: bool = False,
+    recordings: Sequence[Recording] | None = None,
+) -> list[Result]:
     """One layer, all of its directions in one call."""
-    form, given = _form(directions), _given(directions)
+    form, given = _form(directions, recordings is not None), _given(directions)
     data, sizes, resets = steps
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
@@ -58,9 +60,9 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         flat = torch.ops.glassgate.layer(data, sizes, resets, given, form, all_states, save)
     elif save:
-        flat = _Layer.apply(sizes, resets, form, data, *given)
+        flat = _Layer.apply(sizes, resets, form, recordings, data, *given)
     else:
-        flat = _forward(data, sizes, resets, given, form, all_states, False)
+        flat = _forward(data, sizes, resets, given, form, all_states, False, recordings)
     results, at = [], 0
     for direction in directions:
         count = len(direction.initial)
@@ -71,10 +73,11 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
     return results
 
 
-def _form(directions: list[Direction]) -> str:
+def _form(directions: list[Direction], record: bool = False) -> str:
     """All of a call that is no tensor, as text."""
+    shown = "recorded" if record else ""
     return "\n".join(
-        "\t".join(("<" if d.reverse else ">", handle(d.cell), ",".join(d.weights), ",".join(d.noise)))
+        "\t".join(("<" if d.reverse else ">", handle(d.cell), ",".join(d.weights), ",".join(d.noise), shown))
         for d in directions
     )
 
@@ -154,11 +157,16 @@ class _Plan(NamedTuple):
 def _plans(form: str) -> tuple[_Plan, ...]:
     plans = []
     for line in form.split("\n"):
-        way, text, weights, noise = line.split("\t")
+        way, text, weights, noise, shown = line.split("\t")
         cell, names = cell_of(text), tuple(weights.split(","))
-        traced = trace(cell, "weight_hr" in names)
+        traced = trace(cell, "weight_hr" in names, bool(shown))
         plans.append(_Plan(cell, traced, way == "<", names, tuple(noise.split(",")) if noise else ()))
     return tuple(plans)
+
+
+def _results(form: str) -> int:
+    """How many tensors a training call gives beside what it keeps: all states, at every step and final."""
+    return sum(2 * len(plan.cell.state) for plan in _plans(form))
 
 
 def _split(form: str, given: Sequence[Tensor]) -> Iterator[tuple[_Plan, Direction, int]]:
@@ -193,13 +201,25 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     """Types are as given: products inside are not cast again."""
 
     @wraps(function)
-    def run_(*args: Any) -> Any:
+    def run_(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_autocast_enabled("cpu"):
-            return function(*args)
+            return function(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
-            return function(*args)
+            return function(*args, **kwargs)
 
     return run_
+
+
+def _rows(data: Tensor, batch_sizes: Tensor | None) -> int:
+    """How many of the rows are steps, and not padding."""
+    return len(data) if batch_sizes is None else int(batch_sizes.sum())
+
+
+def _memory(S: int, width: int, rows: int, like: Tensor) -> Tensor:
+    """Unwritten where steps are, zero where padding is."""
+    memory = like.new_empty(S, width)
+    memory[rows:].zero_()
+    return memory
 
 
 @_without_autocast
@@ -211,25 +231,36 @@ def _forward(
     form: str,
     all_states: bool,
     save: bool,
+    recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
     """The states after each step and the final ones of each direction; with `save`, what each backward pass reads."""
     from glassgate.engines.numba_cpu import kernel
 
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
-    steps = Steps(data.to(computed), batch_sizes, resets)
-    calls, results, behind = [], [], []
+    S, rows = len(data), _rows(data, batch_sizes)
+    steps = Steps(data[:rows].to(computed), batch_sizes, resets)
+    calls = []
+    results: list[Tensor] = []
+    behind: list[Tensor] = []
     for plan, direction, H in _split(form, [v.to(computed).contiguous() for v in given]):
-        ih = products.input_product(steps, direction, plan.trace)
         widths = [v.shape[1] for v in direction.initial]
-        states = [ih.new_empty(len(ih), n) for n in (widths if all_states or save else widths[:1])]
+        kept = {
+            name: _memory(S, n, rows, steps.data) for name, n in plan.kept(widths, H).items() if save or name == "ih"
+        }
+        products.input_product(steps.data, direction, plan.trace, kept["ih"][:rows])
+        states = [steps.data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
         final = [torch.empty_like(v) for v in direction.initial]
-        kept = {name: ih.new_empty(len(ih), n) for name, n in plan.kept(widths, H).items() if save and name != "ih"}
         unasked = [None] * (len(widths) - len(states))
-        buffers = kernel.Kept(ih, [*states, *unasked], final, *map(kept.get, ("hh", "row", "hr")))
+        shown = {f"gate_{name}": steps.data.new_empty(S, H) for name in plan.trace.recorded}
+        buffers = kernel.Kept(
+            kept["ih"], [*states, *unasked], final, kept.get("hh"), kept.get("row"), kept.get("hr"), shown
+        )
         calls.append((_inputs(plan, direction, H, steps), buffers))
         results += [*states, *final]
-        behind += [ih, *kept.values()] if save else []
+        behind += kept.values() if save else ()
     kernel.forward(calls, save)
+    for recording, (_, buffers) in zip(recordings or (), calls, strict=False):
+        recording.values = {name.removeprefix("gate_"): value for name, value in buffers.recorded.items()}
     return [*(results if dtype == computed else [v.to(dtype) for v in results]), *behind]
 
 
@@ -259,63 +290,93 @@ def _backward(
     resets: Tensor | None,
     given: Sequence[Tensor],
     flat: Sequence[Tensor],
-    d_results: Sequence[Tensor | None],
+    d_results: Sequence[Tensor],
+    reached: Sequence[int],
     form: str,
     data_too: bool,
+    recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
     """The gradients of `data` and of each tensor of `given`; empty where there is none.
 
     Args:
         flat: what `_forward` returned with `save`.
-        d_results: the gradients of its states and final states, None for zero.
+        d_results: the gradients of some of its states and final states.
+        reached: which; the others are zero.
         data_too: whether that of `data` is wanted.
     """
     from glassgate.engines.numba_cpu import kernel
 
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
-    steps = Steps(data.to(computed), batch_sizes, resets)
-    behind = iter(flat[len(d_results) :])
-    calls, at = [], 0
+    rows = _rows(data, batch_sizes)
+    steps = Steps(data[:rows].to(computed), batch_sizes, resets)
+    behind = iter(flat[_results(form) :])
+    d_result = dict(zip(reached, d_results, strict=True))
+    calls: list[tuple[kernel.Inputs, kernel.Kept, kernel.Gradients]] = []
+    directions, at = [], 0
     for plan, direction, H in _split(form, [v.to(computed).contiguous() for v in given]):
         count = len(plan.cell.state)
         states = [v.to(computed) for v in flat[at : at + count]]
-        d = [None if v is None else v.to(computed).contiguous() for v in d_results[at : at + 2 * count]]
-        widths, traced = [v.shape[1] for v in states], plan.trace
-        kept = {name: next(behind) for name in plan.kept(widths, H)}
-        S, N = len(data), len(direction.initial[0])
-        columns = Counter(name for name, _ in traced.backward.outputs)
-        units = {"d_pre": H, "raw": H, "left": widths[0], "d_hr": widths[0]}
-        rows = {name: states[0].new_empty(S, columns[name] * units[name]) for name in units if columns[name]}
-        gradients = kernel.Gradients(
-            d_states=d[:count],
-            d_next=[
-                torch.zeros_like(v) if d_v is None else d_v.clone()
-                for v, d_v in zip(direction.initial, d[count:], strict=True)
-            ],
-            d_initial=[torch.zeros_like(v) if resets is not None else v.new_empty(0) for v in direction.initial],
-            d_parameter=states[0].new_zeros(N, columns["d_parameter"] * H) if columns["d_parameter"] else None,
-            **{name: rows.get(name) for name in units},
-        )
-        buffers = kernel.Kept(kept["ih"], states, [], *map(kept.get, ("hh", "row", "hr")))
-        calls.append((_inputs(plan, direction, H, steps), buffers, gradients, direction))
+        d = [None if k not in d_result else d_result[k].to(computed).contiguous() for k in range(at, at + 2 * count)]
+        kept = {name: next(behind) for name in plan.kept([v.shape[1] for v in states], H)}
+        buffers = kernel.Kept(kept["ih"], states, [], kept.get("hh"), kept.get("row"), kept.get("hr"))
+        gradients = _gradients(plan, direction, H, (len(data), rows), d[:count], d[count:], resets is not None)
+        calls.append((_inputs(plan, direction, H, steps), buffers, gradients))
+        directions.append(direction)
         at += 2 * count
-    kernel.backward([call[:3] for call in calls])
-    d_data, d_given = None, []
-    for inputs, kept_buffers, gradients, direction in calls:
-        loop = products.LoopGradients(
-            gradients.d_pre, gradients.left, gradients.raw, gradients.d_hr, gradients.d_parameter
-        )
-        output = kept_buffers.states[0]
-        d_given += products.weight_gradients(steps, direction, inputs.trace, output, loop).values()
+    kernel.backward(calls)
+    for recording, (_, _, gradients) in zip(recordings or (), calls, strict=False):
+        shown = gradients.recorded.items()
+        recording.grad = {name.removeprefix("d_gate_").removeprefix("d_new_"): v for name, v in shown}
+    d_data = steps.data.new_zeros(data.shape if data_too else 0)
+    d_given: list[Tensor] = []
+    for direction, (inputs, buffers, gradients) in zip(directions, calls, strict=True):
+        output = buffers.states[0]
+        assert output is not None
+        d_given += products.weight_gradients(steps, direction, inputs.trace, output[:rows], gradients).values()
         if resets is None:
             d_given += gradients.d_next
         else:
             d_given += [a.add_(b) for a, b in zip(gradients.d_initial, gradients.d_next, strict=True)]
         d_given += [v.new_empty(0) for v in direction.noise.values()]
         if data_too:
-            d_data = products.input_gradient(gradients.d_pre, direction, inputs.trace, d_data)
-    d = [data.new_empty(0) if d_data is None else d_data, *d_given]
-    return d if dtype == computed else [v.to(dtype) for v in d]
+            products.add_input_gradient(d_data[:rows], gradients.d_pre, direction, inputs.trace)
+    return [d_data, *d_given] if dtype == computed else [v.to(dtype) for v in (d_data, *d_given)]
+
+
+def _gradients(
+    plan: _Plan,
+    direction: Direction,
+    H: int,
+    lengths: tuple[int, int],
+    d_states: Sequence[Tensor | None],
+    d_final: Sequence[Tensor | None],
+    resets: bool,
+) -> "kernel.Gradients":
+    """The buffers of a backward loop."""
+    from glassgate.engines.numba_cpu import kernel
+
+    (S, rows), initial, out = lengths, direction.initial, direction.initial[0].shape[1]
+    names = [f"d_gate_{name}" for name in plan.trace.recorded] + [f"d_new_{name}" for name in plan.cell.state]
+    widths = [H] * len(plan.trace.recorded) + [v.shape[1] for v in initial]
+    columns = Counter(name for name, _ in plan.trace.backward.outputs)
+
+    def buffer(name: str, width: int) -> Tensor | None:
+        return initial[0].new_empty(rows, columns[name] * width) if columns[name] else None
+
+    parameter = None
+    if columns["d_parameter"]:
+        parameter = initial[0].new_zeros(len(initial[0]), columns["d_parameter"] * H)
+    return kernel.Gradients(
+        d_states=d_states,
+        d_next=[torch.zeros_like(v) if d is None else d.clone() for v, d in zip(initial, d_final, strict=True)],
+        d_initial=[torch.zeros_like(v) if resets else v.new_empty(0) for v in initial],
+        d_pre=initial[0].new_empty(rows, columns["d_pre"] * H),
+        d_parameter=parameter,
+        left=buffer("left", out),
+        raw=buffer("raw", H),
+        d_hr=buffer("d_hr", out),
+        recorded={n: initial[0].new_empty(S, w) for n, w in zip(names, widths, strict=True) if columns[n]},
+    )
 
 
 def _fake_backward(
@@ -324,7 +385,8 @@ def _fake_backward(
     resets: Tensor | None,
     given: Sequence[Tensor],
     flat: Sequence[Tensor],
-    d_results: Sequence[Tensor | None],
+    d_results: Sequence[Tensor],
+    reached: Sequence[int],
     form: str,
     data_too: bool,
 ) -> list[Tensor]:
@@ -340,22 +402,29 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, batch_sizes: Tensor | None, resets: Tensor | None, form: str, data: Tensor, *given: Tensor
+        ctx: Any,
+        batch_sizes: Tensor | None,
+        resets: Tensor | None,
+        form: str,
+        recordings: Sequence[Recording] | None,
+        data: Tensor,
+        *given: Tensor,
     ) -> tuple[Tensor, ...]:
-        flat = _forward(data, batch_sizes, resets, given, form, True, True)
+        flat = _forward(data, batch_sizes, resets, given, form, True, True, recordings)
+        ctx.recordings = recordings
         _remember(ctx, (data, batch_sizes, resets, given, form), flat)
         return tuple(flat[: ctx.results])
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        d_data, d_given = _differentiate(ctx, d_results, ctx.needs_input_grad[3], torch.is_grad_enabled())
-        return None, None, None, d_data, *d_given
+        d_data, d_given = _differentiate(ctx, d_results, ctx.needs_input_grad[4], torch.is_grad_enabled())
+        return None, None, None, None, d_data, *d_given
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     data, batch_sizes, resets, given, form = inputs[:5]
     ctx.form, ctx.given = form, len(given)
-    ctx.results = sum(2 * len(plan.cell.state) for plan in _plans(form))
+    ctx.results = _results(form)
     ctx.save_for_backward(data, batch_sizes, resets, *given, *output)
     ctx.set_materialize_grads(False)
 
@@ -365,8 +434,10 @@ def _differentiate(
 ) -> tuple[Tensor | None, list[Tensor | None]]:
     data, batch_sizes, resets, *rest = ctx.saved_tensors
     given, flat = rest[: ctx.given], rest[ctx.given :]
-    function = torch.ops.glassgate.layer_backward if by_operator else _backward
-    d_data, *d_given = function(data, batch_sizes, resets, given, flat, list(d_results), ctx.form, data_too)
+    function = torch.ops.glassgate.layer_backward if by_operator else partial(_backward, recordings=ctx.recordings)
+    reached = [k for k, d in enumerate(d_results) if d is not None]
+    d_reached = [d for d in d_results if d is not None]
+    d_data, *d_given = function(data, batch_sizes, resets, given, flat, d_reached, reached, ctx.form, data_too)
     wanted = [known for plan in _plans(ctx.form) for known in plan.differentiable]
     return d_data if data_too else None, [d if known else None for d, known in zip(d_given, wanted, strict=True)]
 
@@ -377,39 +448,30 @@ def _backward_of_operator(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[An
 
 
 def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    data, batch_sizes, resets, given, flat, d_results, form, data_too = inputs
-    ctx.form, ctx.data_too, ctx.given, ctx.flat = form, data_too, len(given), len(flat)
-    ctx.save_for_backward(data, batch_sizes, resets, *given, *d_results)
+    data, batch_sizes, resets, given, flat, d_results, ctx.reached, ctx.form, _ = inputs
+    ctx.given, ctx.flat = len(given), len(flat)
+    ctx.save_for_backward(batch_sizes, resets, data, *given, *d_results)
     ctx.set_materialize_grads(False)
 
 
 def _backward_twice(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
     """The gradient of the gradients, by the reference."""
-    data, batch_sizes, resets, *rest = ctx.saved_tensors
+    batch_sizes, resets, *leaves = ctx.saved_tensors
     with torch.enable_grad():
-        data, *rest = [v if v is None else v.view_as(v) if v.requires_grad else v.detach() for v in (data, *rest)]
-        inputs = [v.requires_grad_() for v in (data, *rest[: ctx.given])]
-        d_results = rest[ctx.given :]
-        directions = [direction for _, direction, _ in _split(ctx.form, inputs[1:])]
+        leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
+        data, *given = inputs = leaves[: ctx.given + 1]
+        directions = [direction for _, direction, _ in _split(ctx.form, given)]
         results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
         values = [v for result in results for v in (*result.states, *result.final)]
-        reached = [k for k, d in enumerate(d_results) if d is not None]
-        d_values = [d_results[k].requires_grad_() for k in reached]
-        d = torch.autograd.grad(
-            [values[k] for k in reached], inputs, d_values, create_graph=True, materialize_grads=True
-        )
+        d = _gradient([values[k] for k in ctx.reached], inputs, leaves[len(inputs) :])
         used = [k for k, v in enumerate(dd) if v is not None and d[k].requires_grad and v.shape == d[k].shape]
-        second = torch.autograd.grad(
-            [d[k] for k in used],
-            [*inputs, *d_values],
-            [dd[k] for k in used],
-            create_graph=True,
-            materialize_grads=True,
-        )
-    dd_results = [None] * len(d_results)
-    for k, v in zip(reached, second[len(inputs) :], strict=True):
-        dd_results[k] = v
-    return second[0], None, None, list(second[1 : len(inputs)]), [None] * ctx.flat, dd_results, None, None
+        second = _gradient([d[k] for k in used], leaves, [dd[k] for k in used])
+    d_data, *d_rest = second
+    return d_data, None, None, d_rest[: ctx.given], [None] * ctx.flat, d_rest[ctx.given :], None, None, None
+
+
+def _gradient(values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
+    return list(torch.autograd.grad(values, leaves, d, create_graph=True, materialize_grads=True))
 
 
 _CALL = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
@@ -418,7 +480,7 @@ _library.define(
     f"layer({_CALL}, str form, bool all_states, bool save) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,)
 )
 _library.define(
-    f"layer_backward({_CALL}, Tensor[] flat, Tensor?[] d_results, str form, bool data_too) -> Tensor[]",
+    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str form, bool data_too) -> Tensor[]",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 _library.impl("layer", _forward, "CPU")

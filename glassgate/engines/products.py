@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +12,13 @@ from glassgate.engines.call import Direction, Steps
 from glassgate.engines.trace import Trace
 
 
-def input_product(steps: Steps, direction: Direction, trace: Trace) -> Tensor:
-    """`W_ih x + b_ih`, and `b_hh` where the kernel adds none: (S, gates of `trace.ih` * H)."""
+def input_product(data: Tensor, direction: Direction, trace: Trace, out: Tensor) -> None:
+    """`W_ih x + b_ih`, and `b_hh` where the kernel adds none, into `out`: (rows, gates of `trace.ih` * H)."""
     weight, bias = input_weight(direction, trace)
-    return torch.mm(steps.data, weight) if bias is None else torch.addmm(bias, steps.data, weight)
+    if bias is None:
+        torch.mm(data, weight, out=out)
+    else:
+        torch.addmm(bias, data, weight, out=out)
 
 
 def input_weight(direction: Direction, trace: Trace) -> tuple[Tensor, Tensor | None]:
@@ -48,22 +51,12 @@ def place(rows: Tensor, gates: tuple[str, ...], chosen: tuple[str, ...]) -> Tens
     return placed.index_add_(0, torch.tensor([gates.index(gate) for gate in chosen]), blocks).flatten(0, 1)
 
 
-class LoopGradients(NamedTuple):
-    """What a backward loop hands over, by the columns of `Trace`."""
-
-    d_pre: Tensor
-    left: Tensor | None
-    raw: Tensor | None
-    d_hr: Tensor | None
-    d_parameter: Tensor | None
-
-
-def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: Tensor, loop: LoopGradients) -> Weights:
+def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: Tensor, loop: Any) -> Weights:
     """The gradient of each parameter, by name.
 
     Args:
-        output: (S, H_out), the first state after each step.
-        loop: what the backward loop gave.
+        output: (rows, H_out), the first state after each step.
+        loop: what the backward loop gave, by the columns of `Trace`: `d_pre`, `left`, `raw`, `d_hr`, `d_parameter`.
     """
     cell, weights = direction.cell, direction.weights
     H = weights["weight_ih"].shape[0] // len(cell.gates)
@@ -74,9 +67,9 @@ def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: T
     d = {"weight_ih": place(d_ih.t() @ steps.data, cell.gates, trace.ih)}
     if "bias_ih" in weights:
         sums = loop.d_pre.sum(0)
-        d["bias_ih"] = place(sums[recurrent:], cell.gates, trace.ih)
+        d["bias_ih"] = place(sums[recurrent:].clone(), cell.gates, trace.ih)
         if "bias_hh" in weights:
-            d["bias_hh"] = place(sums[:inner], cell.gates, gates)
+            d["bias_hh"] = place(sums[:inner].clone(), cell.gates, gates)
     if "weight_hh" in weights:
         parts = []
         lefts = dict(zip(trace.left, loop.left.split(output.shape[1], 1) if loop.left is not None else (), strict=True))
@@ -140,12 +133,11 @@ def previous_rows(steps: Steps, N: int, reverse: bool) -> Tensor:
     return torch.where(fresh, S + rank, starts[before] + rank)
 
 
-def input_gradient(d_pre: Tensor, direction: Direction, trace: Trace, total: Tensor | None) -> Tensor:
-    """What reaches the input from one direction, added to `total`."""
+def add_input_gradient(d_data: Tensor, d_pre: Tensor, direction: Direction, trace: Trace) -> None:
+    """Adds what reaches the input from one direction."""
     gates, weights = direction.cell.gates, direction.weights
     H = weights["weight_ih"].shape[0] // len(gates)
-    weight, d_ih = select(weights["weight_ih"], gates, trace.ih), d_pre[:, len(trace.hh_only) * H :]
-    return torch.mm(d_ih, weight) if total is None else total.addmm_(d_ih, weight)
+    d_data.addmm_(d_pre[:, len(trace.hh_only) * H :], select(weights["weight_ih"], gates, trace.ih))
 
 
 def hidden_bias(direction: Direction, trace: Trace) -> Tensor | None:

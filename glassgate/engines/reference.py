@@ -1,13 +1,15 @@
 """The specification: a loop over time in plain torch, differentiable to any order. Every other engine equals it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights
-from glassgate.engines.call import Direction, Result, Steps
+from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights, author_names
+from glassgate.engines.call import Direction, Recording, Result, Steps
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
@@ -15,12 +17,18 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
     return None
 
 
-def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
+def run(
+    steps: Steps,
+    directions: list[Direction],
+    all_states: bool = False,
+    recordings: Sequence[Recording | None] | None = None,
+) -> list[Result]:
     """Every direction of one layer, one after the other."""
-    return [_run(steps, direction) for direction in directions]
+    shown = recordings or [None] * len(directions)
+    return [_run(steps, direction, recording) for direction, recording in zip(directions, shown, strict=True)]
 
 
-def _run(steps: Steps, direction: Direction) -> Result:
+def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:
     cell, weights, initial, reverse, noise = direction
     rows, N = steps.data.shape[0], initial[0].shape[0]
     sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
@@ -34,7 +42,14 @@ def _run(steps: Steps, direction: Direction) -> Result:
         before = tuple(v[:n] for v in state)
         if resets is not None:
             before = tuple(torch.where(resets[t], v_0[:n], v) for v_0, v in zip(initial, before, strict=True))
-        every[t] = advance(cell, weights, ih[t], before, {name: v[t][:n] for name, v in by_step.items()})
+        factors = {name: v[t][:n] for name, v in by_step.items()}
+        if recording is None:
+            every[t] = advance(cell, weights, ih[t], before, factors)
+        else:
+            first = sum(sizes[:t])
+            with _recorded(recording, cell, rows, slice(first, first + n)) as take:
+                every[t] = advance(cell, weights, ih[t], before, factors)
+                take(every[t])
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(every[t], state, strict=True))
     padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
     return Result(tuple(torch.cat(steps_of) for steps_of in zip(*every, padding, strict=True)), state)
@@ -56,6 +71,31 @@ class Stepper:
         ih = linear(x, self._weights["weight_ih"], self._weights.get("bias_ih"))
         self.states = advance(self._cell, self._weights, ih, tuple(self.states))
         return self.states[0]
+
+
+@contextmanager
+def _recorded(recording: Recording, cell: Cell, rows: int, at: slice) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
+    """Puts a step's gates, by the author's names, into a recording, and later what reaches gates and states."""
+    gates: dict[str, Tensor] = {}
+
+    def tell(name: str, value: Any) -> None:
+        if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
+            gates.setdefault(name, value)
+
+    def watch(name: str, value: Tensor) -> None:
+        if value.requires_grad:
+            grad = recording.grad.setdefault(name, value.new_zeros(rows, value.shape[1]))
+            value.register_hook(lambda d: grad[at].add_(d.detach()) and None)
+
+    def take(states: tuple[Tensor, ...]) -> None:
+        for name, value in gates.items():
+            recording.values.setdefault(name, value.new_zeros(rows, value.shape[1]))[at] = value.detach()
+            watch(name, value)
+        for name, value in zip(cell.state, states, strict=True):
+            watch(name, value)
+
+    with author_names(tell):
+        yield take
 
 
 def advance(

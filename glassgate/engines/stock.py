@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cells import GRU, LSTM, RNN
-from glassgate.engines.call import Direction, Result, Steps
+from glassgate.engines.call import Direction, Result, Steps, is_transformed
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
@@ -15,6 +15,8 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
     cell, weights = directions[0].cell, directions[0].weights
     if type(cell) not in (LSTM, GRU, RNN):
         return f"torch has kernels for LSTM, GRU and RNN alone, and this cell is {type(cell).__name__}"
+    if is_transformed():
+        return "torch's kernels have no rule for vmap and jvp"
     if steps.resets is not None:
         return "torch's kernels know no resets"
     if all_states and len(cell.state) > 1:

@@ -1,16 +1,12 @@
 """A cell's step as a graph, and that graph's gradient as another one of the same kind; printing them is elsewhere."""
 
 import operator
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from types import FrameType
 from typing import Any
 
-from glassgate.cell import Cell, Named, PreActivations, Recurrent
+from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
 from glassgate.engines.graph import Graph, Key, Node, NotTraceable, distinguish, merged, ordered, row_sum, spread
 from glassgate.engines.ops import OPERATIONS
 
@@ -30,6 +26,8 @@ class Trace:
         ("d_parameter", k): of the parameter `parameters[k]`, one value a unit and row.
         ("left", k): the row vector `left[k]` that `weight_hh` is multiplied by, where that is not the state itself.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` is multiplied by, and the gradient of the product.
+        ("gate_f", 0), ("d_gate_f", 0), ("d_new_c", 0): where recording is asked for, a gate, an output of `forward`,
+            and what reaches it and each new state in all, outputs of `backward`.
 
     Attributes:
         forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
@@ -40,6 +38,7 @@ class Trace:
         ih_only: gates whose input half the step uses on its own.
         left: row vectors, other than the state, that `weight_hh` is multiplied by.
         parameters: the cell's own parameters, each with its gate or None.
+        recorded: names of the gates that recording takes; empty where it is not asked for.
     """
 
     forward: Graph
@@ -50,6 +49,7 @@ class Trace:
     ih_only: tuple[str, ...]
     left: tuple[Node, ...]
     parameters: tuple[tuple[str, str | None], ...]
+    recorded: tuple[str, ...]
 
     @property
     def ih(self) -> tuple[str, ...]:
@@ -57,12 +57,13 @@ class Trace:
         return (*(product.args[0] for product in self.shared), *self.ih_only)
 
 
-def trace(cell: Cell, projected: bool = False) -> Trace:
+def trace(cell: Cell, projected: bool = False, record: bool = False) -> Trace:
     """What the cell's `step` computes.
 
     Args:
         cell: the cell.
         projected: whether the output goes through `weight_hr`.
+        record: whether gates and the gradients that reach them are results too.
 
     Raises:
         NotTraceable: naming what the step uses that no kernel has.
@@ -75,7 +76,7 @@ def trace(cell: Cell, projected: bool = False) -> Trace:
             f"cell {name}: step uses {error}, which no kernel has; it runs on the reference engine"
         ) from None
     states = _with_shared_halves(new)
-    return _differentiated(cell, states)
+    return _differentiated(cell, states, record)
 
 
 def _new_states(cell: Cell, projected: bool) -> list[Node]:
@@ -99,7 +100,7 @@ def _new_states(cell: Cell, projected: bool) -> list[Node]:
     noise = [Node("noise", (name,), axes.get(noise.state or "", "H"), name) for name, noise in cell.noise.items()]
     a = PreActivations(ih, Recurrent(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
     p = Named(cell.parameters, map(parameter, cell.parameters))
-    with _author_names():
+    with author_names(_name):
         new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
     states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
     for name, node in zip(cell.state, states, strict=True):
@@ -113,22 +114,10 @@ def _state(name: str, value: Any, axis: str) -> Node:
     return value
 
 
-@contextmanager
-def _author_names() -> Iterator[None]:
-    """Names the values that a cell's methods hold in local variables when they return."""
-
-    def on_event(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and isinstance(frame.f_locals.get("self"), Cell):
-            for name, value in frame.f_locals.items():
-                if isinstance(value, Node) and value.name is None:
-                    value.name = name
-
-    before = sys.getprofile()
-    sys.setprofile(on_event)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
+def _name(name: str, value: Any) -> None:
+    """The author's name for a value; the first one stays."""
+    if isinstance(value, Node) and value.name is None:
+        value.name = name
 
 
 def _with_shared_halves(states: list[Node]) -> list[Node]:
@@ -153,7 +142,15 @@ def _with_shared_halves(states: list[Node]) -> list[Node]:
     return states
 
 
-def _differentiated(cell: Cell, states: list[Node]) -> Trace:
+def _gates(cell: Cell, order: list[Node]) -> dict[str, Node]:
+    """The value that the author calls by each gate's name, or else the gate's pre-activation."""
+    named = {node.name: node for node in order if node.axis == "H"}
+    choices = {gate: (gate, f"{gate}_pre", f"{gate}_ih") for gate in cell.gates if gate not in cell.state}
+    found = {gate: next((named[n] for n in names if n in named), None) for gate, names in choices.items()}
+    return {gate: node for gate, node in found.items() if node is not None}
+
+
+def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
     order = ordered(states)
     products = sorted(
         (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.args[0])
@@ -186,6 +183,11 @@ def _differentiated(cell: Cell, states: list[Node]) -> Trace:
     for node in order:
         if node.op == "hr":
             outputs |= {("raw", 0): replay[node.args[0]], ("d_hr", 0): gradient(node)}
+    gates = _gates(cell, order) if record else {}
+    for name, node in gates.items():
+        outputs[f"d_gate_{name}", 0] = gradient(node)
+    for name, node in zip(cell.state, states, strict=True) if record else ():
+        outputs[f"d_new_{name}", 0] = gradient(node)
     new = merged(outputs.values())
     backward = Graph({key: new[node] for key, node in outputs.items()})
     for node in backward.nodes:
@@ -194,7 +196,10 @@ def _differentiated(cell: Cell, states: list[Node]) -> Trace:
     distinguish(backward.outputs.values())
     kept = sorted(node.args for node in backward.nodes if node.op == "saved")
     return Trace(
-        forward=Graph({("state", k): node for k, node in enumerate(states)}),
+        forward=Graph(
+            {("state", k): node for k, node in enumerate(states)}
+            | {(f"gate_{name}", 0): node for name, node in gates.items()}
+        ),
         backward=backward,
         saved={key: columns[key] for key in kept},
         hh_only=hh_only,
@@ -202,6 +207,7 @@ def _differentiated(cell: Cell, states: list[Node]) -> Trace:
         ih_only=ih_only,
         left=left,
         parameters=parameters,
+        recorded=tuple(gates),
     )
 
 

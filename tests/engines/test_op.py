@@ -1,0 +1,247 @@
+"""The operator is what torch expects of one: checked by opcheck, compiled, exported, cast, differentiated twice."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import glassgate as gg
+from glassgate.engines import op
+from glassgate.engines.call import Direction, Steps
+from glassgate.engines.handle import cell_of, handle
+from glassgate.layers.regularisers import Noisy
+from tests.compare import check, measure, noise
+
+
+def layer_of(**options) -> gg.GRU:
+    torch.manual_seed(0)
+    return gg.GRU(3, 4, bidirectional=True, dtype=torch.float64, **options)
+
+
+def call(layer, x, **options):
+    with gg.engine("cpu"):
+        output, final = layer(x, **options)
+    return {"output": output, "h_n": final}
+
+
+def gradients(layer, run, x):
+    return measure(run(layer, x), {"input": x, **dict(layer.named_parameters())})
+
+
+def arguments(resets: bool, ragged: bool):
+    layer = layer_of()
+    sizes = torch.tensor([3, 2, 2]) if ragged else None
+    rows = 8 if ragged else 9
+    given = []
+    for k in range(2):
+        given += [p.detach().clone().requires_grad_() for p in list(layer.parameters())[4 * k : 4 * k + 4]]
+        given.append(noise(k, 3, 4).requires_grad_())
+    names = "weight_ih,weight_hh,bias_ih,bias_hh"
+    form = "\n".join(f"{way}\t{handle(layer.cell)}\t{names}\t\t" for way in "><")
+    return noise(9, rows, 3).requires_grad_(), sizes, noise(8, rows) > 0 if resets else None, given, form
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_opcheck(resets, ragged):
+    data, sizes, hits, given, form = arguments(resets, ragged)
+    torch.library.opcheck(torch.ops.glassgate.layer.default, (data, sizes, hits, given, form, True, True))
+    flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True)
+    reached = [0, 2, 3]
+    d = [noise(k, *flat[k].shape) for k in reached]
+    flat = [v.detach() for v in flat]
+    if ragged:
+        # The second derivative is the reference's, whose loop over sequences of unequal length is not compiled.
+        data, given = data.detach(), [v.detach() for v in given]
+    inputs = (data, sizes, hits, given, flat, d, reached, form, True)
+    torch.library.opcheck(torch.ops.glassgate.layer_backward.default, inputs)
+
+
+@pytest.mark.parametrize("options", [{}, {"lengths": torch.tensor([2, 0, 5])}], ids=["padded", "ragged"])
+def test_compiles_whole_and_stays_whole(options):
+    layer, x = layer_of(), noise(1, 5, 3, 3).requires_grad_()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+
+    def run(module, x):
+        return call(module, x, **options)
+
+    wanted = gradients(layer, run, x)
+    check(gradients(layer, lambda _, x: run(compiled, x), x), wanted)
+    longer = noise(2, 8, 3, 3)
+    check(run(compiled, longer), {k: v.detach() for k, v in run(layer, longer).items()})
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exports_with_any_length_and_batch(strict):
+    layer = layer_of()
+    with gg.engine("cpu"), torch.no_grad():
+        program = torch.export.export(
+            layer, (noise(1, 5, 3, 3),), dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},), strict=strict
+        )
+        x = noise(2, 9, 2, 3)
+        output, final = program.module()(x)
+    check({"output": output, "h_n": final}, {k: v.detach() for k, v in call(layer, x).items()})
+    assert "glassgate.layer" in program.graph_module.code
+
+
+def test_a_saved_program_finds_its_cell_elsewhere(tmp_path):
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = gg.RNN(3, 4, nonlinearity="relu", dtype=torch.float64)
+
+        def forward(self, x):
+            return self.layer(x)[0]
+
+    x = noise(1, 5, 3, 3)
+    with gg.engine("cpu"), torch.no_grad():
+        module = Both()
+        torch.export.save(torch.export.export(module, (x,)), tmp_path / "program.pt2")
+        torch.save((x, module(x)), tmp_path / "wanted.pt")
+    text = (
+        "import sys, torch, glassgate\n"
+        "x, wanted = torch.load(sys.argv[2])\n"
+        "assert torch.equal(torch.export.load(sys.argv[1]).module()(x), wanted)\n"
+    )
+    subprocess.run([sys.executable, "-c", text, tmp_path / "program.pt2", tmp_path / "wanted.pt"], check=True)
+
+
+def test_handles():
+    class Local(gg.Cell):
+        gates = ("x",)
+
+    assert handle(gg.cells.RNN("relu")) == 'glassgate.cells.rnn:RNN {"nonlinearity": "relu"}'
+    assert cell_of('glassgate.cells.rnn:RNN {"nonlinearity": "relu"}').nonlinearity == "relu"
+    assert handle(Local()) == handle(Local()) != handle(gg.cells.RNN())
+    changed = gg.cells.RNN()
+    before = handle(changed)
+    changed.nonlinearity = "relu"
+    assert handle(changed) != before
+    assert cell_of(before).nonlinearity == "tanh"
+    noisy = [Noisy(gg.cells.LSTM(), {"h": rate}, 0.0, "state") for rate in (0.1, 0.1, 0.2)]
+    assert handle(noisy[0]) == handle(noisy[1]) != handle(noisy[2])
+    with pytest.raises(RuntimeError, match=r"a cell 'nowhere:Nothing \{\}' that cannot be imported here"):
+        cell_of("nowhere:Nothing {}")
+
+
+def test_differentiates_twice_and_thrice():
+    layer = gg.GRU(2, 3, dtype=torch.float64)
+    names = [name for name, _ in layer.named_parameters()]
+    leaves = [noise(1, 3, 2, 2), noise(2, 1, 2, 3), *layer.parameters()]
+    leaves = [v.detach().requires_grad_() for v in leaves]
+
+    def run(x, h, *weights):
+        return torch.func.functional_call(layer, dict(zip(names, weights, strict=True)), (x, h))
+
+    def squares(*leaves):
+        return torch.autograd.grad(sum(v.square().sum() for v in run(*leaves)), leaves, create_graph=True)
+
+    with gg.engine("cpu"):
+        assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
+        assert torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
+        assert torch.autograd.gradgradcheck(squares, leaves, fast_mode=True)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_transforms_of_torch_func_run_on_the_reference():
+    layer, x = layer_of(), noise(1, 4, 5, 2, 3)
+    each = torch.stack([layer(v)[0] for v in x])
+    check({"output": torch.vmap(lambda v: layer(v)[0])(x).detach()}, {"output": each.detach()})
+    _, tangent = torch.func.jvp(lambda v: layer(v)[0], (x[0],), (x[1],))
+    step = 1e-6
+    wanted = (layer(x[0] + step * x[1])[0] - layer(x[0] - step * x[1])[0]) / (2 * step)
+    torch.testing.assert_close(tangent, wanted, rtol=1e-6, atol=1e-7)
+    with gg.engine("cpu"), pytest.raises(gg.EngineError, match=r"no rule for vmap, jvp and other transforms"):
+        torch.vmap(lambda v: layer(v)[0])(x)
+
+
+def test_refuses_what_no_kernel_has():
+    class Sorts(gg.Cell):
+        gates = ("x",)
+
+        def step(self, a, s):
+            return torch.sort(a.x)[0]
+
+    layer, x = gg.Recurrent(Sorts(), 3, 4), torch.ones(2, 1, 3)
+    with (
+        gg.engine("cpu"),
+        pytest.raises(gg.EngineError, match=r"cell Sorts: step uses torch\.sort, which no kernel has"),
+    ):
+        layer(x)
+    with pytest.warns(UserWarning, match=r"cell Sorts: .* runs on the reference engine"):
+        layer(x)
+
+
+@pytest.mark.parametrize("kind", [gg.LSTM, gg.GRU, gg.RNN])
+def test_autocast_gives_what_torch_s_lstm_gives(kind):
+    layer, x = kind(3, 4), torch.randn(5, 2, 3)
+    wanted, _ = layer(x)
+    with gg.engine("cpu"), torch.autocast("cpu", torch.bfloat16):
+        output, _ = layer(x)
+        output.sum().backward()
+    assert output.dtype == torch.bfloat16
+    assert layer.weight_hh_l0.grad.dtype == torch.float32
+    torch.testing.assert_close(output.float(), wanted, rtol=0.05, atol=0.05)
+
+
+def test_only_wanted_gradients():
+    layer, x = layer_of(), noise(1, 5, 3, 3)
+    wanted = gradients(layer, call, x.clone().requires_grad_())
+    call(layer, x)["output"].sum().backward()
+    layer.requires_grad_(False)
+    x.requires_grad_()
+    output = call(layer, x)
+    d = measure(output, {"input": x})
+    torch.testing.assert_close(d["grad input"], wanted["grad input"], rtol=0, atol=0)
+
+
+def test_keeps_nothing_without_gradients():
+    data, sizes, hits, given, form = arguments(True, False)
+    count = len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, True))
+    with torch.no_grad():
+        assert len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, False)) == 4 < count
+
+
+@pytest.mark.parametrize("lengths", [None, [50, 3, 0, 31, 50, 20, 7, 44, 12]], ids=["padded", "ragged"])
+def test_one_thread_and_two_give_the_same_bits(lengths):
+    layer, x = gg.LSTM(65, 130, bidirectional=True), torch.randn(50, 9, 65)
+
+    def run():
+        with gg.engine("cpu"):
+            output, (h_n, c_n) = layer(x, lengths=lengths)
+        return torch.autograd.grad((output * x.sum()).sum() + (h_n * c_n).sum(), list(layer.parameters()))
+
+    one = run()
+    torch.set_num_threads(2)
+    for a, b, name in zip(one, run(), dict(layer.named_parameters()), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_rows_in_any_memory():
+    layer, x = layer_of(), noise(1, 5, 3, 6)[:, :, ::2].transpose(0, 1)[:, 1:].transpose(0, 1)
+    h = noise(2, 2, 1, 4).expand(2, 3, 4)
+    with gg.engine("cpu"):
+        strided = layer(x, h)[0]
+        assert torch.equal(strided, layer(x.contiguous(), h.contiguous())[0])
+
+
+def test_all_states_have_gradients():
+    layer = gg.LSTM(3, 4, dtype=torch.float64)
+    names = list(layer.cell.state)
+    weights = {name.removesuffix("_l0"): p for name, p in layer.named_parameters()}
+    leaves = {
+        "x": noise(1, 8, 3).requires_grad_(),
+        "h": noise(2, 2, 4).requires_grad_(),
+        "c": noise(3, 2, 4).requires_grad_(),
+    }
+
+    def run(engine):
+        direction = Direction(layer.cell, weights, (leaves["h"], leaves["c"]), False)
+        (result,) = engine.run(Steps(leaves["x"], None, None), [direction], all_states=True)
+        outputs = dict(zip([*names, "h_n", "c_n"], (*result.states, *result.final), strict=True))
+        return measure(outputs, leaves | weights)
+
+    check(run(op), run(gg.engines.reference))
