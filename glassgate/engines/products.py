@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
+from glassgate.engines import steady
 from glassgate.engines.call import Direction, Steps
 from glassgate.engines.trace import Trace
 
@@ -64,7 +65,7 @@ def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: T
     products = [*trace.hh_only, *trace.shared]
     gates = tuple(product.args[0] for product in products)
     d_ih, d_hh = loop.d_pre[:, recurrent:], loop.d_pre[:, :inner]
-    d = {"weight_ih": place(d_ih.t() @ steps.data, cell.gates, trace.ih)}
+    d = {"weight_ih": place(steady.product(d_ih.t(), steps.data), cell.gates, trace.ih)}
     if "bias_ih" in weights:
         sums = loop.d_pre.sum(0)
         d["bias_ih"] = place(sums[recurrent:].clone(), cell.gates, trace.ih)
@@ -85,7 +86,7 @@ def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: T
             at += count
         d["weight_hh"] = place(torch.cat(parts) if len(parts) > 1 else parts[0], cell.gates, gates)
     if loop.d_hr is not None and loop.raw is not None:
-        d["weight_hr"] = loop.d_hr.t() @ loop.raw
+        d["weight_hr"] = steady.product(loop.d_hr.t(), loop.raw)
     if loop.d_parameter is not None:
         sums = loop.d_parameter.sum(0)
         for name, spec in cell.parameters.items():
@@ -98,9 +99,11 @@ def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: T
 
 def _outer(d: Tensor, u: Tensor) -> Tensor:
     """The sum over rows of d (rows, gates, heads, H / heads) times u (rows, H_out): (gates * H, H_out / heads)."""
-    if d.shape[2] == 1:
-        return d.flatten(1).t() @ u
-    return torch.einsum("rgko,rki->gkoi", d, u.unflatten(1, (d.shape[2], -1))).flatten(0, 2)
+    heads = d.shape[2]
+    if heads == 1:
+        return steady.product(d.flatten(1).t(), u)
+    blocks = [steady.product(d[:, :, k].flatten(1).t(), u_k) for k, u_k in enumerate(u.chunk(heads, 1))]
+    return torch.stack([block.unflatten(0, (d.shape[1], -1)) for block in blocks], 1).flatten(0, 2)
 
 
 def _outer_with_previous(d: Tensor, steps: Steps, direction: Direction, output: Tensor) -> Tensor:
@@ -137,7 +140,8 @@ def add_input_gradient(d_data: Tensor, d_pre: Tensor, direction: Direction, trac
     """Adds what reaches the input from one direction."""
     gates, weights = direction.cell.gates, direction.weights
     H = weights["weight_ih"].shape[0] // len(gates)
-    d_data.addmm_(d_pre[:, len(trace.hh_only) * H :], select(weights["weight_ih"], gates, trace.ih))
+    weight = select(weights["weight_ih"], gates, trace.ih)
+    steady.add_product(d_data, d_pre[:, len(trace.hh_only) * H :], weight)
 
 
 def hidden_bias(direction: Direction, trace: Trace) -> Tensor | None:
