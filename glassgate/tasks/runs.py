@@ -156,13 +156,24 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Replace a file so that at every moment, a crash's included, the old content or the new is there, never a part."""
+    """Replace a file so that at every moment, a crash's included, the old content or the new is there, never a part.
+
+    Raises:
+        RunError: the disk is full or does not take it for another reason; the old content stands
+    """
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(
+            f"{path}: could not be written ({error.strerror}); what was saved before is whole, so once there is room, "
+            f"go on with: glassgate train --resume {path.parent}"
+        ) from error
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MetricCollection
 
 from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.runs import Run
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def train(
 
 def _trainer(module: "_Training", keeper: "_Keeper") -> Trainer:
     options = module.task.options
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise OptionError("device: cuda was asked for, and torch finds no such device here; use cpu, or auto")
     return Trainer(
         max_epochs=options.epochs - module.epoch,
         accelerator=options.device,
@@ -200,6 +203,7 @@ class _Keeper(Callback):
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
         self.loss = 0.0
+        self.precision: dict[str, Any] = {}
         self.interrupted = False
         self.clock = self.saved = time.monotonic()
 
@@ -233,6 +237,7 @@ class _Keeper(Callback):
             module.optimizer_state.setdefault(int(number), {})[key] = tensor
         module.epoch, module.batch, module.units = state["epoch"], state["batch"], state["units"]
         module.seconds, self.loss, self.history = state["seconds"], state["loss"], state["history"]
+        self.precision = state["precision"]
         module.batches = module.order()
         if self.history:
             self.best = self.run.load_model()
@@ -252,6 +257,7 @@ class _Keeper(Callback):
             "seconds": module.seconds,
             "loss": self.loss,
             "history": self.history,
+            "precision": trainer.precision_plugin.state_dict(),
         }
         if self.run:
             self.run.save_checkpoint(tensors, state)
@@ -259,6 +265,7 @@ class _Keeper(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.clock = self.saved = time.monotonic()
+        trainer.precision_plugin.load_state_dict(self.precision)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int

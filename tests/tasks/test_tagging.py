@@ -93,6 +93,12 @@ def test_dev_without_data() -> None:
         Tagging(TaggingOptions(dev="dev.tsv")).fit()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_device_that_is_not_there() -> None:
+    with pytest.raises(OptionError, match="device: cuda was asked for, and torch finds no such device here; use cpu"):
+        Tagging(TaggingOptions(device="cuda")).fit(Split(sentences(5)))
+
+
 def test_random_state_of_the_caller_is_left_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
