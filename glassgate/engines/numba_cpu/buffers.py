@@ -1,7 +1,7 @@
 """What a kernel is called with: one direction's inputs, the buffers of its passes, and which rows each step has."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -78,14 +78,10 @@ class Timetable(NamedTuple):
     starts: Tensor
     """(L + 2,) int64: the first row of each step."""
     rows: int
-
-    @property
-    def steps(self) -> int:
-        """How many steps there are."""
-        return len(self.sizes) - 2
+    steps: int
 
 
-@cache
+@lru_cache(256)
 def even_timetable(steps: int, N: int) -> Timetable:
     """Every step has all rows."""
     return timetable(torch.full((steps,), N))
@@ -96,4 +92,10 @@ def timetable(batch_sizes: Tensor) -> Timetable:
     zero = batch_sizes.new_zeros(1)
     sizes = torch.cat([zero, batch_sizes, zero])
     ends = sizes.cumsum(0)
-    return Timetable(sizes, ends - sizes, int(ends[-1]))
+    return Timetable(sizes, ends - sizes, int(ends[-1]), len(batch_sizes))
+
+
+@lru_cache(256)
+def two_turns(steps: int, N: int) -> Tensor:
+    """The first row of each step, (L + 2,), in a buffer of two steps that take turns."""
+    return torch.arange(steps + 2) % 2 * N

@@ -1,5 +1,6 @@
 """One direction's call of a kernel: matrices packed, addresses written down, what is left to do after the loop."""
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.numba_cpu import threads
-from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept, even_timetable, timetable
+from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept, even_timetable, timetable, two_turns
 from glassgate.engines.numba_cpu.panels import MOST_PANELS, MOST_ROWS, pack
 from glassgate.engines.numba_cpu.printer import Kernel
 from glassgate.engines.numba_cpu.processor import host
@@ -64,7 +65,7 @@ class Call:
         """
         words = self.words | own | {"first": first, "last": last}
         scratch = self._scratch(words, last, own)
-        job = torch.tensor([words[name] for name in self.kernel.words])
+        job = array("q", [words[name] for name in self.kernel.words])
         return partial(_run, self.function, job, (self, scratch))
 
     def _scratch(self, words: dict[str, int], rows: int, own: dict[str, int]) -> Tensor:
@@ -151,7 +152,7 @@ class Call:
             starts = self.time.starts
             if state is None:
                 state = self.keep(initial.new_empty(2 * self.N, initial.shape[1]))
-                starts = self.keep(torch.arange(len(starts)) % 2 * self.N)
+                starts = two_turns(self.time.steps, self.N)
             self.states.append(state)
             self.state_starts.append(starts)
             pitch = initial.shape[1] * self.bytes
@@ -196,7 +197,9 @@ class Call:
             return matrix[None, :, None]
         assert inputs.weight_hh is not None
         of_gate = inputs.weight_hh.unflatten(0, (len(cell.gates), cell.heads, -1))
-        chosen = of_gate[[cell.gates.index(gate) for gate in product.gates]]
+        chosen = of_gate
+        if product.gates != cell.gates:
+            chosen = of_gate[[cell.gates.index(gate) for gate in product.gates]]
         if product.op == "hh":
             return chosen.permute(1, 3, 0, 2)
         return chosen.permute(1, 0, 2, 3).flatten(1, 2).unsqueeze(2)
@@ -214,7 +217,7 @@ class Call:
             outputs = [getattr(self.gradients, name) for name in ("d_pre", "left", "raw", "d_hr")]
             outputs += self.gradients.recorded.values()
         for output in outputs:
-            if output is not None:
+            if output is not None and output.shape[0] > rows:
                 output[rows:].zero_()
 
     def _last(self, state: Tensor, starts: Tensor, initial: Tensor) -> Tensor:
@@ -222,6 +225,8 @@ class Call:
         if self.inputs.batch_sizes is None:
             if self.time.steps == 0:
                 return initial
+            if state.shape[0] > 2 * self.N:
+                return state[: self.N] if self.inputs.reverse else state[-self.N :]
             start = int(starts[1 if self.inputs.reverse else -2])
             return state[start : start + self.N]
         lengths = (self.time.sizes[1:-1, None] > torch.arange(self.N)).sum(0)
@@ -229,6 +234,6 @@ class Call:
         return torch.where((lengths > 0)[:, None], state[rows.clamp(max=len(state) - 1)], initial)
 
 
-def _run(function: Callable[[int], None], job: Tensor, alive: object) -> None:
+def _run(function: Callable[[int], None], job: "array[int]", alive: object) -> None:
     """`alive` is what the addresses in `job` point to."""
-    function(job.data_ptr())
+    function(job.buffer_info()[0])

@@ -41,10 +41,11 @@ def pack(columns: Tensor, lanes: int) -> Tensor:
     """
     blocks, depth, G, H = columns.shape
     panels = -(-H // lanes)
-    packed = columns.new_zeros(blocks * panels, depth * G * lanes + lanes)
-    inside = packed[:, : depth * G * lanes].unflatten(1, (depth, G, lanes)).unflatten(0, (blocks, panels))
     whole = H // lanes
+    packed = columns.new_empty(blocks * panels, depth * G * lanes + lanes)
+    inside = packed[:, : depth * G * lanes].unflatten(1, (depth, G, lanes)).unflatten(0, (blocks, panels))
     inside[:, :whole] = columns[..., : whole * lanes].unflatten(3, (whole, lanes)).permute(0, 3, 1, 2, 4)
     if whole < panels:
+        inside[:, whole] = 0.0
         inside[:, whole, :, :, : H - whole * lanes] = columns[..., whole * lanes :]
     return packed
