@@ -5,6 +5,7 @@ from glassgate.cell import Cell, Parameter
 from glassgate.check import check
 from glassgate.convert import convert, restore
 from glassgate.engines.choose import EngineError, engine
+from glassgate.glass.record import record
 from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
 from glassgate.layers.drop_in import GRU, LSTM, RNN
 from glassgate.layers.stack import Recurrent, explain
@@ -33,5 +34,6 @@ __all__ = [
     "functional",
     "gates",
     "init",
+    "record",
     "restore",
 ]

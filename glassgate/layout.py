@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from glassgate.engines.call import Steps
 from glassgate.shapes import ShapeError, check_like, check_shape
@@ -38,12 +38,18 @@ class Layout(NamedTuple):
         """Flat rows (S, H) in the form of the user's input."""
         if self.packed is not None:
             return PackedSequence(flat, *self.packed[1:])
-        if self.places is not None:
-            flat = torch.zeros_like(flat).index_copy(0, self.places, flat)
-        padded = flat.view(self.length, self.rows, flat.shape[1])
+        padded = self.by_step(flat)
         if self.unbatched:
             return padded.squeeze(1)
         return padded.transpose(0, 1) if self.batch_first else padded
+
+    def by_step(self, flat: Tensor) -> Tensor:
+        """Flat rows (S, H) as (L, N, H), the user's rows, zero where padded."""
+        if self.packed is not None:
+            return pad_packed_sequence(PackedSequence(flat, *self.packed[1:]))[0]
+        if self.places is not None:
+            flat = torch.zeros_like(flat).index_copy(0, self.places, flat)
+        return flat.view(self.length, self.rows, flat.shape[1])
 
     def to_ranks(self, state: Tensor) -> Tensor:
         """States (..., N, H) from the user's rows to ranks."""

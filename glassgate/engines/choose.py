@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import op, reference, stock
-from glassgate.engines.call import Direction, Result, Steps
+from glassgate.engines.call import Direction, Recording, Result, Steps
 from glassgate.shapes import check_choice
 
 ENGINES: dict[str, ModuleType] = {
@@ -82,20 +82,37 @@ class Choice(NamedTuple):
         return "\n".join(lines)
 
 
-def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
-    """One layer on the engine that the user named, or on the fastest that can."""
-    wanted = _wanted.name
-    if wanted != "auto":
-        reason = ENGINES[wanted].why_not(steps, directions, all_states)
-        if reason is not None:
-            raise EngineError(f"engine {wanted!r} cannot run this call: {reason}")
-        return ENGINES[wanted].run(steps, directions, all_states)
-    for module in ENGINES.values():
-        reason = module.why_not(steps, directions, all_states)
+def run(
+    steps: Steps,
+    directions: list[Direction],
+    all_states: bool = False,
+    recordings: Sequence[Recording] | None = None,
+) -> list[Result]:
+    """One layer on the engine that the user named, or on the fastest that can.
+
+    Args:
+        steps, directions: the call.
+        all_states: whether every state at every step is wanted.
+        recordings: one a direction, where the gates are to be shown.
+    """
+    record = recordings is not None
+    more = {"recordings": recordings} if record else {}
+    for name in ENGINES if _wanted.name == "auto" else (_wanted.name,):
+        reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
-            return module.run(steps, directions, all_states)
+            results: list[Result] = ENGINES[name].run(steps, directions, all_states or record, **more)
+            return results
+        if _wanted.name != "auto":
+            raise EngineError(f"engine {name!r} cannot run this call: {reason}")
         _tell(reason)
     raise AssertionError("the reference runs everything")
+
+
+def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> str | None:
+    if name == "torch" and record:
+        return "torch's kernels show no gates"
+    reason: str | None = ENGINES[name].why_not(steps, directions, all_states)
+    return reason
 
 
 def stepper(direction: Direction) -> Stepper:
@@ -106,9 +123,9 @@ def stepper(direction: Direction) -> Stepper:
     return (op if on_kernel else reference).Stepper(direction)
 
 
-def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:
+def choose(steps: Steps, directions: list[Direction]) -> Choice:
     """What `run` would do, with every engine's reason."""
-    reasons = {name: module.why_not(steps, directions, all_states) for name, module in ENGINES.items()}
+    reasons = {name: _why_not(name, steps, directions, False, False) for name in ENGINES}
     wanted = _wanted.name
     return Choice(wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None), reasons)
 

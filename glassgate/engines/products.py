@@ -76,8 +76,9 @@ def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: T
         lefts = dict(zip(trace.left, loop.left.split(output.shape[1], 1) if loop.left is not None else (), strict=True))
         blocks = d_hh.unflatten(1, (-1, cell.heads, H // cell.heads))
         at = 0
-        for u, group in groupby(product.args[1] for product in products):
-            count = len(list(group))
+        for _, group in groupby(products, key=lambda product: id(product.args[1])):
+            same = list(group)
+            u, count = same[0].args[1], len(same)
             d_block = blocks[:, at : at + count]
             if u in lefts:
                 parts.append(_outer(d_block, lefts[u]))

@@ -85,7 +85,11 @@ def _recorded(recording: Recording, cell: Cell, rows: int, at: slice) -> Iterato
     def watch(name: str, value: Tensor) -> None:
         if value.requires_grad:
             grad = recording.grad.setdefault(name, value.new_zeros(rows, value.shape[1]))
-            value.register_hook(lambda d: grad[at].add_(d.detach()) and None)
+
+            def add(d: Tensor) -> None:
+                grad[at] += d.detach()
+
+            value.register_hook(add)
 
     def take(states: tuple[Tensor, ...]) -> None:
         for name, value in gates.items():

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines import choose
-from glassgate.engines.call import Direction, Result, Steps
+from glassgate.engines.call import Direction, Recording, Result, Steps
 from glassgate.layers import regularisers
 from glassgate.layers.regularisers import regularised
 from glassgate.layers.stream import Stream
@@ -27,6 +27,10 @@ State = Tensor | tuple[Any, ...]
 """hx and its like: a tensor (num_layers * D, N, H), a tuple with one a state, tuples of (N, H) where widths differ."""
 
 
+Watcher = Callable[[Layout, list[Result], list[Recording]], None]
+"""What is told of a call that is recorded: one result and one recording for each layer and direction."""
+
+
 class Part(NamedTuple):
     """One direction of one layer: parameters' shapes and full names by short name, widths of states."""
 
@@ -34,6 +38,7 @@ class Part(NamedTuple):
     direction: int
     hidden_size: int
     suffix: str
+    label: str
     shapes: dict[str, tuple[int, ...]]
     names: dict[str, str]
     widths: dict[str, int]
@@ -135,6 +140,7 @@ class Recurrent(nn.Module):
         self._sizes = _sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         self._check_sizes()
         self._parts = tuple(self._make_parts())
+        self._watchers: list[Watcher] = []
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
 
@@ -168,7 +174,9 @@ class Recurrent(nn.Module):
                     self.cell.state[0]: self.proj_size or hidden_size
                 }
                 suffix = f"_l{layer}{'_reverse' * direction}"
-                yield Part(layer, direction, hidden_size, suffix, shapes, {n: n + suffix for n in shapes}, widths)
+                label = f"layer{layer}.{('forward', 'reverse')[direction]}"
+                names = {name: name + suffix for name in shapes}
+                yield Part(layer, direction, hidden_size, suffix, label, shapes, names, widths)
             outputs = [self.proj_size or size for size in sizes]
             input_sizes = [sum(outputs)] * len(sizes) if self.merge == "concat" else outputs
         self.output_size = input_sizes[0]
@@ -245,14 +253,17 @@ class Recurrent(nn.Module):
             TypeError: a thing is of the wrong type.
         """
         steps, layout, initial = self._arrange(input, hx, lengths, resets)
-        outputs, results = self._run(steps, initial, return_states)
+        recordings = [Recording() for _ in self._parts] if self._watchers else []
+        outputs, results = self._run(steps, initial, return_states, recordings)
+        for watch in self._watchers:
+            watch(layout, results, recordings)
         merged = tuple(layout.restore(out) for out in outputs)
         output = merged if len(merged) > 1 else merged[0]
         hx = self._as_hx([result.final for result in results], layout)
         if not return_states:
             return output, hx
         states = {
-            f"layer{part.layer}.{('forward', 'reverse')[part.direction]}.{name}": layout.restore(value)
+            f"{part.label}.{name}": layout.restore(value)
             for part, result in zip(self._parts, results, strict=True)
             for name, value in zip(self.cell.state, result.states, strict=True)
         }
@@ -268,21 +279,26 @@ class Recurrent(nn.Module):
         return steps, layout, self._initial_states(hx, steps.data, layout)
 
     def _run(
-        self, steps: Steps, initial: list[tuple[Tensor, ...]], all_states: bool = False
+        self,
+        steps: Steps,
+        initial: list[tuple[Tensor, ...]],
+        all_states: bool = False,
+        recordings: Sequence[Recording] = (),
     ) -> tuple[list[Tensor], list[Result]]:
         """The outputs of the last layer and every direction's result."""
-        every, data = [], [steps.data]
+        every: list[Result] = []
+        data = [steps.data]
         for layer, calls in enumerate(self._calls(initial)):
             below = data
             inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
+            shown = recordings[len(every) : len(every) + len(calls)] or None
             if len(inputs) == 1:
-                results = choose.run(steps._replace(data=inputs[0]), calls, all_states)
+                every += choose.run(steps._replace(data=inputs[0]), calls, all_states, shown)
             else:
-                both = zip(inputs, calls, strict=True)
-                results = [choose.run(steps._replace(data=v), [call], all_states)[0] for v, call in both]
-            every += results
-            data = _merge(self.merge, [result.states[0] for result in results])
+                for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
+                    every += choose.run(steps._replace(data=v), [call], all_states, shown and [shown[d]])
+            data = _merge(self.merge, [result.states[0] for result in every[-len(calls) :]])
             if self.residual and layer > 0:
                 data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
         return data, every

@@ -1,0 +1,107 @@
+"""A tape shows what a loop by hand computes: gates, states and the gradients that reached them, on every engine."""
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import glassgate as gg
+
+L, N, D, H = 6, 3, 4, 5
+
+
+def by_hand(layer, x, hx):
+    """An LSTM's gates and states at every step, each a leaf of its own that keeps its gradient."""
+    h, c = hx
+    values = {name: [] for name in "ifgohc"}
+    for x_t in x:
+        rows = x_t @ layer.weight_ih_l0.T + layer.bias_ih_l0 + h @ layer.weight_hh_l0.T + layer.bias_hh_l0
+        i, f, g, o = rows.chunk(4, 1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        c = f * c + i * g
+        h = o * c.tanh()
+        for name, value in zip("ifgohc", (i, f, g, o, h, c), strict=True):
+            value.retain_grad()
+            values[name].append(value)
+    return values
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_equals_a_loop_by_hand(engine):
+    torch.manual_seed(0)
+    layer = gg.LSTM(D, H, dtype=torch.float64)
+    x = torch.randn(L, N, D, dtype=torch.float64)
+    hx = torch.randn(N, H, dtype=torch.float64), torch.randn(N, H, dtype=torch.float64)
+    weight = torch.randn(L, N, H, dtype=torch.float64)
+    with gg.engine(engine), gg.record(layer) as tape:
+        output, (_, c_n) = layer(x, (hx[0][None], hx[1][None]))
+    ((output * weight).sum() + c_n.square().sum()).backward()
+    values = by_hand(layer, x, hx)
+    ((torch.stack(values["h"]) * weight).sum() + values["c"][-1].square().sum()).backward()
+    assert set(tape) == {f"layer0.forward.{name}" for name in "ifgohc"}
+    for name, steps in values.items():
+        torch.testing.assert_close(tape[f"layer0.forward.{name}"], torch.stack(steps), atol=1e-12, rtol=0)
+        reached = torch.stack([v.grad for v in steps])
+        torch.testing.assert_close(tape.grad[f"layer0.forward.{name}"], reached, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn", "paper", "projected", "zoneout"])
+@pytest.mark.parametrize("form", ["padded", "lengths", "packed", "resets"])
+def test_kernel_and_reference_show_the_same(kind, form):
+    torch.manual_seed(1)
+    options = {"bidirectional": True, "num_layers": 2, "dtype": torch.float64}
+    layer = {
+        "lstm": lambda: gg.LSTM(D, H, **options),
+        "gru": lambda: gg.GRU(D, (H, 7), **options),
+        "rnn": lambda: gg.RNN(D, H, **options),
+        "paper": lambda: gg.Recurrent(gg.cells.GRUv1(), D, H, **options),
+        "projected": lambda: gg.LSTM(D, H, proj_size=2, **options),
+        "zoneout": lambda: gg.GRU(D, H, zoneout=0.3, **options),
+    }[kind]()
+    x = torch.randn(L, N, D, dtype=torch.float64)
+    lengths = torch.tensor([4, L, 1])
+    given = {
+        "padded": lambda: layer(x),
+        "lengths": lambda: layer(x, lengths=lengths),
+        "packed": lambda: layer(pack_padded_sequence(x, lengths, enforce_sorted=False)),
+        "resets": lambda: layer(x, resets=torch.arange(L * N).view(L, N) % 4 == 1),
+    }[form]
+
+    def shown(engine):
+        torch.manual_seed(2)
+        layer.zero_grad()
+        with gg.engine(engine), gg.record(layer) as tape:
+            output, _ = given()
+        data = output.data if form == "packed" else output
+        (data * torch.randn(data.shape, dtype=torch.float64)).sum().backward()
+        return dict(tape), dict(tape.grad)
+
+    ours, reference = shown("cpu"), shown("reference")
+    for a, b in zip(ours, reference, strict=True):
+        assert a.keys() == b.keys()
+        assert len(a) == 4 * len({name.rsplit(".")[-1] for name in a})
+        for name in a:
+            torch.testing.assert_close(a[name], b[name], atol=1e-11, rtol=0, msg=name)
+
+
+def test_a_model_names_its_layers():
+    model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.LSTM(H, H)})
+    with gg.record(model) as tape, torch.no_grad():
+        model["decoder"](model["encoder"](torch.randn(L, N, D))[0])
+    assert tape["encoder.layer0.forward.z"].shape == (L, N, H)
+    assert tape["decoder.layer0.forward.c"].shape == (L, N, H)
+    assert not tape.grad
+
+
+def test_errors():
+    layer = gg.GRU(D, H)
+    with gg.record(layer) as tape:
+        layer(torch.randn(L, N, D))
+    with pytest.raises(KeyError, match=r"'layer0.forward.f' was not recorded; there is layer0\.forward\.r"):
+        tape["layer0.forward.f"]
+    with (
+        pytest.raises(TypeError, match="record: the module must be or hold a recurrent layer of glassgate, got Linear"),
+        gg.record(torch.nn.Linear(2, 2)),
+    ):
+        pass
+    with gg.engine("torch"), gg.record(layer), pytest.raises(gg.EngineError, match="torch's kernels show no gates"):
+        layer(torch.randn(L, N, D))
