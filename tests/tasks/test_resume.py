@@ -76,7 +76,7 @@ def test_killed(tmp_path: Path) -> None:
     words = ["train", "tagging", f"--config={tmp_path / 'config.yaml'}"]
     for kill in range(3):
         run = tmp_path / f"killed-{kill}"
-        process = subprocess.Popen([sys.executable, "-c", script, *words, f"--run={run}"], stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, "-c", script, *words, f"--run={run}"])
         while not (run / CHECKPOINT).exists():
             assert process.poll() is None
             time.sleep(0.001)
