@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import report
 from benchmarks.measure import Bench, Figure
-from benchmarks.results import Store, environment
+from benchmarks.results import Store, code, environment
 from benchmarks.rows import ROWS, Point, Row
 from benchmarks.turns import ROOT, Budget
 
@@ -68,6 +68,8 @@ def run(rows: Sequence[Row], out: Path, threads: int, quick: bool, budget: Budge
     with Bench(threads, budget) as bench:
         for k, (row, store, point) in enumerate(wanted, 1):
             figure = bench.measure(row, point)
+            if code() != setting["environment"]["code"]:
+                sys.exit("the package's code changed while it was measured; start again to measure what it is now")
             store.keep(point, figure)
             minutes, seconds = divmod(int(time.monotonic() - start), 60)
             print(f"{minutes:3}:{seconds:02} {k:4}/{len(wanted)}  {told(row, point, figure)}", flush=True)

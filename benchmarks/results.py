@@ -31,7 +31,7 @@ def environment(threads: int) -> dict[str, Any]:
         "threads": threads,
         "system": f"{platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "code": _code(),
+        "code": code(),
     }
 
 
@@ -59,7 +59,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _code() -> str:
+def code() -> str:
     """A hash of the package's source, as far as figures depend on it."""
     digest, package = hashlib.sha256(), ROOT / "glassgate"
     for path in sorted(package.rglob("*.py")):

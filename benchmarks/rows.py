@@ -219,7 +219,7 @@ ROWS = (
     ),
     Row(
         "cached-call",
-        "first call of a cell cached on disk, Numba's own import included",
+        "first call, in a fresh process, of a cell cached on disk",
         "",
         tuple(Point(replace(TINY, cell=c)) for c in ("LSTM", "LayerNormLSTM", "FourGates")),
         worst=0.3,
