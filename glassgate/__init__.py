@@ -5,6 +5,7 @@ from glassgate.cell import Cell, Parameter
 from glassgate.check import check
 from glassgate.convert import convert, restore
 from glassgate.engines.choose import EngineError, engine
+from glassgate.engines.source import source
 from glassgate.glass.record import record
 from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
 from glassgate.layers.drop_in import GRU, LSTM, RNN
@@ -36,4 +37,5 @@ __all__ = [
     "init",
     "record",
     "restore",
+    "source",
 ]

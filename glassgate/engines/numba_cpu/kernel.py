@@ -18,7 +18,7 @@ from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.stages import Stages
 from glassgate.engines.trace import Trace
 
-__all__ = ["Gradients", "Inputs", "Kept", "backward", "forward", "kernel_of", "prepare"]
+__all__ = ["Gradients", "Inputs", "Kept", "backward", "forward", "kernel_of", "prepare", "printed"]
 
 FEW_OPERATIONS = 2_000_000
 """Below so many multiplications a second thread costs more than it brings."""
@@ -82,11 +82,17 @@ def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool) -> Compile
     processor = host()
     key = trace, bits, is_backward, cell.heads, processor
     if key not in _compiled:
+        kernel = printed(cell, trace, is_backward)
         name = "backward" if is_backward else "forward"
-        title = f"{type(cell).__name__}, {name} through time: one direction of a layer, the rows `first` to `last`."
-        kernel = print_kernel(Stages(trace, is_backward, cell.heads), title, cell.state)
         _compiled[key] = Compiled(kernel, compiled(kernel.text, name, bits, processor))
     return _compiled[key]
+
+
+def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
+    """The kernel of a cell as text."""
+    name = "backward" if is_backward else "forward"
+    title = f"{type(cell).__name__}, {name} through time: one direction of a layer, the rows `first` to `last`."
+    return print_kernel(Stages(trace, is_backward, cell.heads), title, cell.state)
 
 
 def _run(calls: list[Call]) -> None:

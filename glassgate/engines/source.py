@@ -1,0 +1,33 @@
+"""The text of the kernels that are printed for a cell."""
+
+from glassgate.cell import Cell
+from glassgate.engines.trace import trace
+from glassgate.shapes import check_choice
+
+
+def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
+    """The generated kernels of a cell, forward and backward, as they are compiled.
+
+    Args:
+        cell: the cell.
+        engine: whose kernels; "cpu" prints Numba.
+        projected: whether the output goes through `weight_hr`.
+
+    Returns:
+        Python source of two functions.
+
+    Raises:
+        TypeError: the cell uses what no kernel has.
+
+    Example:
+        >>> import glassgate as gg
+        >>> "c = f * c_prev + i * g" in gg.source(gg.cells.LSTM())
+        True
+    """
+    if not isinstance(cell, Cell):
+        raise TypeError(f"source: cell must be an instance of glassgate.Cell, got {cell!r}")
+    check_choice("source", "engine", engine, ("cpu",))
+    from glassgate.engines.numba_cpu.kernel import printed
+
+    traced = trace(cell, projected)
+    return "\n\n".join(printed(cell, traced, is_backward).text for is_backward in (False, True))

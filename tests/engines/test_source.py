@@ -1,0 +1,38 @@
+"""The printed kernels can be asked for, and hold the cell's equations in the author's names."""
+
+import ast
+
+import pytest
+import torch
+
+import glassgate as gg
+
+
+@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.RNN("relu")], ids=repr)
+def test_both_kernels_in_short_lines(cell):
+    text = gg.source(cell)
+    assert [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)] == ["forward", "backward"]
+    assert max(map(len, text.splitlines())) <= 132
+    for gate in cell.gates:
+        assert f" {gate} = " in text
+
+
+def test_the_equations_stand_in_it():
+    text = gg.source(gg.cells.GRU())
+    assert "n = tanh(n_ih + r * n_hh)" in text
+    assert "h = (1.0 - z) * n + z * h_prev" in text
+
+
+def test_errors():
+    class Sorted(gg.Cell):
+        gates = ("n",)
+
+        def step(self, a, s):
+            return torch.sort(a.n).values
+
+    with pytest.raises(TypeError, match=r"cell Sorted: step uses torch\.sort, which no kernel has"):
+        gg.source(Sorted())
+    with pytest.raises(TypeError, match="cell must be an instance of glassgate.Cell, got 'LSTM'"):
+        gg.source("LSTM")
+    with pytest.raises(ValueError, match="engine must be one of 'cpu', got 'gpu'"):
+        gg.source(gg.cells.LSTM(), engine="gpu")
