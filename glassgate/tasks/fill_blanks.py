@@ -149,7 +149,8 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
         """Return candidates for each blank of a line; for each unit of a text, as if it were missing."""
-        return [self.fill(each) if isinstance(each, str) else super().predict([each])[0] for each in examples]
+        units = iter(super().predict(_texts(examples)))
+        return [self.fill(each) if isinstance(each, str) else next(units) for each in examples]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
         """Return a line with the likeliest in its blanks; of a text a line for each unit, and the likeliest there."""

@@ -18,7 +18,7 @@ from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
 from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
-from glassgate.tasks.errors import OptionError
+from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import option
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.task import Split, Task, Vocabularies
@@ -117,6 +117,8 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             return split
         if options.unit == NOTES:
             parts = read_rolls(options.data)
+            if not parts["train"]:
+                raise DataError(options.data, None, "wanted pieces to train on, got none; name their part train")
             return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
         if options.dev or options.test:
             return split
@@ -274,12 +276,13 @@ class LanguageNetwork(nn.Module):
                 self.head = _Tied(self.embedding, options.hidden_size)
             else:
                 self.head = nn.Linear(options.hidden_size, units - UNKNOWN)
+        self._states = [f"state_{name}" for name in self.encoder.cell.state]
 
     def forward(self, batch: Batch) -> Tensor:
         """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `goes_on`, `(N,)`, to `(N, L, units - 1)`."""
         logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["goes_on"]))
-        for number, part in enumerate(state if isinstance(state, tuple) else (state,)):
-            self.register_buffer(f"state_{number}", part.detach(), persistent=False)
+        for name, part in zip(self._states, state if isinstance(state, tuple) else (state,), strict=True):
+            self.register_buffer(name, part.detach(), persistent=False)
         return logits
 
     def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
@@ -293,7 +296,7 @@ class LanguageNetwork(nn.Module):
         if not goes_on.any():
             return None
         rows = goes_on[:, None]
-        state = tuple(part.where(rows, 0.0) for name, part in self.named_buffers() if name.startswith("state_"))
+        state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self._states)
         return state if len(state) > 1 else state[0]
 
 

@@ -1,0 +1,173 @@
+"""A classifier learns with every pooling; padding, scale and order of examples change nothing that it says."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from glassgate.tasks import pictures
+from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
+from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.task import Split
+
+QUICK = {"hidden_size": 8, "embedding_size": 8, "learning_rate": 0.03, "least_count": 1, "batch_size": 8, "epochs": 8}
+FILLING = ["so", "it", "was", "then", "and", "there"]
+
+
+def texts(count: int, seed: int = 0) -> list[Labelled]:
+    """Sentences of chance words, one of which tells the label."""
+    random = np.random.default_rng(seed)
+    examples = []
+    for _ in range(count):
+        label = str(random.choice(["good", "bad", "odd"]))
+        words = list(random.choice(FILLING, int(random.integers(1, 9))))
+        words.insert(int(random.integers(len(words) + 1)), label + "ly")
+        examples.append(Labelled(" ".join(words), label))
+    return examples
+
+
+def series(count: int, seed: int = 0) -> list[Labelled]:
+    """Two channels of noise of very different scale; the slower wave in the first is "slow"."""
+    random = np.random.default_rng(seed)
+    examples = []
+    for number in range(count):
+        steps = np.arange(random.integers(12, 20))
+        wave = np.sin(steps * (0.4, 1.2)[number % 2]) + 0.1 * random.normal(size=len(steps))
+        values = np.stack([1000 + 50 * wave, 1e-3 * random.normal(size=len(steps))], 1)
+        examples.append(Labelled(values.astype(np.float32), ("slow", "fast")[number % 2]))
+    return examples
+
+
+def trained(train: list[Labelled], **options: object) -> Classification:
+    """A small classifier."""
+    task = Classification(ClassificationOptions.from_mapping(QUICK | options))
+    task.fit(Split(train))
+    return task
+
+
+@pytest.fixture(scope="module")
+def attentive() -> Classification:
+    return trained(texts(150), pooling="attention")
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_learns_texts(pooling: str, cell: str) -> None:
+    task = Classification(ClassificationOptions.from_mapping(QUICK | {"pooling": pooling, "cell": cell}))
+    result = task.fit(Split(texts(150), texts(30, seed=1), texts(60, seed=2)))
+    assert result["test"]["macro_f1"] > 0.95
+    assert result["test"]["accuracy"] > 0.95
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_learns_series(pooling: str) -> None:
+    task = trained(series(80), pooling=pooling, epochs=15, num_layers=2)
+    assert task.evaluate(series(40, seed=1))["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("both", [True, False])
+def test_padding_changes_nothing(pooling: str, both: bool) -> None:
+    task = trained(texts(20), pooling=pooling, epochs=1, bidirectional=both, num_layers=2)
+    examples = texts(20, seed=3)
+    for together, each in zip(task.predict(examples), examples, strict=True):
+        alone = task.predict([each])[0]
+        assert together.label == alone.label
+        assert together.probabilities == pytest.approx(alone.probabilities, rel=1e-4)
+        assert sum(together.probabilities.values()) == pytest.approx(1)
+
+
+def test_last_is_the_last_step_of_each_direction() -> None:
+    task = trained(texts(20), epochs=1, num_layers=2)
+    batch = {"units": torch.tensor([[2, 3, 4, 0], [2, 3, 4, 5]]), "lengths": torch.tensor([3, 4])}
+    network = task.network.eval()
+    with torch.no_grad():
+        output, _ = network.encoder(network.embedding(batch["units"]), lengths=batch["lengths"])
+        ends = torch.stack([output[0, 2], output[1, 3]])[:, :8]
+        expected = network.head(torch.cat([ends, output[:, 0, 8:]], 1))
+        torch.testing.assert_close(network(batch).labels, expected)
+
+
+def test_attention(attentive: Classification) -> None:
+    examples = texts(30, seed=4)
+    right = 0
+    for example, answer in zip(examples, attentive.predict(examples), strict=True):
+        words = str(example.content).split()
+        assert answer.attention is not None
+        assert len(answer.attention) == len(words)
+        assert sum(answer.attention) == pytest.approx(1, rel=1e-4)
+        right += words[int(np.argmax(answer.attention))].endswith("ly")
+    assert right > 10
+    line = attentive.text(examples[0], attentive.predict(examples[:1])[0])
+    label, chance, weights = line.split("\t")
+    assert label in ("good", "bad", "odd")
+    assert 0 <= float(chance) <= 1
+    assert [each.rsplit(":", 1)[0] for each in weights.split(" ")] == str(examples[0].content).split()
+    assert trained(texts(20), epochs=1).predict(examples)[0].attention is None
+
+
+def test_scores_and_confusion_by_hand(tmp_path: Path) -> None:
+    task = trained(texts(30), epochs=2)
+    examples = texts(80, seed=5)
+    pairs = [(each.label, answer.label) for each, answer in zip(examples, task.predict(examples), strict=True)]
+    labels = task.vocabularies["labels"].symbols
+    counts = [[pairs.count((true, given)) for given in labels] for true in labels]
+    encoded = [task.encode(each) for each in examples]
+    assert task.confusion(encoded) == counts
+    f1 = [2 * counts[k][k] / (sum(counts[k]) + sum(row[k] for row in counts)) for k in range(3)]
+    assert task.evaluate(examples)["macro_f1"] == pytest.approx(sum(f1) / 3)
+    files = task.report(encoded, tmp_path)
+    assert json.loads(files[0].read_text()) == {"labels": labels, "counts": counts}
+
+
+def test_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pictures.confusion_picture([[3, 1], [0, 2]], ["good", "bad"], tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    pictures.confusion_picture([[3, 1], [0, 2]], ["good", "bad"], tmp_path / "a.svg")
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    for number, examples in enumerate((texts(20), series(20))):
+        task = trained(examples, epochs=1)
+        task.save(tmp_path / str(number))
+        assert Classification.load(tmp_path / str(number)).predict(examples) == task.predict(examples)
+
+
+def test_series_are_scaled_by_training_alone() -> None:
+    task = trained(series(20), epochs=1)
+    stacked = np.concatenate([task.encode(each)["series"] for each in series(20)])
+    assert stacked.mean(0) == pytest.approx(0, abs=1e-3)
+    assert stacked.std(0) == pytest.approx(1, rel=1e-3)
+    assert trained([Labelled(np.ones((3, 1)), "a"), Labelled(np.ones((3, 1)), "b")], epochs=1).predict(series(0)) == []
+
+
+def test_labels_and_forms_that_training_lacked() -> None:
+    task = trained(texts(20), epochs=1)
+    stranger = Labelled("fine", "new", "test.csv", 7)
+    with pytest.raises(DataError, match=r"test\.csv:7: label 'new' was not among the 3 labels .*; correct it, choose"):
+        task.evaluate([stranger])
+    with pytest.raises(DataError, match=r"test\.csv:7: wanted a text, as in training, got a series"):
+        task.predict([Labelled(np.ones((3, 1)), None, "test.csv", 7)])
+    with pytest.raises(DataError, match=r"given examples: the text is empty; remove it"):
+        task.predict([Labelled(" ")])
+    waves = trained(series(20), epochs=1)
+    with pytest.raises(DataError, match=r"a\.ts:3: wanted a series of 2 channels, as in training, got 5"):
+        waves.predict([Labelled(np.ones((3, 5)), None, "a.ts", 3)])
+    with pytest.raises(DataError, match=r"a\.ts:3: wanted a series of 2 channels, as in training, got a text"):
+        waves.predict([Labelled("text", None, "a.ts", 3)])
+    with pytest.raises(DataError, match="wanted at least 2 labels to tell apart, got \\['a'\\]"):
+        trained([Labelled("x", "a")])
+
+
+def test_part_of_the_data_is_held_out(tmp_path: Path) -> None:
+    rows = [f"{each.content}\t{each.label}\n" for each in sorted(texts(100), key=lambda each: str(each.label))]
+    (tmp_path / "a.tsv").write_text("text\tlabel\n" + "".join(rows))
+    task = Classification(ClassificationOptions.from_mapping(QUICK | {"data": str(tmp_path / "a.tsv"), "epochs": 1}))
+    result = task.fit(run=tmp_path / "run")
+    assert result["dev"].keys() == result["test"].keys() == {"accuracy", "macro_f1"}
+    assert len(json.loads((tmp_path / "run" / "confusion.json").read_text())["labels"]) == 3

@@ -1,0 +1,233 @@
+"""A language model learns, carries its state, counts its surprise right, writes as told, and reads one way only."""
+
+import math
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from glassgate.tasks.data.piano import Roll
+from glassgate.tasks.data.text import Text
+from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions, LanguageNetwork, choose
+from glassgate.tasks.runs import MODEL
+from glassgate.tasks.task import Split
+from glassgate.tasks.training import Interrupted, Progress
+
+QUICK = {"hidden_size": 16, "embedding_size": 8, "learning_rate": 0.03, "batch_size": 4, "chunk": 10, "epochs": 6}
+COUNTING = Text("zero one two three four five six seven eight nine\n" * 12)
+
+
+def trained(texts: Split[Text | Roll] | None = None, **options: object) -> LanguageModel:
+    """A small model that has seen some counting."""
+    model = LanguageModel(LanguageModelOptions.from_mapping(QUICK | options))
+    model.fit(texts or Split([COUNTING]))
+    return model
+
+
+@pytest.fixture(scope="module")
+def counter() -> LanguageModel:
+    return trained(epochs=15)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cell": "gru", "num_layers": 2, "dropout": 0.1},
+        {"cell": "rnn", "tied": True},
+        {"tied": True, "embedding_size": 16},
+        {"unit": "byte"},
+        {"unit": "word", "epochs": 20},
+        {"sequence": "line"},
+    ],
+)
+def test_learns(options: dict[str, object]) -> None:
+    unit, sequence = str(options.get("unit", "character")), str(options.get("sequence", "file"))
+    texts = [COUNTING] if sequence == "file" else [Text(line + "\n") for line in str(COUNTING.units).splitlines()]
+    if unit == "word":
+        texts = [Text(str(COUNTING.units).split())]
+    model = LanguageModel(LanguageModelOptions.from_mapping(QUICK | options))
+    result = model.fit(Split(texts, texts))
+    history = result["history"]
+    assert history[-1]["nats"] < 0.9 * history[0]["nats"]
+    assert result["best_epoch"] == 1 + min(range(len(history)), key=lambda epoch: history[epoch]["nats"])
+
+
+def test_scores_by_hand(counter: LanguageModel) -> None:
+    nats = counter.predict([COUNTING])[0]
+    assert len(nats) == len(COUNTING.units)
+    mean = sum(nats) / len(nats)
+    scores = counter.evaluate([COUNTING])
+    assert scores["nats"] == pytest.approx(mean, rel=1e-6)
+    assert scores["bits"] == pytest.approx(mean / math.log(2), rel=1e-6)
+    assert scores["perplexity"] == pytest.approx(math.exp(mean), rel=1e-6)
+    assert counter.text(Text("a\n"), [1.0, 0.25]) == "a\t1.000\n\\n\t0.250\n"
+
+
+def test_surprise_is_that_of_the_whole_text(counter: LanguageModel) -> None:
+    """The state carried over chunks gives what one call over all of the text gives."""
+    numbers = torch.from_numpy(counter.vocabularies["units"].encode(COUNTING.units))[None]
+    network = counter.network
+    assert isinstance(network, LanguageNetwork)
+    with torch.no_grad():
+        logits, _ = network.advance(torch.cat([torch.zeros_like(numbers[:, :1]), numbers[:, :-1]], 1), None, None)
+    nats = torch.nn.functional.cross_entropy(logits[0], numbers[0] - 1, reduction="none")
+    torch.testing.assert_close(torch.tensor(counter.predict([COUNTING])[0]), nats, rtol=1e-4, atol=1e-5)
+
+
+def test_texts_do_not_run_into_each_other(counter: LanguageModel) -> None:
+    apart = [counter.predict([Text(each)])[0] for each in ("one two", "three four five")]
+    together = counter.predict([Text("one two"), Text("three four five")])
+    for one, other in zip(apart, together, strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
+class CtrlC(Progress):
+    """Presses Ctrl-C after so many steps."""
+
+    def __init__(self, after: int):
+        self.left = after
+
+    def step(self, units: int, loss: float) -> None:
+        self.left -= 1
+        if not self.left:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_resumes_within_a_stream(tmp_path: Path, cell: str) -> None:
+    """The carried state is part of the checkpoint: the resumed run ends with the same weights, bit for bit."""
+    data = tmp_path / "text.txt"
+    data.write_text(str(COUNTING.units))
+    told = {"epochs": 2, "cell": cell, "dropout": 0.2, "data": str(data), "held_out": 0.1}
+    options = LanguageModelOptions.from_mapping(QUICK | told)
+    LanguageModel(options).fit(run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        LanguageModel(options).fit(run=tmp_path / "broken", progress=CtrlC(5))
+    LanguageModel.resume(tmp_path / "broken")
+    one, other = (load_file(tmp_path / name / MODEL) for name in ("whole", "broken"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not any("state" in name for name in one)
+
+
+def test_saved_and_loaded(tmp_path: Path, counter: LanguageModel) -> None:
+    counter.save(tmp_path / "run")
+    loaded = LanguageModel.load(tmp_path / "run")
+    assert loaded.predict([COUNTING]) == counter.predict([COUNTING])
+
+
+def test_tied_weights_are_one() -> None:
+    model = trained(tied=True, embedding_size=16, epochs=1)
+    names = [name for name, _ in model.network.named_parameters()]
+    assert not any("narrow" in name or name == "head.weight" for name in names)
+    assert sum(name.endswith("embedding.weight") for name in names) == 1
+    tied = trained(tied=True, embedding_size=8, epochs=1)
+    assert tied.network.get_parameter("head.narrow.weight").shape == (8, 16)
+
+
+def test_generates_the_likeliest(counter: LanguageModel) -> None:
+    assert "".join(counter.generate("zero one two th", length=10, temperature=0)) == "ree four f"
+    greedy = list(counter.generate("one", length=30, temperature=0))
+    assert list(counter.generate("one", length=30, top_k=1)) == greedy
+    assert list(counter.generate("one", length=30, top_p=1e-6)) == greedy
+    assert list(counter.generate("one", length=30, temperature=0.01, seed=3)) == greedy
+
+
+def test_seed_makes_the_same_again(counter: LanguageModel) -> None:
+    made = ["".join(counter.generate("", length=60, temperature=3, seed=seed)) for seed in (1, 1, 2)]
+    assert made[0] == made[1] != made[2]
+    assert len(made[0]) == 60
+
+
+def test_streams_what_it_makes(counter: LanguageModel) -> None:
+    stream = counter.generate("one", length=10**9, seed=1)
+    assert len([next(stream) for _ in range(5)]) == 5
+
+
+def test_choice_follows_the_chances() -> None:
+    chances = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    random = torch.Generator().manual_seed(0)
+
+    def shares(**told: float) -> list[float]:
+        options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} | told
+        drawn = [choose(chances.log(), random=random, **options) for _ in range(4000)]  # type: ignore[arg-type]
+        return [drawn.count(number) / len(drawn) for number in range(4)]
+
+    assert shares() == pytest.approx(chances.tolist(), abs=0.03)
+    assert shares(top_k=2) == pytest.approx([0.625, 0.375, 0, 0], abs=0.03)
+    assert shares(top_p=0.75) == pytest.approx([0.625, 0.375, 0, 0], abs=0.03)
+    sharp = (chances**2 / (chances**2).sum()).tolist()
+    assert shares(temperature=0.5) == pytest.approx(sharp, abs=0.03)
+
+
+def test_bytes_come_out_as_characters() -> None:
+    model = trained(Split([Text("我饿了\n".encode().decode("latin-1") * 60)]), unit="byte", epochs=12)
+    assert "".join(model.generate("我", length=7, temperature=0)) == "饿了\n"
+
+
+def test_lines_begin_anew() -> None:
+    model = trained(Split([Text("ab\n"), Text("ab\n")]), sequence="line", epochs=40)
+    assert "".join(model.generate(length=6, temperature=0)) == "ab\nab\n"
+
+
+def test_words_are_parted() -> None:
+    model = trained(Split([Text(["well", ",", "well", ".", "\n"] * 60)]), unit="word", epochs=15)
+    assert "".join(model.generate("well", length=5, temperature=0)) == ", well.\nwell"
+
+
+def test_music() -> None:
+    steps = np.zeros((40, 88), np.uint8)
+    steps[::2, 39], steps[1::2, [43, 46]] = 1, 1
+    model = trained(Split([Roll(steps)] * 4, test=[Roll(steps)]), unit="notes", epochs=40)
+    nats = model.predict([Roll(steps)])[0]
+    assert len(nats) == 39
+    assert np.mean(nats) < 3
+    assert model.evaluate([Roll(steps)])["nats"] == pytest.approx(np.mean(nats), rel=1e-5)
+    assert "accuracy" not in model.evaluate([Roll(steps)])
+    assert {"60\n", "64 67\n"} & set(model.generate(length=6, temperature=0))
+    assert model.text(Roll(steps[:3]), [0.5, 1.0]) == "64 67\t0.500\n60\t1.000\n"
+    with pytest.raises(OptionError, match="prompt, top_k, top_p: music takes none of them; leave them out"):
+        model.generate("60")
+
+
+def test_music_by_hand() -> None:
+    """The loss of a step is the sum over 88 notes."""
+    model = trained(Split([Roll(np.zeros((5, 88), np.uint8))]), unit="notes", epochs=1)
+    for parameter in model.network.parameters():
+        torch.nn.init.zeros_(parameter)
+    assert model.evaluate([Roll(np.zeros((7, 88), np.uint8))])["nats"] == pytest.approx(88 * math.log(2))
+
+
+def test_one_direction_only() -> None:
+    with pytest.raises(
+        OptionError,
+        match=r"bidirectional: wanted one direction .* has seen the unit that is to be foretold; .* fill-blanks",
+    ):
+        LanguageModelOptions(bidirectional=True)
+
+
+def test_wrong_wishes(counter: LanguageModel) -> None:
+    for name, value, wanted in [
+        ("temperature", -1.0, "0 or more"),
+        ("top_k", -1, "0 or more"),
+        ("top_p", 0.0, "more than 0 and at most 1"),
+        ("length", -1, "0 or more"),
+    ]:
+        with pytest.raises(OptionError, match=f"{name}: wanted {wanted}, got {value}"):
+            counter.generate(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="prompt: wanted units that the training data had, got '我'"):
+        counter.generate("我")
+    with pytest.raises(OptionError, match="tied: notes have no embedding"):
+        LanguageModelOptions(unit="notes", tied=True)
+    with pytest.raises(OptionError, match="unit: there is no music on every machine; give piano rolls with --data"):
+        LanguageModel(LanguageModelOptions(unit="notes")).fit()
+
+
+def test_music_in_parts_without_training(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"test": [[[60], [61]]]}')
+    options = LanguageModelOptions(unit="notes", data=str(tmp_path / "a.json"))
+    with pytest.raises(DataError, match=r"a\.json: wanted pieces to train on, got none"):
+        LanguageModel(options).fit()
