@@ -83,7 +83,7 @@ class Stages(list[Stage]):
         for key, node in self.outputs.items():
             self._at(node).stores.append((key, node))
         for key, node in self.saved.items():
-            if node.op not in ("ih", "row_sum"):
+            if node.op != "row_sum":
                 self._at(node).keeps.append((key, node))
         self._carry_over()
         self += [stage for stage in self.by_place.values() if not stage.empty]
@@ -148,7 +148,7 @@ class Stages(list[Stage]):
         """Find what each stage reads of earlier ones, last stage first, for a temporary is itself to be computed."""
         for stage in reversed(self.by_place.values()):
             for node in self.needed(stage):
-                if not self.computed(node, stage) and node.op not in LEAVES and node not in self.homes:
+                if not self.computed(node, stage) and node.op not in (*LEAVES, "row_sum") and node not in self.homes:
                     self._at(node).temporaries[node] = None
         for stage in self.by_place.values():
             for product in stage.products:
