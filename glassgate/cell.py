@@ -214,6 +214,11 @@ class Cell:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
 
 
+def units_stay(cell: Cell) -> Cell:
+    """`projected` of a cell whose step reads the units of its own output."""
+    raise ValueError(f"{type(cell).__name__}: a step reads the units of h, so h cannot be projected")
+
+
 Weights = dict[str, Tensor]
 
 

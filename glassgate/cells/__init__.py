@@ -1,7 +1,30 @@
 """The cells that ship: equations and their sources, one family a file; nothing else lives here."""
 
-from glassgate.cells.gru import GRU, GRUP, GRUv1
-from glassgate.cells.lstm import LSTM
-from glassgate.cells.rnn import RNN
+from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv1
+from glassgate.cells.janet import JANET
+from glassgate.cells.layer_norm import LayerNormGRU, LayerNormLSTM
+from glassgate.cells.lstm import CIFG, LSTM, ActivatedLSTM, ClippedLSTM, PeepholeLSTM
+from glassgate.cells.minimal import MinGRU, MinLSTM
+from glassgate.cells.rnn import RNN, IndRNN
+from glassgate.cells.slstm import SLSTM
 
-__all__ = ["GRU", "GRUP", "LSTM", "RNN", "GRUv1"]
+__all__ = [
+    "CIFG",
+    "GRU",
+    "GRUP",
+    "JANET",
+    "LSTM",
+    "MGU",
+    "RNN",
+    "SLSTM",
+    "ActivatedGRU",
+    "ActivatedLSTM",
+    "ClippedLSTM",
+    "GRUv1",
+    "IndRNN",
+    "LayerNormGRU",
+    "LayerNormLSTM",
+    "MinGRU",
+    "MinLSTM",
+    "PeepholeLSTM",
+]

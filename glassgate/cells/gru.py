@@ -2,7 +2,8 @@
 
 from torch import sigmoid, tanh
 
-from glassgate.cell import Cell
+from glassgate.activations import activation
+from glassgate.cell import Cell, units_stay
 
 
 class GRU(Cell):
@@ -55,3 +56,44 @@ class GRUv1(Cell):
 
     def projected(self):
         raise ValueError("GRUv1: the reset gate acts on the units of h, so h cannot be projected; see cells.GRU")
+
+
+class MGU(Cell):
+    """Minimal gated unit (Zhou et al. 2016, arXiv:1603.09420): one gate both forgets and resets.
+
+    f = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (f h) + b_hn),  h = (1 - f) h + f n
+    """
+
+    gates = ("f", "n")
+    state = ("h",)
+    projected = units_stay
+
+    def step(self, a, s):
+        f = sigmoid(a.f)
+        n = tanh(a.ih.n + a.hh(f * s.h).n)
+        return (1 - f) * s.h + f * a.update(n)
+
+
+class ActivatedGRU(Cell):
+    """A GRU with other functions in place of sigmoid and tanh, by their names in `torch.nn.functional`.
+
+    r, z = gate(...),  n = new(W_in x + b_in + r (W_hn h + b_hn)),  h = (1 - z) n + z h
+
+    Args:
+        gate, new: of the gates, of what is written.
+    """
+
+    gates = ("r", "z", "n")
+    state = ("h",)
+    projected = units_stay
+
+    def __init__(self, gate: str = "hardsigmoid", new: str = "tanh") -> None:
+        self.gate, self.new = gate, new
+        for name in (gate, new):
+            activation("ActivatedGRU", name)
+
+    def step(self, a, s):
+        gate, new = activation("ActivatedGRU", self.gate), activation("ActivatedGRU", self.new)
+        r, z = gate(a.r), gate(a.z)
+        n = new(a.ih.n + r * a.hh.n)
+        return (1 - z) * a.update(n) + z * s.h

@@ -1,8 +1,12 @@
 """Long short-term memory (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000)."""
 
+from typing import Any
+
+import torch
 from torch import sigmoid, tanh
 
-from glassgate.cell import Cell
+from glassgate.activations import activation
+from glassgate.cell import Cell, Parameter
 
 
 class LSTM(Cell):
@@ -18,3 +22,89 @@ class LSTM(Cell):
         i, f, g, o = sigmoid(a.i), sigmoid(a.f), tanh(a.g), sigmoid(a.o)
         c = f * s.c + i * a.update(g)
         return o * tanh(c), c
+
+
+class PeepholeLSTM(Cell):
+    """Gers, Schraudolph and Schmidhuber 2002: the gates look at the cell state, unit by unit.
+
+    i = sigmoid(... + peep_i c'),  f = sigmoid(... + peep_f c'),  o = sigmoid(... + peep_o c), with c' before the step
+    and c after it; c and h as in the LSTM
+    """
+
+    gates = ("i", "f", "g", "o")
+    state = ("h", "c")
+    parameters = {"peep_i": Parameter(), "peep_f": Parameter(), "peep_o": Parameter()}
+
+    def step(self, a, s, p):
+        i, f, g = sigmoid(a.i + p.peep_i * s.c), sigmoid(a.f + p.peep_f * s.c), tanh(a.g)
+        c = f * s.c + i * a.update(g)
+        o = sigmoid(a.o + p.peep_o * c)
+        return o * tanh(c), c
+
+
+class CIFG(Cell):
+    """Coupled input and forget gate (Greff et al. 2017, arXiv:1503.04069): an LSTM that writes what it forgets.
+
+    f, o = sigmoid(...),  g = tanh(...),  c = f c + (1 - f) g,  h = o tanh(c)
+    """
+
+    gates = ("f", "g", "o")
+    state = ("h", "c")
+
+    def step(self, a, s):
+        f, g, o = sigmoid(a.f), tanh(a.g), sigmoid(a.o)
+        c = f * s.c + (1 - f) * a.update(g)
+        return o * tanh(c), c
+
+
+class ClippedLSTM(Cell):
+    """An LSTM whose cell state and projected output are clipped (Sak et al. 2014, arXiv:1402.1128; ELMo 2018).
+
+    c = clip(f c + i g),  h = clip(W_hr (o tanh(c)))
+
+    Args:
+        cell_clip: the largest size of a cell state.
+        proj_clip: the largest size of a projected output.
+    """
+
+    gates = ("i", "f", "g", "o")
+    state = ("h", "c")
+
+    def __init__(self, cell_clip: float = 3.0, proj_clip: float = 3.0) -> None:
+        for name, value in (("cell_clip", cell_clip), ("proj_clip", proj_clip)):
+            if not value > 0:
+                raise ValueError(f"ClippedLSTM: {name} must be positive, got {value!r}")
+        self.cell_clip, self.proj_clip = cell_clip, proj_clip
+
+    def step(self, a, s):
+        i, f, g, o = sigmoid(a.i), sigmoid(a.f), tanh(a.g), sigmoid(a.o)
+        c = torch.clamp(f * s.c + i * a.update(g), -self.cell_clip, self.cell_clip)
+        return o * tanh(c), c
+
+    def project(self, h: Any) -> Any:
+        """Clips the projected output."""
+        return torch.clamp(h, -self.proj_clip, self.proj_clip)
+
+
+class ActivatedLSTM(Cell):
+    """An LSTM with other functions in place of sigmoid and tanh, by their names in `torch.nn.functional`.
+
+    i, f, o = gate(...),  g = new(...),  c = f c + i g,  h = o output(c)
+
+    Args:
+        gate, new, output: of the gates, of what is written, of the cell state on its way out.
+    """
+
+    gates = ("i", "f", "g", "o")
+    state = ("h", "c")
+
+    def __init__(self, gate: str = "hardsigmoid", new: str = "tanh", output: str = "tanh") -> None:
+        self.gate, self.new, self.output = gate, new, output
+        for name in (gate, new, output):
+            activation("ActivatedLSTM", name)
+
+    def step(self, a, s):
+        gate, new, output = (activation("ActivatedLSTM", name) for name in (self.gate, self.new, self.output))
+        i, f, g, o = gate(a.i), gate(a.f), new(a.g), gate(a.o)
+        c = f * s.c + i * a.update(g)
+        return o * output(c), c

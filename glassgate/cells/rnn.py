@@ -1,8 +1,8 @@
-"""The simple recurrent cell (Elman 1990)."""
+"""Cells without gates: the simple recurrent one (Elman 1990), and one whose units see themselves alone."""
 
 import torch
 
-from glassgate.cell import Cell
+from glassgate.cell import Cell, Parameter, units_stay
 
 
 class RNN(Cell):
@@ -23,3 +23,28 @@ class RNN(Cell):
     def step(self, a, s):
         h = torch.tanh(a.h) if self.nonlinearity == "tanh" else torch.relu(a.h)
         return a.update(h)
+
+
+class IndRNN(Cell):
+    """Independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit sees its own past alone.
+
+    h = relu(W_ih x + b_ih + u h), u one number a unit, or tanh
+
+    Args:
+        nonlinearity: "relu" or "tanh".
+    """
+
+    gates = ("h",)
+    state = ("h",)
+    parameters = {"u": Parameter(1.0)}
+    recurrent = False
+    projected = units_stay
+
+    def __init__(self, nonlinearity: str = "relu") -> None:
+        if nonlinearity not in ("relu", "tanh"):
+            raise ValueError(f"IndRNN: nonlinearity must be 'relu' or 'tanh', got {nonlinearity!r}")
+        self.nonlinearity = nonlinearity
+
+    def step(self, a, s, p):
+        before = a.h + p.u * s.h
+        return a.update(torch.relu(before) if self.nonlinearity == "relu" else torch.tanh(before))

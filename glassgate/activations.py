@@ -1,0 +1,28 @@
+"""Elementwise functions by name, for cells that let their author choose."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+NAMES = (
+    "sigmoid", "hardsigmoid", "tanh", "hardtanh", "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu",
+    "mish", "hardswish", "softplus", "softsign", "logsigmoid", "tanhshrink", "softshrink", "hardshrink",
+)  # fmt: skip
+
+
+def activation(cell: str, name: str) -> Callable[[Any], Any]:
+    """The function of `torch.nn.functional`.
+
+    Raises:
+        ValueError: it is not elementwise, or unknown.
+    """
+    if name not in NAMES:
+        raise ValueError(f"{cell}: an activation must be one of {', '.join(NAMES)}, got {name!r}")
+    return _hard_sigmoid if name == "hardsigmoid" else getattr(functional, name)
+
+
+def _hard_sigmoid(x: Any) -> Any:
+    """With the derivative 1/6 in full; torch's own rounds it to float32."""
+    return torch.clamp(x / 6 + 0.5, 0, 1)

@@ -1,0 +1,26 @@
+"""An LSTM of which the forget gate alone is left (van der Westhuizen and Lasenby 2018)."""
+
+from torch import sigmoid, tanh
+
+from glassgate.cell import Cell, units_stay
+
+
+class JANET(Cell):
+    """Van der Westhuizen and Lasenby 2018, arXiv:1804.04849, equation 5.
+
+    f = ... (before its sigmoid),  g = tanh(...),  h = sigmoid(f) h + (1 - sigmoid(f - beta)) g
+
+    Args:
+        beta: how much more is kept than written anew.
+    """
+
+    gates = ("f", "g")
+    state = ("h",)
+    projected = units_stay
+
+    def __init__(self, beta: float = 1.0) -> None:
+        self.beta = beta
+
+    def step(self, a, s):
+        f, g = sigmoid(a.f), tanh(a.g)
+        return f * s.h + (1 - sigmoid(a.f - self.beta)) * a.update(g)

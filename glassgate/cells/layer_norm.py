@@ -1,0 +1,84 @@
+"""Cells with layer normalisation (Ba, Kiros and Hinton 2016)."""
+
+import torch
+from torch import sigmoid, tanh
+
+from glassgate.cell import Cell, Parameter, units_stay
+
+
+def normalised(eps, *values):
+    """The values with mean 0 and variance 1 over the units of all of them."""
+    mean = sum(values).mean(-1, keepdim=True) / len(values)
+    square = sum(v * v for v in values).mean(-1, keepdim=True) / len(values)
+    # One pass over the units gives both moments; rounding can take their difference below zero.
+    scale = torch.rsqrt(torch.clamp(square - mean * mean, min=0.0) + eps)
+    return [(v - mean) * scale for v in values]
+
+
+class LayerNormLSTM(Cell):
+    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: what comes from x, from h, and c are normalised.
+
+    i, f, o = sigmoid(...),  g = tanh(...) of LN(W_ih x + b_ih) + LN(W_hh h + b_hh), each LN over all gates,
+    c = f c + i g,  h = o tanh(LN(c)); with `bias=False` as in the paper, whose b is the shift here
+
+    Args:
+        eps: added to the variance.
+    """
+
+    gates = ("i", "f", "g", "o")
+    state = ("h", "c")
+    parameters = {
+        "gain_ih": Parameter(1.0, per_gate=True),
+        "shift_ih": Parameter(0.0, per_gate=True),
+        "gain_hh": Parameter(1.0, per_gate=True),
+        "shift_hh": Parameter(0.0, per_gate=True),
+        "gain_c": Parameter(1.0),
+        "shift_c": Parameter(0.0),
+    }
+
+    def __init__(self, eps: float = 1e-5) -> None:
+        self.eps = eps
+
+    def step(self, a, s, p):
+        ih = normalised(self.eps, a.ih.i, a.ih.f, a.ih.g, a.ih.o)
+        hh = normalised(self.eps, a.hh.i, a.hh.f, a.hh.g, a.hh.o)
+        of_x = [v * gain + shift for v, gain, shift in zip(ih, p.gain_ih, p.shift_ih, strict=True)]
+        of_h = [v * gain + shift for v, gain, shift in zip(hh, p.gain_hh, p.shift_hh, strict=True)]
+        i, f, g, o = (x + h for x, h in zip(of_x, of_h, strict=True))
+        i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
+        c = f * s.c + i * a.update(g)
+        (c_hat,) = normalised(self.eps, c)
+        return o * tanh(c_hat * p.gain_c + p.shift_c), c
+
+
+class LayerNormGRU(Cell):
+    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: what comes from x and from h is normalised.
+
+    r, z = sigmoid(LN(...) + LN(...)), each LN over both gates,
+    n = tanh(LN(W_in x + b_in) + r LN(W_hn h + b_hn)),  h = (1 - z) n + z h, z as in `torch.nn.GRU`
+
+    Args:
+        eps: added to the variance.
+    """
+
+    gates = ("r", "z", "n")
+    state = ("h",)
+    parameters = {
+        "gain_ih": Parameter(1.0, per_gate=True),
+        "shift_ih": Parameter(0.0, per_gate=True),
+        "gain_hh": Parameter(1.0, per_gate=True),
+        "shift_hh": Parameter(0.0, per_gate=True),
+    }
+    projected = units_stay
+
+    def __init__(self, eps: float = 1e-5) -> None:
+        self.eps = eps
+
+    def step(self, a, s, p):
+        ih = [*normalised(self.eps, a.ih.r, a.ih.z), *normalised(self.eps, a.ih.n)]
+        hh = [*normalised(self.eps, a.hh.r, a.hh.z), *normalised(self.eps, a.hh.n)]
+        x_r, x_z, x_n = (v * gain + shift for v, gain, shift in zip(ih, p.gain_ih, p.shift_ih, strict=True))
+        h_r, h_z, h_n = (v * gain + shift for v, gain, shift in zip(hh, p.gain_hh, p.shift_hh, strict=True))
+        r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+        n = tanh(x_n + r * h_n)
+        return (1 - z) * a.update(n) + z * s.h

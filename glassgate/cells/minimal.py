@@ -1,0 +1,43 @@
+"""Gated cells whose gates see the input alone (Feng et al. 2024), so that no product is left in the loop over time."""
+
+import torch
+from torch import sigmoid
+
+from glassgate.cell import Cell, units_stay
+
+
+def positive(x):
+    """x + 1/2 from zero on, else sigmoid(x): continuous, increasing, and never negative."""
+    return torch.where(x >= 0, x + 0.5, sigmoid(x))
+
+
+class MinGRU(Cell):
+    """Feng et al. 2024, arXiv:2410.01201, the form that their log-space scan computes.
+
+    z = sigmoid(...),  n = positive(...),  h = (1 - z) h + z n, all from the input alone
+    """
+
+    gates = ("z", "n")
+    state = ("h",)
+    recurrent = False
+    projected = units_stay
+
+    def step(self, a, s):
+        z, n = sigmoid(a.z), positive(a.n)
+        return (1 - z) * s.h + z * a.update(n)
+
+
+class MinLSTM(Cell):
+    """Feng et al. 2024, arXiv:2410.01201, with gates that add up to one, the form that their log-space scan computes.
+
+    f, i = sigmoid(...),  n = positive(...),  h = (f h + i n) / (f + i), all from the input alone
+    """
+
+    gates = ("f", "i", "n")
+    state = ("h",)
+    recurrent = False
+    projected = units_stay
+
+    def step(self, a, s):
+        f, i, n = sigmoid(a.f), sigmoid(a.i), positive(a.n)
+        return (f * s.h + i * a.update(n)) / (f + i)

@@ -1,0 +1,35 @@
+"""The sLSTM of xLSTM (Beck et al. 2024)."""
+
+import torch
+from torch import exp, sigmoid, tanh
+from torch.nn.functional import logsigmoid
+
+from glassgate.cell import Cell
+
+
+class SLSTM(Cell):
+    """Beck et al. 2024, arXiv:2405.04517, equations 8 to 17: an exponential input gate, a normaliser n, a stabiliser m.
+
+    z = tanh(...),  o = sigmoid(...),  m = max(log f + m', i) where i and log f = logsigmoid(...) are as they come,
+    c = exp(log f + m' - m) c + exp(i - m) z,  n = exp(log f + m' - m) n + exp(i - m),  h = o c / n
+
+    Args:
+        heads: blocks of units that see each other.
+    """
+
+    gates = ("i", "f", "z", "o")
+    state = ("h", "c", "n", "m")
+
+    def __init__(self, heads: int = 1) -> None:
+        if not isinstance(heads, int) or heads < 1:
+            raise ValueError(f"SLSTM: heads must be a positive integer, got {heads!r}")
+        self.heads = heads
+
+    def step(self, a, s):
+        z, o, kept = tanh(a.z), sigmoid(a.o), logsigmoid(a.f) + s.m
+        # Before anything is remembered the stabiliser has nothing to balance, and the input gate alone sets the scale.
+        m = torch.where(s.n == 0, a.i, torch.maximum(kept, a.i))
+        f, i = torch.where(s.n == 0, 0.0, exp(kept - m)), exp(a.i - m)
+        c = f * s.c + i * a.update(z)
+        n = f * s.n + i
+        return o * c / n, c, n, m

@@ -1,0 +1,228 @@
+"""Every cell against its formulas written out by hand, and on the kernel against the reference."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import glassgate as gg
+from glassgate import cells
+from tests.compare import check, measure, noise
+
+H, P, INPUTS, L, N = 6, 4, 3, 5, 4
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def layer_norm(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], gain, shift, 1e-5)
+
+
+def peephole(x, h, w):
+    i, f, g, o = (x + h).chunk(4, -1)
+    i, f = sigmoid(i + w.peep_i_l0 * w.c), sigmoid(f + w.peep_f_l0 * w.c)
+    c = f * w.c + i * torch.tanh(g)
+    return sigmoid(o + w.peep_o_l0 * c) * torch.tanh(c), c
+
+
+def cifg(x, h, w):
+    f, g, o = (x + h).chunk(3, -1)
+    c = sigmoid(f) * w.c + (1 - sigmoid(f)) * torch.tanh(g)
+    return sigmoid(o) * torch.tanh(c), c
+
+
+def clipped(x, h, w):
+    i, f, g, o = (x + h).chunk(4, -1)
+    c = (sigmoid(f) * w.c + sigmoid(i) * torch.tanh(g)).clip(-0.2, 0.2)
+    return (torch.tanh(c) * sigmoid(o) @ w.weight_hr_l0.T).clip(-0.05, 0.05), c
+
+
+def activated_lstm(x, h, w):
+    i, f, g, o = (x + h).chunk(4, -1)
+    i, f, o = (torch.clip(v / 6 + 0.5, 0, 1) for v in (i, f, o))
+    c = f * w.c + i * (g / (1 + abs(g)))
+    return o * torch.maximum(c, torch.zeros_like(c)), c
+
+
+def activated_gru(x, h, w):
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = x.chunk(3, -1), h.chunk(3, -1)
+    r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+    n = torch.log(1 + torch.exp(x_n + r * h_n))
+    return ((1 - z) * n + z * w.h,)
+
+
+def layer_norm_lstm(x, h, w):
+    x = layer_norm(x, w.gain_ih_l0, w.shift_ih_l0) + layer_norm(h, w.gain_hh_l0, w.shift_hh_l0)
+    i, f, g, o = x.chunk(4, -1)
+    c = sigmoid(f) * w.c + sigmoid(i) * torch.tanh(g)
+    return sigmoid(o) * torch.tanh(layer_norm(c, w.gain_c_l0, w.shift_c_l0)), c
+
+
+def layer_norm_gru(x, h, w):
+    two = slice(0, 2 * H), slice(2 * H, None)
+    x_g, x_n = (layer_norm(x[:, part], w.gain_ih_l0[part], w.shift_ih_l0[part]) for part in two)
+    h_g, h_n = (layer_norm(h[:, part], w.gain_hh_l0[part], w.shift_hh_l0[part]) for part in two)
+    r, z = sigmoid(x_g + h_g).chunk(2, -1)
+    return ((1 - z) * torch.tanh(x_n + r * h_n) + z * w.h,)
+
+
+def mgu(x, h, w):
+    f = sigmoid(x[:, :H] + h[:, :H])
+    n = torch.tanh(x[:, H:] + F.linear(f * w.h, w.weight_hh_l0[H:], w.bias_hh_l0[H:]))
+    return (w.h - f * w.h + f * n,)
+
+
+def janet(x, h, w):
+    f, g = (x + h).chunk(2, -1)
+    return (sigmoid(f) * w.h + (1 - sigmoid(f - 1)) * torch.tanh(g),)
+
+
+def indrnn(x, h, w):
+    return (torch.clip(x + w.u_l0 * w.h, min=0),)
+
+
+def slstm(x, h, w):
+    """Without the stabiliser: the same numbers as long as nothing overflows."""
+    blocks = [torch.block_diag(*rows.split(H // 2)) for rows in w.weight_hh_l0.split(H)]
+    i, f, z, o = (x + F.linear(w.h, torch.cat(blocks), w.bias_hh_l0)).chunk(4, -1)
+    c = sigmoid(f) * w.c + torch.exp(i) * torch.tanh(z)
+    n = sigmoid(f) * w.n + torch.exp(i)
+    return sigmoid(o) * c / n, c, n
+
+
+def min_gru(x, h, w):
+    z, n = x.chunk(2, -1)
+    n = torch.where(n >= 0, n + 0.5, sigmoid(n))
+    return (w.h + sigmoid(z) * (n - w.h),)
+
+
+def min_lstm(x, h, w):
+    f, i, n = x.chunk(3, -1)
+    share = sigmoid(f) / (sigmoid(f) + sigmoid(i))
+    return (share * w.h + (1 - share) * torch.where(n >= 0, n + 0.5, sigmoid(n)),)
+
+
+CELLS = {
+    "peephole": (cells.PeepholeLSTM(), peephole),
+    "CIFG": (cells.CIFG(), cifg),
+    "clipped": (cells.ClippedLSTM(0.2, 0.05), clipped),
+    "hard sigmoid": (cells.ActivatedLSTM("hardsigmoid", "softsign", "relu"), activated_lstm),
+    "softplus": (cells.ActivatedGRU("sigmoid", "softplus"), activated_gru),
+    "layer-normalised LSTM": (cells.LayerNormLSTM(), layer_norm_lstm),
+    "layer-normalised GRU": (cells.LayerNormGRU(), layer_norm_gru),
+    "MGU": (cells.MGU(), mgu),
+    "JANET": (cells.JANET(), janet),
+    "IndRNN": (cells.IndRNN(), indrnn),
+    "sLSTM": (cells.SLSTM(heads=2), slstm),
+    "minGRU": (cells.MinGRU(), min_gru),
+    "minLSTM": (cells.MinLSTM(), min_lstm),
+}
+PROJECTED = {"clipped"}
+
+
+class At:
+    """A layer's parameters and the states before a step, by name."""
+
+    def __init__(self, layer, states) -> None:
+        self.__dict__.update(layer.named_parameters())
+        self.__dict__.update(states)
+
+
+def layer_of(name, **options):
+    layer = gg.Recurrent(
+        CELLS[name][0], INPUTS, H, proj_size=P if name in PROJECTED else 0, dtype=torch.float64, **options
+    )
+    with torch.no_grad():
+        for k, weight in enumerate(layer.parameters()):
+            weight.add_(noise(k, *weight.shape) / 2)
+    return layer
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_is_its_formulas(name):
+    layer, x = layer_of(name), noise(99, L, N, INPUTS)
+    cell, formulas = CELLS[name]
+    with gg.engine("reference"):
+        output, final = layer(x)
+    states = {state: torch.zeros(N, H, dtype=torch.float64) for state in cell.state}
+    if name in PROJECTED:
+        states[cell.state[0]] = torch.zeros(N, P, dtype=torch.float64)
+    wanted = []
+    for x_t in x:
+        w = At(layer, states)
+        ih = F.linear(x_t, w.weight_ih_l0, w.bias_ih_l0)
+        full = cell.recurrent and cell.heads == 1
+        hh = F.linear(states["h"], w.weight_hh_l0, w.bias_hh_l0) if full else None
+        states = dict(zip(cell.state, formulas(ih, hh, w), strict=False))
+        wanted.append(states["h"])
+    torch.testing.assert_close(output, torch.stack(wanted), rtol=0, atol=1e-12)
+    if name != "sLSTM":
+        for got, state in zip(final if isinstance(final, tuple) else (final,), cell.state, strict=True):
+            torch.testing.assert_close(got[0], states[state], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_on_the_kernel_is_the_reference(name):
+    layer = layer_of(name, bidirectional=True)
+    leaves = {"x": noise(99, L, N, INPUTS).requires_grad_()}
+    widths = dict.fromkeys(layer.cell.state, H) | {layer.cell.state[0]: P if name in PROJECTED else H}
+    leaves |= {state: noise(k, 2, N, width).abs().requires_grad_() for k, (state, width) in enumerate(widths.items())}
+    resets = noise(98, L, N) > 0.7
+
+    def run(engine, **options):
+        hx = tuple(leaves[state] for state in layer.cell.state)
+        with gg.engine(engine):
+            output, final = layer(leaves["x"], hx if len(hx) > 1 else hx[0], **options)
+        final = final if isinstance(final, tuple) else (final,)
+        outputs = {"output": output} | {f"{state}_n": v for state, v in zip(layer.cell.state, final, strict=True)}
+        return measure(outputs, leaves | dict(layer.named_parameters()))
+
+    check(run("cpu"), run("reference"))
+    check(run("cpu", resets=resets, lengths=[3, 0, 5, 2]), run("reference", resets=resets, lengths=[3, 0, 5, 2]))
+
+
+def scan(log_kept: Tensor, log_new: Tensor) -> Tensor:
+    """h_t = exp(log_kept_t) h_(t-1) + exp(log_new_t) from h_0 = 0, all steps at once (Feng et al. 2024, appendix B)."""
+    total = log_kept.cumsum(0)
+    return torch.exp(total + torch.logcumsumexp(log_new - total, 0))
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+@pytest.mark.parametrize("name", ["minGRU", "minLSTM"])
+def test_minimal_cells_equal_their_parallel_form(name, engine):
+    layer, x = layer_of(name), noise(1, 200, N, INPUTS)
+    with gg.engine(engine):
+        output, _ = layer(x)
+    gates = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0).chunk(len(layer.cell.gates), -1)
+    n = gates[-1]
+    log_n = torch.where(n >= 0, torch.log(F.relu(n) + 0.5), F.logsigmoid(n))
+    if name == "minGRU":
+        wanted = scan(F.logsigmoid(-gates[0]), F.logsigmoid(gates[0]) + log_n)
+    else:
+        more = F.softplus(-gates[0]) - F.softplus(-gates[1])
+        wanted = scan(-F.softplus(more), -F.softplus(-more) + log_n)
+    torch.testing.assert_close(output, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_slstm_stays_finite(engine):
+    layer = layer_of("sLSTM")
+    with gg.engine(engine):
+        output, _ = layer(500 * noise(1, 50, N, INPUTS))
+    assert output.isfinite().all()
+    assert output.abs().max() <= 1
+
+
+def test_bad_options():
+    with pytest.raises(ValueError, match="ClippedLSTM: cell_clip must be positive, got 0"):
+        cells.ClippedLSTM(0)
+    with pytest.raises(ValueError, match=r"ActivatedLSTM: an activation must be one of sigmoid, .*, got 'softmax'"):
+        cells.ActivatedLSTM(gate="softmax")
+    with pytest.raises(ValueError, match="SLSTM: heads must be a positive integer, got 0"):
+        cells.SLSTM(0)
+    with pytest.raises(ValueError, match="IndRNN: nonlinearity must be 'relu' or 'tanh', got 'exp'"):
+        cells.IndRNN("exp")
+    with pytest.raises(ValueError, match="JANET: a step reads the units of h, so h cannot be projected"):
+        gg.Recurrent(cells.JANET(), 3, 6, proj_size=4)
