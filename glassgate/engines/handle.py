@@ -2,21 +2,27 @@
 
 import copy
 import json
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-
-import torch
 
 from glassgate.cell import Cell
 from glassgate.engines.graph import NotTraceable
 from glassgate.engines.trace import trace
+
+
+def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compiler.assume_constant_result` without its import of the whole compiler."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
 
 _handles: dict[Any, str] = {}
 _cells: dict[str, Cell] = {}
 _untraceable: dict[Any, str | None] = {}
 
 
-@torch._dynamo.assume_constant_result
+@_constant
 def handle(cell: Cell) -> str:
     """The text that stands for the cell: where to import it and its options, or a number in this process."""
     key = _key(cell)
@@ -43,7 +49,7 @@ def cell_of(text: str) -> Cell:
     return _cells[text]
 
 
-@torch._dynamo.assume_constant_result
+@_constant
 def untraceable(cell: Cell, projected: bool) -> str | None:
     """Why no kernel can express the cell, or None."""
     key = _key(cell), projected
