@@ -100,7 +100,7 @@ class Stepper:
         given = [v.detach().clone().contiguous() for v in _given([direction])]
         ((plan, own, H),) = _split(_form([direction]), given)
         none = Steps(given[0].new_zeros(0, own.weights["weight_ih"].shape[1]), None, None)
-        self._weight, self._bias = products.input_weight(own, plan.trace)
+        self._weight = products.input_weight(own, plan.trace)
         self._ih = given[0].new_empty(len(own.initial[0]), self._weight.shape[1])
         self._step = Step(_inputs(plan, own, H, none), self._ih)
 
@@ -111,10 +111,7 @@ class Stepper:
 
     def __call__(self, x: Tensor) -> Tensor:
         """One step from x (N, H_in) to the output (N, W), whose memory is used again."""
-        if self._bias is None:
-            torch.mm(x, self._weight, out=self._ih)
-        else:
-            torch.addmm(self._bias, x, self._weight, out=self._ih)
+        torch.mm(x, self._weight, out=self._ih)
         return self._step.run()
 
 
@@ -190,6 +187,7 @@ def _inputs(plan: _Plan, direction: Direction, H: int, steps: Steps) -> "kernel.
         steps.resets,
         direction.weights.get("weight_hh"),
         direction.weights.get("weight_hr"),
+        products.input_bias(direction, plan.trace),
         products.hidden_bias(direction, plan.trace),
         products.own_parameters(direction, plan.trace),
         direction.noise,
@@ -247,7 +245,7 @@ def _forward(
         kept = {
             name: _memory(S, n, rows, steps.data) for name, n in plan.kept(widths, H).items() if save or name == "ih"
         }
-        products.input_product(steps.data, direction, plan.trace, kept["ih"][:rows])
+        torch.mm(steps.data, products.input_weight(direction, plan.trace), out=kept["ih"][:rows])
         states = [steps.data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
         final = [torch.empty_like(v) for v in direction.initial]
         unasked = [None] * (len(widths) - len(states))
@@ -327,7 +325,8 @@ def _backward(
     for recording, (_, _, gradients) in zip(recordings or (), calls, strict=False):
         shown = gradients.recorded.items()
         recording.grad = {name.removeprefix("d_gate_").removeprefix("d_new_"): v for name, v in shown}
-    d_data = steps.data.new_zeros(data.shape if data_too else 0)
+    d_data = steps.data.new_empty(data.shape if data_too else 0)
+    d_data[rows:].zero_()
     d_given: list[Tensor] = []
     for direction, (inputs, buffers, gradients) in zip(directions, calls, strict=True):
         output = buffers.states[0]
@@ -339,7 +338,8 @@ def _backward(
             d_given += [a.add_(b) for a, b in zip(gradients.d_initial, gradients.d_next, strict=True)]
         d_given += [v.new_empty(0) for v in direction.noise.values()]
         if data_too:
-            products.add_input_gradient(d_data[:rows], gradients.d_pre, direction, inputs.trace)
+            first = direction is directions[0]
+            products.add_input_gradient(d_data[:rows], gradients.d_pre, direction, inputs.trace, keep=not first)
     return [d_data, *d_given] if dtype == computed else [v.to(dtype) for v in (d_data, *d_given)]
 
 

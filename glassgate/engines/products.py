@@ -13,26 +13,23 @@ from glassgate.engines.call import Direction, Steps
 from glassgate.engines.trace import Trace
 
 
-def input_product(data: Tensor, direction: Direction, trace: Trace, out: Tensor) -> None:
-    """`W_ih x + b_ih`, and `b_hh` where the kernel adds none, into `out`: (rows, gates of `trace.ih` * H)."""
-    weight, bias = input_weight(direction, trace)
-    if bias is None:
-        torch.mm(data, weight, out=out)
-    else:
-        torch.addmm(bias, data, weight, out=out)
+def input_weight(direction: Direction, trace: Trace) -> Tensor:
+    """What the input is multiplied by: (H_in, gates of `trace.ih` * H)."""
+    return select(direction.weights["weight_ih"], direction.cell.gates, trace.ih).t()
 
 
-def input_weight(direction: Direction, trace: Trace) -> tuple[Tensor, Tensor | None]:
-    """What the input is multiplied by, (H_in, gates of `trace.ih` * H), and what is added to the product."""
+def input_bias(direction: Direction, trace: Trace) -> Tensor | None:
+    """What the kernel adds to that: `b_ih`, and `b_hh` where both halves are one; (gates of `trace.ih` * H,)."""
     gates, weights = direction.cell.gates, direction.weights
-    weight = select(weights["weight_ih"], gates, trace.ih).t()
     if "bias_ih" not in weights:
-        return weight, None
+        return None
     bias = select(weights["bias_ih"], gates, trace.ih)
-    if trace.shared:
-        of_product = select(weights["bias_hh"], gates, trace.ih[: len(trace.shared)])
-        bias = torch.cat([bias[: len(of_product)] + of_product, bias[len(of_product) :]])
-    return weight, bias
+    if not trace.shared:
+        return bias
+    of_product = select(weights["bias_hh"], gates, trace.ih[: len(trace.shared)])
+    if len(of_product) == len(bias):
+        return bias + of_product
+    return torch.cat([bias[: len(of_product)] + of_product, bias[len(of_product) :]])
 
 
 def select(rows: Tensor, gates: tuple[str, ...], chosen: tuple[str, ...]) -> Tensor:
@@ -137,12 +134,12 @@ def previous_rows(steps: Steps, N: int, reverse: bool) -> Tensor:
     return torch.where(fresh, S + rank, starts[before] + rank)
 
 
-def add_input_gradient(d_data: Tensor, d_pre: Tensor, direction: Direction, trace: Trace) -> None:
-    """Adds what reaches the input from one direction."""
+def add_input_gradient(d_data: Tensor, d_pre: Tensor, direction: Direction, trace: Trace, keep: bool) -> None:
+    """Adds what reaches the input from one direction to what `d_data` holds, or overwrites that."""
     gates, weights = direction.cell.gates, direction.weights
     H = weights["weight_ih"].shape[0] // len(gates)
     weight = select(weights["weight_ih"], gates, trace.ih)
-    steady.add_product(d_data, d_pre[:, len(trace.hh_only) * H :], weight)
+    steady.add_product(d_data, d_pre[:, len(trace.hh_only) * H :], weight, keep)
 
 
 def hidden_bias(direction: Direction, trace: Trace) -> Tensor | None:

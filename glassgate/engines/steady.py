@@ -8,17 +8,12 @@ MOST_TERMS = 512
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """`a @ b`."""
-    out = a[:, :MOST_TERMS] @ b[:MOST_TERMS]
-    return _add_later_terms(out, a, b)
+    return add_product(a.new_empty(a.shape[0], b.shape[1]), a, b, keep=False)
 
 
-def add_product(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """`a @ b` added to `out`, in place."""
-    out.addmm_(a[:, :MOST_TERMS], b[:MOST_TERMS])
-    return _add_later_terms(out, a, b)
-
-
-def _add_later_terms(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def add_product(out: Tensor, a: Tensor, b: Tensor, keep: bool = True) -> Tensor:
+    """`a @ b` added to `out`, in place; or instead of what `out` holds."""
+    out.addmm_(a[:, :MOST_TERMS], b[:MOST_TERMS], beta=int(keep))
     for start in range(MOST_TERMS, a.shape[1], MOST_TERMS):
         out.addmm_(a[:, start : start + MOST_TERMS], b[start : start + MOST_TERMS])
     return out

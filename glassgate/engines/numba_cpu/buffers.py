@@ -24,6 +24,8 @@ class Inputs(NamedTuple):
     """(S,) bool."""
     weight_hh: Tensor | None
     weight_hr: Tensor | None
+    bias_ih: Tensor | None
+    """(n * H,) for the gates `trace.ih`, with what belongs to `bias_hh` where both halves are one."""
     bias_hh: Tensor | None
     """(n * H,) for the products `trace.hh_only`."""
     parameters: Sequence[Tensor]

@@ -121,10 +121,11 @@ class Call:
             turn=-turn if is_backward else turn,
         )
         self._write(sizes=sizes, starts=starts, resets=inputs.resets)
-        bias = inputs.bias_hh
-        if bias is None:
-            bias = self.keep(self.kept.ih.new_zeros(len(inputs.trace.hh_only) * H))
-        self._write(bias_hh=bias)
+        for name, bias, columns in (
+            ("bias_ih", inputs.bias_ih, len(inputs.trace.ih)),
+            ("bias_hh", inputs.bias_hh, len(inputs.trace.hh_only)),
+        ):
+            self.words[name] = (bias if bias is not None else self.keep(self.kept.ih.new_zeros(columns * H))).data_ptr()
         head = H // inputs.cell.heads
         self._write(head_size=head, head_blocks=-(-head // self.lanes), block_0=0)
         self._write(block_1=inputs.cell.heads * self.words["head_blocks"])

@@ -198,22 +198,22 @@ class _Printer:
         self.line("rows = min(high, here - rank)")
         for k in numbers:
             self._tile(k)
-        self.line("for r in range(rows):")
+        self.line("for near in range(rows):")
         self.depth += 1
-        self.line("one = rank + r")
+        self.line("one = rank + near")
         self._lines(body.addresses)
-        self.line("for p in range(wide):")
+        self.line("for panel in range(wide):")
         self.depth += 1
         if heads:
             self.line(f"unit = block // {self.word('head_blocks')} * {self.word('head_size')}")
             self.line("unit += block % head_blocks * LANES")
             self.line("live = head_size - block % head_blocks * LANES")
         else:
-            self.line("unit = (block + p) * LANES")
+            self.line("unit = (block + panel) * LANES")
             self.line(f"live = {self.word(stage.axis)} - unit")
         for k in numbers:
             size = f"{len(self._sums(self.products[k]))} * LANES * BYTES"
-            self.line(f"sums_at_{k} = sums_{k} + (r * wide + p) * {size}")
+            self.line(f"sums_at_{k} = sums_{k} + (near * wide + panel) * {size}")
         self._lines(body.work)
         self.depth -= 3
         self.line("block += wide")
@@ -331,7 +331,7 @@ class _Body:
         printer, trace = self.printer, self.printer.stages.trace
         match node.op:
             case "ih":
-                return self._load(self._row(("ih", 0)), trace.ih.index(node.args[0], len(trace.shared)), "H")
+                return self._input_half(trace.ih.index(node.args[0], len(trace.shared)))
             case "saved" if node.args[0] == "row":
                 return f"fill(number({self._row(('row', 0))} + {node.args[1]} * BYTES))"
             case "saved":
@@ -363,6 +363,10 @@ class _Body:
             return self._load(self._row(key), key[1] if key[0] != "state" else 0, node.axis)
         return self._load(self._rank(printer.temporaries[node], f"{node.axis}_pitch"), 0, node.axis)
 
+    def _input_half(self, column: int) -> str:
+        product = self._load(self._row(("ih", 0)), column, "H")
+        return f"{product} + {self._load(self.printer.word('bias_ih'), column, 'H')}"
+
     def _product(self, node: Node) -> str:
         """The sums that belong to a node, with what the product starts from."""
         printer, trace = self.printer, self.printer.stages.trace
@@ -374,7 +378,7 @@ class _Body:
                 at = "0" if column == 0 else "LANES" if column == 1 else f"{column} * LANES"
                 terms.append(f"load(sums_at_{k}, {at}, LANES)")
         if node.op == "sum":
-            terms.insert(0, self._load(self._row(("ih", 0)), place(trace.shared, node), "H"))
+            terms.insert(0, self._input_half(place(trace.shared, node)))
         if node.op == "hh":
             terms.append(self._load(printer.word("bias_hh"), place(trace.hh_only, node), "H"))
         return " + ".join(terms)
