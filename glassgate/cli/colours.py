@@ -1,6 +1,7 @@
 """Labelled text in colours: each label has its own, and a unit labelled wrong is marked."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.text import Text
 
@@ -37,13 +38,14 @@ def coloured(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] |
         'if x'
     """
     text = Text()
-    for place, (unit, label) in enumerate(zip(units, labels, strict=True)):
-        wrong = truth is not None and truth[place] != label
-        text.append("\N{OPEN BOX}" if wrong and unit == " " else unit, _WRONG if wrong else _STYLES.get(label, ""))
+    marks = zip(units, labels, labels if truth is None else truth, strict=True)
+    for style, same in groupby(marks, key=lambda mark: _STYLES.get(mark[1], "") if mark[1] == mark[2] else _WRONG):
+        part = "".join(unit for unit, *_ in same)
+        text.append(part.replace(" ", "\N{OPEN BOX}") if style == _WRONG else part, style)
     return text
 
 
 def legend() -> Text:
     """Return each label in its colour, and a mistake in the colour of mistakes."""
     words = [Text(label, style) for label, style in _STYLES.items() if style]
-    return Text("  ").join([*words, Text("mistake", _WRONG)])
+    return Text(" ").join([*words, Text("mistake", _WRONG)])

@@ -24,5 +24,6 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
         batch_first=True,
         dropout=options.dropout if options.num_layers > 1 else 0.0,
         bidirectional=options.bidirectional,
+        init=getattr(gg.init, options.init),
         **others,
     )
