@@ -27,7 +27,22 @@ LONGEST = 72
 
 RESERVED = frozenset(
     {"address", "before", "block", "fill", "flags", "here", "high", "is_reset", "job", "keep", "last_block", "live"}
-    | {"load", "locate", "meet", "met", "number", "one", "p", "point", "put_total", "r", "rank", "reset", "row", "rows"}
+    | {
+        "load",
+        "locate",
+        "meet",
+        "met",
+        "near",
+        "number",
+        "one",
+        "panel",
+        "point",
+        "put_total",
+        "rank",
+        "reset",
+        "row",
+        "rows",
+    }
     | {"shape_of_tiles", "step", "store", "t", "unit", "wide", "words", "BYTES", "LANES"}
     | {*CALLS.values(), "H", "P", "int", "max", "min", "range", "float"}
 )
