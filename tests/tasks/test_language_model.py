@@ -85,6 +85,21 @@ def test_texts_do_not_run_into_each_other(counter: LanguageModel) -> None:
         assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
+def test_rows_that_begin_start_from_nothing(counter: LanguageModel) -> None:
+    network = counter.network.eval()
+    inputs, lengths = torch.randint(2, 12, (2, 2, 6)), torch.tensor([6, 6])
+
+    def said(part: int, goes_on: list[bool]) -> torch.Tensor:
+        return network({"inputs": inputs[part], "lengths": lengths, "goes_on": torch.tensor(goes_on)})
+
+    with torch.no_grad():
+        fresh = said(1, [False, False])
+        said(0, [False, False])
+        mixed = said(1, [True, False])
+    assert not torch.allclose(mixed[0], fresh[0])
+    torch.testing.assert_close(mixed[1], fresh[1])
+
+
 class CtrlC(Progress):
     """Presses Ctrl-C after so many steps."""
 
