@@ -83,9 +83,10 @@ class Stages(list[Stage]):
         for key, node in self.outputs.items():
             self._at(node).stores.append((key, node))
         for key, node in self.saved.items():
-            if node.op != "row_sum":
+            if node.op not in ("ih", "row_sum"):
                 self._at(node).keeps.append((key, node))
         self._carry_over()
+        self._keep_input_halves()
         self += [stage for stage in self.by_place.values() if not stage.empty]
 
     def _level(self, node: Node) -> int:
@@ -155,6 +156,13 @@ class Stages(list[Stage]):
                 left = product.left
                 if left.op != "state" and left not in self.homes:
                     self._at(left).temporaries[left] = None
+
+    def _keep_input_halves(self) -> None:
+        """With their bias, in the place of the product without it: not before the last stage has read that."""
+        for key, node in self.saved.items():
+            if node.op == "ih":
+                readers = [stage for stage in self.by_place.values() if node in set(self.needed(stage))]
+                readers[-1].keeps.append((key, node))
 
     def computed(self, node: Node, stage: Stage) -> bool:
         """Whether the stage computes the node itself, rather than reading it."""
