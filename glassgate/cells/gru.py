@@ -2,8 +2,8 @@
 
 from torch import sigmoid, tanh
 
-from glassgate.activations import activation
 from glassgate.cell import Cell, units_stay
+from glassgate.cells.activations import activation
 
 
 class GRU(Cell):

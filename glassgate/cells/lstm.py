@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import sigmoid, tanh
 
-from glassgate.activations import activation
 from glassgate.cell import Cell, Parameter
+from glassgate.cells.activations import activation
 
 
 class LSTM(Cell):
