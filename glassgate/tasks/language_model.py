@@ -47,7 +47,7 @@ class LanguageModelOptions(TextOptions):
     bidirectional: bool = option(False, "refused: a language model reads one way")
     tied: bool = option(False, "use the embedding as the output's weights, too")
     chunk: int = option(
-        100, "units of a file between cuts of the gradient; the state is carried over them", group="training", least=1
+        50, "units of a file between cuts of the gradient; the state is carried over them", group="training", least=1
     )
 
     def __post_init__(self) -> None:
@@ -136,10 +136,10 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
 
     def encode(self, example: Text | Roll) -> Encoded:
         if isinstance(example, Roll):
-            return {"inputs": example.steps[:-1], "targets": example.steps[1:]}
-        numbers = self.vocabularies["units"].encode(example.units)
-        before = np.concatenate([[PADDING], numbers])
-        return {"inputs": before[:-1], "targets": before[1:]}
+            read = np.concatenate([np.zeros_like(example.steps[:1]), example.steps])
+        else:
+            read = np.concatenate([[PADDING], self.vocabularies["units"].encode(example.units)])
+        return {"inputs": read[:-1], "targets": read[1:]}
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         return self._nats(output, batch).mean()
@@ -151,19 +151,21 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return MetricCollection(scores)
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        seen = {"nats": self._nats(output, batch)}
-        if self.options.unit != NOTES:
-            seen["value"] = (output.argmax(-1) + UNKNOWN == batch["targets"])[_inside(batch)].float()
-        return seen
+        """Score every unit; of music the steps from the second on, as published figures do."""
+        if self.options.unit == NOTES:
+            later = {"targets": batch["targets"][:, 1:], "lengths": batch["lengths"] - 1}
+            return {"nats": self._nats(output[:, 1:], later)}
+        right = output.argmax(-1) + UNKNOWN == batch["targets"]
+        return {"nats": self._nats(output, batch), "value": right[_inside(batch)].float()}
 
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
         rows = self._nats(output, batch).split(batch["lengths"].tolist())
         return [row.tolist() for row in rows]
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
-        """Return a line for each unit, or step from the second on: what it is, and its surprise in nats."""
+        """Return a line for each unit, or step: what it is, and its surprise in nats."""
         if isinstance(example, Roll):
-            said = [_notes(step) for step in example.steps[1:]]
+            said = [_notes(step) for step in example.steps]
         else:
             said = [unit if unit.isprintable() else unit.encode("unicode_escape").decode() for unit in example.units]
         return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))

@@ -198,12 +198,12 @@ def test_music() -> None:
     steps[::2, 39], steps[1::2, [43, 46]] = 1, 1
     model = trained(Split([Roll(steps)] * 4, test=[Roll(steps)]), unit="notes", epochs=40)
     nats = model.predict([Roll(steps)])[0]
-    assert len(nats) == 39
+    assert len(nats) == 40
     assert np.mean(nats) < 3
-    assert model.evaluate([Roll(steps)])["nats"] == pytest.approx(np.mean(nats), rel=1e-5)
+    assert model.evaluate([Roll(steps)])["nats"] == pytest.approx(np.mean(nats[1:]), rel=1e-5)
     assert "accuracy" not in model.evaluate([Roll(steps)])
     assert {"60\n", "64 67\n"} & set(model.generate(length=6, temperature=0))
-    assert model.text(Roll(steps[:3]), [0.5, 1.0]) == "64 67\t0.500\n60\t1.000\n"
+    assert model.text(Roll(steps[:2]), [0.5, 1.0]) == "60\t0.500\n64 67\t1.000\n"
     with pytest.raises(OptionError, match="prompt, top_k, top_p: music takes none of them; leave them out"):
         model.generate("60")
 

@@ -1,0 +1,52 @@
+"""Short runs on real data, in the folder that GLASSGATE_DATA names: each task learns what it should."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data.text import Text, hold_out
+from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
+from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
+from glassgate.tasks.task import Split
+
+_FOLDER = os.environ.get("GLASSGATE_DATA")
+pytestmark = pytest.mark.skipif(not _FOLDER, reason="GLASSGATE_DATA names no folder of real data")
+
+ROOT = Path(_FOLDER or ".")
+
+
+def test_japanese_vowels() -> None:
+    files = {part: str(ROOT / f"japanese_vowels/JapaneseVowels_{part.upper()}.ts") for part in ("train", "test")}
+    options = ClassificationOptions(data=files["train"], test=files["test"], hidden_size=64, epochs=30)
+    assert Classification(options).fit()["test"]["accuracy"] > 0.9
+
+
+def test_shakespeare() -> None:
+    options = LanguageModelOptions(
+        data=str(ROOT / "char_lm/tinyshakespeare.txt"), epochs=1, hidden_size=128, learning_rate=8e-3
+    )
+    assert LanguageModel(options).fit()["test"]["nats"] < 2.0
+
+
+def test_chorales() -> None:
+    options = LanguageModelOptions(
+        data=str(ROOT / "jsb_chorales/JSB_Chorales.mat"),
+        unit="notes",
+        hidden_size=100,
+        batch_size=4,
+        epochs=4,
+        learning_rate=4e-3,
+    )
+    assert LanguageModel(options).fit()["test"]["nats"] < 11.0  # what the notes' frequencies alone give is 11.1
+
+
+def test_both_sides_of_a_poem() -> None:
+    lines = (ROOT / "char_lm/tang_10k_poems.txt").read_text(encoding="utf-8").splitlines()[:1500]
+    scores = {}
+    for both in (True, False):
+        options = FillBlanksOptions(hidden_size=64, sequence="line", bidirectional=both, epochs=2, learning_rate=8e-3)
+        texts = [Text(line + "\n") for line in lines]
+        scores[both] = FillBlanks(options).fit(Split(*hold_out(texts, 0.1)))["test"]["nats"]
+    assert scores[True] < scores[False]
