@@ -3,7 +3,7 @@
 import operator
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
@@ -51,7 +51,7 @@ class Trace:
     parameters: tuple[tuple[str, str | None], ...]
     recorded: tuple[str, ...]
 
-    @property
+    @cached_property
     def ih(self) -> tuple[str, ...]:
         """The gates whose input half is computed, in the order of the columns."""
         return (*(product.args[0] for product in self.shared), *self.ih_only)
