@@ -34,12 +34,12 @@ def test_chorales() -> None:
     options = LanguageModelOptions(
         data=str(ROOT / "jsb_chorales/JSB_Chorales.mat"),
         unit="notes",
-        hidden_size=100,
+        hidden_size=150,
         batch_size=4,
-        epochs=4,
+        epochs=12,
         learning_rate=4e-3,
     )
-    assert LanguageModel(options).fit()["test"]["nats"] < 11.0  # what the notes' frequencies alone give is 11.1
+    assert LanguageModel(options).fit()["test"]["nats"] < 10.3  # the frequencies of the notes alone give 11.1
 
 
 def test_both_sides_of_a_poem() -> None:
