@@ -33,6 +33,8 @@ class Direction(NamedTuple):
     reverse: bool
     noise: dict[str, Tensor] = {}
     """The cell's random factors: (S, H) where new at each step, (N, H) where one a sequence."""
+    restart: tuple[Tensor, ...] = ()
+    """One (N, H_out or H_cell) a state: what a reset falls back to, if not to `initial`."""
 
 
 class Recording:

@@ -64,6 +64,11 @@ class Stepper(Protocol):
         """One step from x (N, H_in) to the output (N, W)."""
 
 
+def wanted() -> str:
+    """The engine that the user named, or "auto"."""
+    return _wanted.name
+
+
 class EngineError(RuntimeError):
     """The engine that was asked for cannot run this call."""
 

@@ -3,6 +3,7 @@
 One operator runs all directions of a layer forward, another one back; `products.py` has what surrounds their loops.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial, wraps
@@ -77,14 +78,18 @@ def _form(directions: list[Direction], record: bool = False) -> str:
     """All of a call that is no tensor, as text."""
     shown = "recorded" if record else ""
     return "\n".join(
-        "\t".join(("<" if d.reverse else ">", handle(d.cell), ",".join(d.weights), ",".join(d.noise), shown))
-        for d in directions
+        "\t".join((_way(d), handle(d.cell), ",".join(d.weights), ",".join(d.noise), shown)) for d in directions
     )
+
+
+def _way(direction: Direction) -> str:
+    """Which way time runs; doubled where resets have states of their own."""
+    return ("<" if direction.reverse else ">") * (2 if direction.restart else 1)
 
 
 def _given(directions: list[Direction]) -> list[Tensor]:
     """All tensors of a call beside its data."""
-    return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.noise.values())]
+    return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.restart, *d.noise.values())]
 
 
 class Stepper:
@@ -120,9 +125,14 @@ class _Plan(NamedTuple):
 
     cell: Cell
     trace: Trace
-    reverse: bool
+    way: str
     weights: tuple[str, ...]
     noise: tuple[str, ...]
+
+    @property
+    def states(self) -> int:
+        """How many states come in: the initial ones, and those of resets where they are others."""
+        return len(self.way) * len(self.cell.state)
 
     @property
     def differentiable(self) -> list[bool]:
@@ -131,15 +141,16 @@ class _Plan(NamedTuple):
 
     @property
     def given(self) -> int:
-        """How many tensors the direction takes: parameters, initial states, noise."""
-        return len(self.weights) + len(self.cell.state) + len(self.noise)
+        """How many tensors the direction takes: parameters, states, noise."""
+        return len(self.weights) + self.states + len(self.noise)
 
     def direction(self, given: Sequence[Tensor]) -> Direction:
         """The call of an engine that the tensors were taken from."""
-        n, m = len(self.weights), len(self.weights) + len(self.cell.state)
+        n, count = len(self.weights), len(self.cell.state)
         weights = dict(zip(self.weights, given[:n], strict=True))
-        noise = dict(zip(self.noise, given[m:], strict=True))
-        return Direction(self.cell, weights, tuple(given[n:m]), self.reverse, noise)
+        states = tuple(given[n : n + self.states])
+        noise = dict(zip(self.noise, given[n + self.states :], strict=True))
+        return Direction(self.cell, weights, states[:count], self.way[0] == "<", noise, states[count:])
 
     def kept(self, widths: list[int], H: int) -> dict[str, int]:
         """The buffers that the backward pass reads beside the states, and their widths."""
@@ -157,7 +168,7 @@ def _plans(form: str) -> tuple[_Plan, ...]:
         way, text, weights, noise, shown = line.split("\t")
         cell, names = cell_of(text), tuple(weights.split(","))
         traced = trace(cell, "weight_hr" in names, bool(shown))
-        plans.append(_Plan(cell, traced, way == "<", names, tuple(noise.split(",")) if noise else ()))
+        plans.append(_Plan(cell, traced, way, names, tuple(noise.split(",")) if noise else ()))
     return tuple(plans)
 
 
@@ -182,7 +193,7 @@ def _inputs(plan: _Plan, direction: Direction, H: int, steps: Steps) -> "kernel.
         plan.cell,
         plan.trace,
         H,
-        plan.reverse,
+        direction.reverse,
         steps.batch_sizes,
         steps.resets,
         direction.weights.get("weight_hh"),
@@ -192,6 +203,7 @@ def _inputs(plan: _Plan, direction: Direction, H: int, steps: Steps) -> "kernel.
         products.own_parameters(direction, plan.trace),
         direction.noise,
         direction.initial,
+        direction.restart,
     )
 
 
@@ -220,6 +232,22 @@ def _memory(S: int, width: int, rows: int, like: Tensor) -> Tensor:
     return memory
 
 
+_workspace = threading.local()
+MOST_KEPT = 2**26
+"""Bytes of working memory that a thread keeps from one call to the next: fresh memory costs a good part of a call."""
+
+
+def _used_again(number: int, S: int, width: int, like: Tensor) -> Tensor:
+    """Working memory of a call, its `number`-th, that the thread's next call without gradients overwrites."""
+    key = f"{number} {like.dtype} {torch.is_inference_mode_enabled()}"
+    memory = getattr(_workspace, key, None)
+    if memory is None or memory.numel() < S * width:
+        memory = like.new_empty(S * width)
+        if memory.numel() * memory.element_size() <= MOST_KEPT:
+            setattr(_workspace, key, memory)
+    return memory[: S * width].view(S, width)
+
+
 @_without_autocast
 def _forward(
     data: Tensor,
@@ -237,14 +265,16 @@ def _forward(
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
     S, rows = len(data), _rows(data, batch_sizes)
     steps = Steps(data[:rows].to(computed), batch_sizes, resets)
-    calls = []
+    calls: list[tuple[kernel.Inputs, kernel.Kept]] = []
     results: list[Tensor] = []
     behind: list[Tensor] = []
     for plan, direction, H in _split(form, [v.to(computed).contiguous() for v in given]):
         widths = [v.shape[1] for v in direction.initial]
-        kept = {
-            name: _memory(S, n, rows, steps.data) for name, n in plan.kept(widths, H).items() if save or name == "ih"
-        }
+        buffer_widths = plan.kept(widths, H)
+        if save:
+            kept = {name: _memory(S, n, rows, steps.data) for name, n in buffer_widths.items()}
+        else:
+            kept = {"ih": _used_again(len(calls), S, buffer_widths["ih"], steps.data)}
         torch.mm(steps.data, products.input_weight(direction, plan.trace), out=kept["ih"][:rows])
         states = [steps.data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
         final = [torch.empty_like(v) for v in direction.initial]
@@ -333,7 +363,9 @@ def _backward(
         assert output is not None
         d_given += products.weight_gradients(steps, direction, inputs.trace, output[:rows], gradients).values()
         if resets is None:
-            d_given += gradients.d_next
+            d_given += [*gradients.d_next, *(torch.zeros_like(v) for v in direction.restart)]
+        elif direction.restart:
+            d_given += [*gradients.d_next, *gradients.d_initial]
         else:
             d_given += [a.add_(b) for a, b in zip(gradients.d_initial, gradients.d_next, strict=True)]
         d_given += [v.new_empty(0) for v in direction.noise.values()]
@@ -392,7 +424,7 @@ def _fake_backward(
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if data_too else (0,))]
     for plan, direction, _ in _split(form, given):
-        d += [data.new_empty(v.shape) for v in (*direction.weights.values(), *direction.initial)]
+        d += [data.new_empty(v.shape) for v in (*direction.weights.values(), *direction.initial, *direction.restart)]
         d += [data.new_empty(0) for _ in plan.noise]
     return d
 

@@ -112,12 +112,15 @@ def _outer_with_previous(d: Tensor, steps: Steps, direction: Direction, output: 
         if not direction.reverse:
             first, later, before = slice(None, N), slice(N, None), slice(None, -N)
         return _outer(d[later], output[before]).add_(_outer(d[first], initial))
-    index = previous_rows(steps, N, direction.reverse)
-    return _outer(d[: len(index)], torch.cat([output, initial]).index_select(0, index))
+    index = previous_rows(steps, N, direction.reverse, bool(direction.restart))
+    return _outer(d[: len(index)], torch.cat([output, initial, *direction.restart[:1]]).index_select(0, index))
 
 
-def previous_rows(steps: Steps, N: int, reverse: bool) -> Tensor:
-    """For each row the row of the step before, S + rank where the state before is the initial one."""
+def previous_rows(steps: Steps, N: int, reverse: bool, restart: bool = False) -> Tensor:
+    """For each row the row of the step before, S + rank where the state before is the initial one.
+
+    With `restart`, S + N + rank where there is a reset.
+    """
     S = steps.data.shape[0]
     sizes = steps.batch_sizes
     if sizes is None:
@@ -128,10 +131,10 @@ def previous_rows(steps: Steps, N: int, reverse: bool) -> Tensor:
     none = torch.zeros(1, dtype=torch.int64)
     sizes, starts = torch.cat([none, sizes, none]), torch.cat([none, starts, none])
     before = step + 2 if reverse else step
-    fresh = rank >= sizes[before]
+    previous = torch.where(rank >= sizes[before], S + rank, starts[before] + rank)
     if steps.resets is not None:
-        fresh |= steps.resets[: len(step)]
-    return torch.where(fresh, S + rank, starts[before] + rank)
+        previous = torch.where(steps.resets[: len(step)], S + N * restart + rank, previous)
+    return previous
 
 
 def add_input_gradient(d_data: Tensor, d_pre: Tensor, direction: Direction, trace: Trace, keep: bool) -> None:

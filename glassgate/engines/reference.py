@@ -29,7 +29,7 @@ def run(
 
 
 def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:
-    cell, weights, initial, reverse, noise = direction
+    cell, weights, initial, reverse, noise, restart = direction
     rows, N = steps.data.shape[0], initial[0].shape[0]
     sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
     padded = [*sizes, rows - sum(sizes)]
@@ -41,7 +41,9 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
         n = sizes[t]
         before = tuple(v[:n] for v in state)
         if resets is not None:
-            before = tuple(torch.where(resets[t], v_0[:n], v) for v_0, v in zip(initial, before, strict=True))
+            before = tuple(
+                torch.where(resets[t], v_0[:n], v) for v_0, v in zip(restart or initial, before, strict=True)
+            )
         factors = {name: v[t][:n] for name, v in by_step.items()}
         if recording is None:
             every[t] = advance(cell, weights, ih[t], before, factors)

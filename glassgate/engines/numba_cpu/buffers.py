@@ -34,6 +34,8 @@ class Inputs(NamedTuple):
     """(S, W), or (N, W) for a factor that is one a sequence."""
     initial: Sequence[Tensor]
     """(N, W) a state."""
+    restart: Sequence[Tensor] = ()
+    """(N, W) a state: what resets fall back to, if not to `initial`."""
 
 
 class Kept(NamedTuple):

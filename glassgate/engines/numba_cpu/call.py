@@ -149,7 +149,8 @@ class Call:
         for name, buffer in kept.recorded.items():
             self._write_rows(name, buffer)
         self.states, self.state_starts = [], []
-        for name, state, initial in zip(inputs.cell.state, kept.states, inputs.initial, strict=True):
+        restart = inputs.restart or inputs.initial
+        for name, state, initial, anew in zip(inputs.cell.state, kept.states, inputs.initial, restart, strict=True):
             starts = self.time.starts
             if state is None:
                 state = self.keep(initial.new_empty(2 * self.N, initial.shape[1]))
@@ -162,6 +163,7 @@ class Call:
                 f"{name}_pitch": pitch,
                 f"{name}_starts": starts[1:].data_ptr(),
                 f"{name}_0": initial.data_ptr(),
+                f"{name}_restart": anew.data_ptr(),
             }
 
     def _write_gradients(self, gradients: Gradients) -> None:

@@ -51,13 +51,38 @@ def is_reset(resets, row):
 
 
 @inline
-def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial):
-    """The addresses of a state before a step: in the step before; the initial state where there is none, or a reset."""
+def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart):
+    """The addresses of a state before a step: in the step before, or the initial state where there is none."""
     for rank in range(first, last):
-        if rank >= size or is_reset(resets, row + rank):
+        if is_reset(resets, row + rank):
+            pointers[rank] = restart + rank * pitch
+        elif rank >= size:
             pointers[rank] = initial + rank * pitch
         else:
             pointers[rank] = rows + (start + rank) * pitch
+
+
+@intrinsic
+def _prefetch(context: Any, address: Any) -> Any:
+    """Ask for the line of memory at an address."""
+
+    def code(context, builder, sig, args):
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(args[0], pointer), flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), code
+
+
+@inline
+def fetch(rows, pitch, count, columns, width, size):
+    """Ask ahead for `size` bytes at the same place in each column of some rows; columns are `width` bytes apart."""
+    for row in range(count):
+        for column in range(columns):
+            for byte in range(0, size, 64):
+                _prefetch(rows + row * pitch + column * width + byte)
 
 
 @intrinsic
@@ -109,5 +134,7 @@ def meet(barrier, parties, times):
     return times + 1
 
 
-FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (words, flags, shape_of_tiles, point, locate, is_reset, meet)}
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (words, flags, shape_of_tiles, point, fetch, locate, is_reset, meet)
+}
 """By name, what a kernel imports."""

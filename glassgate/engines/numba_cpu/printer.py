@@ -1,50 +1,16 @@
 """A cell's graph to the readable text of one kernel; what the text calls is in `language.py`."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from glassgate.engines.graph import Key, Node
-from glassgate.engines.numba_cpu.stages import PRODUCTS, Product, Stage, Stages, place
-
-INFIX = {
-    "logical_or": ("|", 1),
-    "logical_and": ("&", 2),
-    "lt": ("<", 3),
-    "le": ("<=", 3),
-    "gt": (">", 3),
-    "ge": (">=", 3),
-    "eq": ("==", 3),
-    "ne": ("!=", 3),
-    "add": ("+", 4),
-    "sub": ("-", 4),
-    "mul": ("*", 5),
-    "div": ("/", 5),
-}
-PREFIX = {"neg": "-", "logical_not": "~"}
-CALLS = {"abs": "absolute", "round": "round_even", "pow": "power"}
-ATOM, UNARY = 9, 6
-LONGEST = 72
+from glassgate.engines.numba_cpu.body import CALLS, Body, broken
+from glassgate.engines.numba_cpu.stages import Product, Stage, Stages, place
 
 RESERVED = frozenset(
-    {"address", "before", "block", "fill", "flags", "here", "high", "is_reset", "job", "keep", "last_block", "live"}
-    | {
-        "load",
-        "locate",
-        "meet",
-        "met",
-        "near",
-        "number",
-        "one",
-        "panel",
-        "point",
-        "put_total",
-        "rank",
-        "reset",
-        "row",
-        "rows",
-    }
-    | {"shape_of_tiles", "step", "store", "t", "unit", "wide", "words", "BYTES", "LANES"}
-    | {*CALLS.values(), "H", "P", "int", "max", "min", "range", "float"}
+    {"address", "ahead", "before", "block", "fetch", "fill", "flags", "here", "high", "is_reset", "job", "keep"}
+    | {"last_block", "live", "load", "locate", "meet", "met", "near", "number", "one", "panel", "point", "put_total"}
+    | {"rank", "reset", "row", "rows", "shape_of_tiles", "step", "store", "t", "unit", "wide", "words"}
+    | {*CALLS.values(), "int", "max", "min", "range", "float", "BYTES", "LANES", "H", "P"}
 )
 """Names that a kernel uses itself; an author's value of that name gets an underscore."""
 
@@ -72,11 +38,11 @@ class Kernel:
 
 def print_kernel(stages: Stages, title: str, states: tuple[str, ...]) -> Kernel:
     """The text of the forward or the backward kernel."""
-    return _Printer(stages, states).kernel(title)
+    return Printer(stages, states).kernel(title)
 
 
 @dataclass
-class _Printer:
+class Printer:
     stages: Stages
     states: tuple[str, ...]
     lines: list[tuple[int, str]] = field(default_factory=list)
@@ -164,7 +130,8 @@ class _Printer:
                 self.line(
                     f"locate({self.word(f'{name}_prev_rows', 'words')}, first, here, row, {self.word('resets')}, "
                     f"{self.word(f'{name}_rows')}, {self.word(f'{name}_pitch')}, "
-                    f"{self.word(f'{name}_starts', 'words')}[before], sizes[before], {self.word(f'{name}_0')})"
+                    f"{self.word(f'{name}_starts', 'words')}[before], sizes[before], "
+                    f"{self.word(f'{name}_0')}, {self.word(f'{name}_restart')})"
                 )
 
     def _stage(self, number: int, stage: Stage) -> None:
@@ -173,7 +140,7 @@ class _Printer:
             k = place(self.row_sums, node)
             self.line("for one in range(first, here):")
             self.line(f"store({self.word(f'sum_{k}')} + one * LANES * BYTES, 0, LANES, fill(0.0))", 1)
-        body = _Body(self, stage)
+        body = Body(self, stage)
         if not stage.products:
             self.line("for one in range(first, here):")
             self.depth += 1
@@ -190,14 +157,15 @@ class _Printer:
 
     def _lines(self, lines: list[str]) -> None:
         for line in lines:
-            self.line(line)
+            for part in broken(line):
+                self.line(part)
 
-    def _product_loops(self, stage: Stage, body: "_Body", units: tuple[str, str]) -> None:
+    def _product_loops(self, stage: Stage, body: Body, units: tuple[str, str]) -> None:
         heads = self.stages.heads > 1
         numbers = [self.products.index(product) for product in stage.products]
         for k in numbers:
             self._point(k)
-        most = max(len(self._sums(product)) for product in stage.products)
+        most = max(len(product.results) for product in stage.products)
         self.line(f"high, wide = shape_of_tiles(here - first, MOST_ROWS_{most}, {1 if heads else f'ROOM_{most}'})")
         if heads:
             self.line(f"block, last_block = {self.word('block_0')}, {self.word('block_1')}")
@@ -211,6 +179,9 @@ class _Printer:
         self.line("for rank in range(first, here, high):")
         self.depth += 1
         self.line("rows = min(high, here - rank)")
+        if columns := len({node.args[0] for node in body.text if node.op in ("ih", "sum")}):
+            self.line("ahead = ih_rows + (row + rank) * ih_pitch + block * LANES * BYTES")
+            self.line(f"fetch(ahead, ih_pitch, rows, {columns}, H * BYTES, wide * LANES * BYTES)")
         for k in numbers:
             self._tile(k)
         self.line("for near in range(rows):")
@@ -227,15 +198,12 @@ class _Printer:
             self.line("unit = (block + panel) * LANES")
             self.line(f"live = {self.word(stage.axis)} - unit")
         for k in numbers:
-            size = f"{len(self._sums(self.products[k]))} * LANES * BYTES"
+            size = f"{len(self.products[k].results)} * LANES * BYTES"
             self.line(f"sums_at_{k} = sums_{k} + (near * wide + panel) * {size}")
         self._lines(body.work)
         self.depth -= 3
         self.line("block += wide")
         self.depth -= 1
-
-    def _sums(self, product: Product) -> tuple[Node, ...]:
-        return product.results
 
     def _point(self, k: int) -> None:
         """Where the row vectors lie that a product multiplies."""
@@ -244,7 +212,7 @@ class _Printer:
             return
         rows = self.word(f"left_{k}", "words")
         if left in self.stages.homes:
-            base, pitch = self._buffer(self.stages.homes[left])
+            base, pitch = self.buffer(self.stages.homes[left])
             start = f"{self.states_starts(self.stages.homes[left])}[t]"
             self.line(f"point({rows}, first, here, {base} + {start} * {pitch}, {pitch})")
         else:
@@ -255,7 +223,7 @@ class _Printer:
         """The first row of each step, in a buffer of states or in any other."""
         return self.word(f"{self.states[key[1]]}_starts", "words") if key[0] == "state" else "starts"
 
-    def _buffer(self, key: Key) -> tuple[str, str]:
+    def buffer(self, key: Key) -> tuple[str, str]:
         name = self.states[key[1]] if key[0] == "state" else key[0]
         return self.word(f"{name}_rows"), self.word(f"{name}_pitch")
 
@@ -272,7 +240,7 @@ class _Printer:
             first = f"{first} + block // {self.word('head_blocks')} * {self.word('head_size')}"
             depth = "head_size"
         panel = f"{self.word(f'weights_{k}')} + block * {self.word(f'panel_{k}')} * BYTES"
-        n = len(self._sums(product))
+        n = len(product.results)
         self.line(f"tile_{n}({rows}, rank, {first}, {panel}, panel_{k}, {depth}, {self.word(f'sums_{k}')}, rows, wide)")
 
     def _end_of_sum(self, node: Node) -> None:
@@ -282,205 +250,6 @@ class _Printer:
         self.line(f"put_total({self.word(f'total_{k}')} + one * BYTES, {partial_sums})", 1)
         for key, kept in self.stages.saved.items():
             if kept is node:
-                base, pitch = self._buffer(key)
+                base, pitch = self.buffer(key)
                 self.line(f"if {self.word('save')}:", 1)
                 self.line(f"put_total({base} + (row + one) * {pitch} + {key[1]} * BYTES, {partial_sums})", 2)
-
-
-class _Body:
-    """What a stage does with one vector of units: the addresses of its rows, and the work."""
-
-    def __init__(self, printer: _Printer, stage: Stage) -> None:
-        self.printer, self.stage = printer, stage
-        self.addresses: list[str] = []
-        self.reads: list[str] = []
-        self.equations: list[str] = []
-        self.writes: list[str] = []
-        self.text: dict[Node, tuple[str, int]] = {}
-        for product in stage.products:
-            printer.products.append(product)
-        needed = printer.stages.needed(stage)
-        self.uses = Counter(
-            arg
-            for node in needed
-            if printer.stages.computed(node, stage) and node.op not in PRODUCTS
-            for arg in node.inputs
-        )
-        for node in needed:
-            self._print(node)
-        self._stores()
-
-    @property
-    def work(self) -> list[str]:
-        """All of it, in order."""
-        parts = [part for part in (self.reads, self.equations, self.writes) if part]
-        return [line for part in parts for line in ("", *part)][1:]
-
-    def _at(self, name: str, address: str) -> str:
-        line = f"{name}_at = {address}"
-        if line not in self.addresses:
-            self.addresses.append(line)
-        return f"{name}_at"
-
-    def _row(self, key: Key) -> str:
-        """The address of a step's row in a buffer."""
-        base, pitch = self.printer._buffer(key)
-        row = f"{self.printer.states_starts(key)}[t]" if key[0] == "state" else "row"
-        return self._at(base.removesuffix("_rows"), f"{base} + ({row} + one) * {pitch}")
-
-    def _rank(self, name: str, pitch: str) -> str:
-        """The address of a row of which there is one a sequence."""
-        return self._at(name, f"{self.printer.word(f'{name}_ranks')} + one * {self.printer.word(pitch)}")
-
-    def _column(self, k: int, axis: str) -> str:
-        if k == 0:
-            return "unit"
-        width = self.printer.word(axis)
-        return f"{width} + unit" if k == 1 else f"{k} * {width} + unit"
-
-    def _load(self, address: str, k: int, axis: str) -> str:
-        return f"load({address}, {self._column(k, axis)}, live)"
-
-    def _read(self, node: Node) -> str:
-        """The expression that reads a value from memory."""
-        printer, trace = self.printer, self.printer.stages.trace
-        match node.op:
-            case "ih":
-                return self._input_half(trace.ih.index(node.args[0], len(trace.shared)))
-            case "saved" if node.args[0] == "row":
-                return f"fill(number({self._row(('row', 0))} + {node.args[1]} * BYTES))"
-            case "saved":
-                return self._load(self._row(node.args), node.args[1], node.axis)
-            case "state":
-                name = node.args[0]
-                return self._load(self._at(f"{name}_prev", f"{name}_prev_rows[one]"), 0, node.axis)
-            case "grad":
-                name = node.args[0]
-                base, pitch = printer.word(f"d_{name}_rows"), printer.word(f"d_{name}_pitch")
-                given = self._load(self._at(f"d_{name}", f"{base} + (row + one) * {pitch}"), 0, node.axis)
-                return f"{given} + {self._load(self._rank(f'd_{name}_next', f'{node.axis}_pitch'), 0, node.axis)}"
-            case "parameter":
-                name, gate = node.args
-                return self._load(printer.word(f"{name}_{gate}_values" if gate else f"{name}_values"), 0, node.axis)
-            case "noise":
-                name = node.args[0]
-                base, pitch = printer.word(f"{name}_noise"), printer.word(f"{name}_noise_pitch")
-                start = printer.word(f"{name}_noise_starts", "words")
-                return self._load(self._at(f"{name}_noise", f"{base} + ({start}[t] + one) * {pitch}"), 0, node.axis)
-            case "size":
-                return printer.word(node.args[0])
-            case "constant":
-                return f"fill({node.args[0]!r})"
-            case "row_sum":
-                return f"fill(number({printer.word(f'total_{place(printer.row_sums, node)}')} + one * BYTES))"
-        if node in printer.stages.homes:
-            key = printer.stages.homes[node]
-            return self._load(self._row(key), key[1] if key[0] != "state" else 0, node.axis)
-        return self._load(self._rank(printer.temporaries[node], f"{node.axis}_pitch"), 0, node.axis)
-
-    def _input_half(self, column: int) -> str:
-        product = self._load(self._row(("ih", 0)), column, "H")
-        return f"{product} + {self._load(self.printer.word('bias_ih'), column, 'H')}"
-
-    def _product(self, node: Node) -> str:
-        """The sums that belong to a node, with what the product starts from."""
-        printer, trace = self.printer, self.printer.stages.trace
-        terms = []
-        for product in self.stage.products:
-            if any(result is node for result in product.results):
-                k = printer.products.index(product)
-                column = place(product.results, node)
-                at = "0" if column == 0 else "LANES" if column == 1 else f"{column} * LANES"
-                terms.append(f"load(sums_at_{k}, {at}, LANES)")
-        if node.op == "sum":
-            terms.insert(0, self._input_half(place(trace.shared, node)))
-        if node.op == "hh":
-            terms.append(self._load(printer.word("bias_hh"), place(trace.hh_only, node), "H"))
-        return " + ".join(terms)
-
-    def _print(self, node: Node) -> None:
-        stages = self.printer.stages
-        if not stages.computed(node, self.stage) or node.op == "grad":
-            text = self._read(node)
-            if node.op == "size":
-                self.text[node] = text, ATOM
-            else:
-                self.reads.append(self._assign(node, text))
-        elif node.op in PRODUCTS:
-            self.reads.append(self._assign(node, self._product(node)))
-        else:
-            text, strength = self._expression(node)
-            kept = node.name or self.uses[node] != 1 or len(text) > LONGEST
-            if kept:
-                self.equations.append(self._assign(node, text))
-            else:
-                self.text[node] = text, strength
-
-    def _assign(self, node: Node, text: str) -> str:
-        name = self.printer.name(node)
-        self.text[node] = name, ATOM
-        return f"{name} = {text}"
-
-    def _operand(self, arg: Node | float, strength: int) -> str:
-        if not isinstance(arg, Node):
-            return repr(float(arg)) if arg == arg and abs(arg) != float("inf") else f'float("{arg}")'
-        text, own = self.text[arg]
-        return text if own >= strength else f"({text})"
-
-    def _expression(self, node: Node) -> tuple[str, int]:
-        if node.op in INFIX:
-            sign, strength = INFIX[node.op]
-            a, b = node.args
-            tight = strength + (node.op in ("sub", "div") or strength == 3)
-            return f"{self._operand(a, strength + (strength == 3))} {sign} {self._operand(b, tight)}", strength
-        if node.op in PREFIX:
-            return f"{PREFIX[node.op]}{self._operand(node.args[0], UNARY)}", UNARY
-        args = [self._operand(arg, 0) for arg in node.args]
-        if node.op == "where" and not any(isinstance(arg, Node) and arg.op != "size" for arg in node.args[1:]):
-            args[1] = f"fill({args[1]})"
-        return f"{CALLS.get(node.op, node.op)}({', '.join(args)})", ATOM
-
-    def _value(self, node: Node) -> str:
-        return self.text[node][0]
-
-    def _stores(self) -> None:
-        printer, states = self.printer, self.printer.states
-        for key, node in self.stage.stores:
-            buffer, k = key
-            value = self._value(node)
-            if buffer == "state":
-                self.writes.append(f"store({self._row(key)}, unit, live, {value})")
-            elif buffer == "d_state":
-                self._carry(states[k], node.axis, value)
-            elif buffer == "d_parameter":
-                at, column = self._rank("d_parameter", "d_parameter_pitch"), self._column(k, "H")
-                self.writes.append(f"store({at}, {column}, live, load({at}, {column}, live) + {value})")
-            else:
-                self.writes.append(f"store({self._row(key)}, {self._column(k, node.axis)}, live, {value})")
-        for node in self.stage.temporaries:
-            at = self._rank(printer.temporaries[node], f"{node.axis}_pitch")
-            self.writes.append(f"store({at}, unit, live, {self._value(node)})")
-        for node in self.stage.row_sums:
-            k = place(printer.row_sums, node)
-            at = self._at(f"sum_{k}", f"{printer.word(f'sum_{k}')} + one * LANES * BYTES")
-            self.writes.append(f"store({at}, 0, LANES, load({at}, 0, LANES) + keep({self._value(node.args[0])}, live))")
-        if self.stage.keeps:
-            self.writes.append(f"if {printer.word('save')}:")
-            for (buffer, k), node in self.stage.keeps:
-                column = self._column(k, node.axis)
-                self.writes.append(f"    store({self._row((buffer, k))}, {column}, live, {self._value(node)})")
-
-    def _carry(self, state: str, axis: str, value: str) -> None:
-        """The gradient of the state before: to the step before, or to the initial state where there was a reset."""
-        following = self._rank(f"d_{state}_next", f"{axis}_pitch")
-        initial = self._rank(f"d_{state}_0", f"{axis}_pitch")
-        reset = f"reset = is_reset({self.printer.word('resets')}, row + one)"
-        if reset not in self.addresses:
-            self.addresses.append(reset)
-        self.writes += [
-            "if reset:",
-            f"    store({initial}, unit, live, load({initial}, unit, live) + {value})",
-            f"    store({following}, unit, live, fill(0.0))",
-            "else:",
-            f"    store({following}, unit, live, {value})",
-        ]

@@ -15,7 +15,7 @@ from numba.core.imputils import lower_builtin, lower_cast
 from numba.core.typing.templates import AbstractTemplate, builtin_registry, signature
 from numba.extending import intrinsic, models, register_model
 
-INT64 = ir.IntType(64)
+INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 
 class VectorType(types.Type):
@@ -212,8 +212,8 @@ def memory(bits: int, lanes: int) -> Memory:
         return builder.bitcast(builder.gep(first, [at]), V.llvm.as_pointer())
 
     def mask(builder: ir.IRBuilder, live: ir.Value) -> ir.Value:
-        numbers = ir.Constant(ir.VectorType(INT64, lanes), list(range(lanes)))
-        return builder.icmp_signed("<", numbers, splat(builder, live, lanes))
+        numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
+        return builder.icmp_signed("<", numbers, splat(builder, builder.trunc(live, INT32), lanes))
 
     def masked(builder: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
         kind = ir.FunctionType(result, [a.type for a in args])
