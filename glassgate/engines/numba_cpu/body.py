@@ -81,7 +81,7 @@ class Body:
 
     def _rank(self, name: str, pitch: str) -> str:
         """The address of a row of which there is one a sequence."""
-        return self._at(name, f"{self.printer.word(f'{name}_ranks')} + one * {self.printer.word(pitch)}")
+        return self._at(f"{name}_rank", f"{self.printer.word(f'{name}_ranks')} + one * {self.printer.word(pitch)}")
 
     def _column(self, k: int, axis: str) -> str:
         if k == 0:
