@@ -14,7 +14,7 @@ from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines import choose
 from glassgate.engines.call import Direction, Recording, Result, Steps
-from glassgate.layers import regularisers
+from glassgate.layers import regularisers, segments
 from glassgate.layers.regularisers import regularised
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
@@ -69,6 +69,8 @@ class Recurrent(nn.Module):
             arXiv:1708.02182); the parameter stays as it is.
         variational_dropout: whether `dropout` uses one mask for all steps of a sequence.
         learn_initial_state: whether the states start from parameters (zero at first) where `hx` is not given.
+        recompute: whether training keeps only the states of about every sqrt(L)-th step and computes the others again
+            when gradients need them: less memory, the same gradients, a second forward pass.
         init: a scheme of `gg.init`, or several, applied in order over torch's uniform values.
 
     Shapes, with D = 2 if bidirectional else 1 and H_out = proj_size or hidden_size:
@@ -106,6 +108,7 @@ class Recurrent(nn.Module):
         weight_dropout: float = 0.0,
         variational_dropout: bool = False,
         learn_initial_state: bool = False,
+        recompute: bool = False,
         init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]] = (),
     ) -> None:
         super().__init__()
@@ -118,6 +121,7 @@ class Recurrent(nn.Module):
         check_flag(name, "bidirectional", bidirectional)
         check_flag(name, "residual", residual)
         check_flag(name, "learn_initial_state", learn_initial_state)
+        check_flag(name, "recompute", recompute)
         check_rate(name, "dropout", dropout)
         check_rate(name, "weight_dropout", weight_dropout)
         check_flag(name, "variational_dropout", variational_dropout)
@@ -134,7 +138,7 @@ class Recurrent(nn.Module):
         self.proj_size, self.merge, self.residual = proj_size, merge, residual
         self.zoneout, self.weight_dropout, self.variational_dropout = zoneout, weight_dropout, variational_dropout
         self.recurrent_dropout, self.recurrent_dropout_on = recurrent_dropout, recurrent_dropout_on
-        self.learn_initial_state, self.init = learn_initial_state, init
+        self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
         self._noisy_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
         self._calm_cell = regularisers.calm(self._noisy_cell)
         self._sizes = _sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
@@ -294,14 +298,21 @@ class Recurrent(nn.Module):
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
             shown = recordings[len(every) : len(every) + len(calls)] or None
             if len(inputs) == 1:
-                every += choose.run(steps._replace(data=inputs[0]), calls, all_states, shown)
+                every += self._run_layer(steps._replace(data=inputs[0]), calls, all_states, shown)
             else:
                 for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
-                    every += choose.run(steps._replace(data=v), [call], all_states, shown and [shown[d]])
+                    every += self._run_layer(steps._replace(data=v), [call], all_states, shown and [shown[d]])
             data = _merge(self.merge, [result.states[0] for result in every[-len(calls) :]])
             if self.residual and layer > 0:
                 data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
         return data, every
+
+    def _run_layer(
+        self, steps: Steps, calls: list[Direction], all_states: bool, recordings: Sequence[Recording] | None
+    ) -> list[Result]:
+        if self.recompute and recordings is None and torch.is_grad_enabled():
+            return segments.run(steps, calls, all_states)
+        return choose.run(steps, calls, all_states, recordings)
 
     def _calls(self, initial: list[tuple[Tensor, ...]]) -> list[list[Direction]]:
         """What engines are asked, layer by layer, noise apart."""

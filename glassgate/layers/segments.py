@@ -1,0 +1,60 @@
+"""Training with less memory: a call in segments of about sqrt(L) steps, each computed again when gradients need it."""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from glassgate.engines.call import Direction, Result, Steps
+from glassgate.engines.choose import engine, wanted
+from glassgate.engines.choose import run as run_layer
+
+
+def run(steps: Steps, directions: list[Direction], all_states: bool) -> list[Result]:
+    """`choose.run`, keeping the states between the segments and nothing inside them."""
+    return [_run(steps, direction, all_states) for direction in directions]
+
+
+def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
+    segments = list(_segments(steps, len(direction.initial[0])))
+    results: list[tuple[Tensor, ...]] = [()] * len(segments)
+    count, state = len(direction.initial) if all_states else 1, direction.initial
+    order = range(len(segments))
+    for k in reversed(order) if direction.reverse else order:
+        rows, sizes = segments[k]
+        part = Steps(steps.data[rows], sizes, None if steps.resets is None else steps.resets[rows])
+        per_step = direction.cell.noise
+        noise = {name: v[rows] if per_step[name].per_step else v for name, v in direction.noise.items()}
+        restart = () if steps.resets is None else direction.initial
+        call = direction._replace(noise=noise, restart=restart)
+        flat = checkpoint(
+            _segment, wanted(), part, call, all_states, state, use_reentrant=False, preserve_rng_state=False
+        )
+        results[k], state = flat[:count], flat[count:]
+    return Result(tuple(torch.cat(parts) for parts in zip(*results, strict=True)), state)
+
+
+def _segment(
+    name: str, steps: Steps, call: Direction, all_states: bool, state: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """One segment, on the engine that was wanted when it first ran."""
+    with engine(name):
+        (result,) = run_layer(steps, [call._replace(initial=state)], all_states)
+    return *result.states, *result.final
+
+
+def _segments(steps: Steps, N: int) -> Iterator[tuple[slice, Tensor | None]]:
+    """Which rows each segment has, and how many at each of its steps; padding belongs to the last one."""
+    S, sizes = steps.data.shape[0], steps.batch_sizes
+    length = S // max(N, 1) if sizes is None else len(sizes)
+    many = max(1, math.isqrt(length))
+    starts = [0, *(range(many, length, many)), length]
+    for first, last in pairwise(starts):
+        if sizes is None:
+            yield slice(first * N, last * N), None
+        else:
+            begin, end = int(sizes[:first].sum()), S if last == length else int(sizes[:last].sum())
+            yield slice(begin, end), sizes[first:last]
