@@ -4,7 +4,6 @@ One operator runs all directions of a layer forward, another one back; `products
 """
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -228,7 +227,8 @@ def _rows(data: Tensor, batch_sizes: Tensor | None) -> int:
 def _memory(S: int, width: int, rows: int, like: Tensor) -> Tensor:
     """Unwritten where steps are, zero where padding is."""
     memory = like.new_empty(S, width)
-    memory[rows:].zero_()
+    if rows < S:
+        memory[rows:].zero_()
     return memory
 
 
@@ -390,7 +390,7 @@ def _gradients(
     (S, rows), initial, out = lengths, direction.initial, direction.initial[0].shape[1]
     names = [f"d_gate_{name}" for name in plan.trace.recorded] + [f"d_new_{name}" for name in plan.cell.state]
     widths = [H] * len(plan.trace.recorded) + [v.shape[1] for v in initial]
-    columns = Counter(name for name, _ in plan.trace.backward.outputs)
+    columns = plan.trace.gradients
 
     def buffer(name: str, width: int) -> Tensor | None:
         return initial[0].new_empty(rows, columns[name] * width) if columns[name] else None

@@ -56,6 +56,11 @@ class Trace:
         """The gates whose input half is computed, in the order of the columns."""
         return (*(product.args[0] for product in self.shared), *self.ih_only)
 
+    @cached_property
+    def gradients(self) -> Counter[str]:
+        """How many columns each buffer of the backward pass has."""
+        return Counter(name for name, _ in self.backward.outputs)
+
 
 def trace(cell: Cell, projected: bool = False, record: bool = False) -> Trace:
     """What the cell's `step` computes.
