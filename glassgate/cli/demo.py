@@ -1,20 +1,25 @@
 """`glassgate demo`: colour Python code, once reading it from both ends and once from the start alone."""
 
+import os
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from glassgate.cli.colours import coloured, legend
-from glassgate.cli.progress import Bar
+from glassgate.cli.progress import display
+from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.train import resumable
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.runs import next_folder, write_json
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
+from glassgate.tasks.training import Progress
 
 _LINES = 14
 _MODELS = {"bidirectional": True, "one-directional": False}
@@ -35,15 +40,13 @@ def command(words: list[str]) -> None:
     console = Console(highlight=False)
     options = {name: _options(both, arguments.seed) for name, both in _MODELS.items()}
     console.print("Reading the Python files of the standard library ...")
-    split = Tagging(options["bidirectional"]).read_own()
-    split = replace(split, train=split.train[:: arguments.every])
+    split = _read(Tagging(options["bidirectional"]), arguments.every)
     _describe(console, split)
-    results, predictions = {}, {}
-    for name, each in options.items():
-        task = Tagging(each)
-        with resumable(str(run / name)):
-            results[name] = task.fit(split, run=run / name, progress=Bar(console, name))
-        predictions[name] = task.predict(split.test)
+    jobs = {name: partial(_learn, each, run / name, arguments.every) for name, each in options.items()}
+    with resumable(*(str(run / name) for name in jobs)), display(console) as bars:
+        ended = side_by_side(jobs, bars)
+    results = {name: result for name, (result, _) in ended.items()}
+    predictions = {name: labels for name, (_, labels) in ended.items()}
     write_json(run / "demo.json", {"held_out": [each.source for each in split.test], "results": results})
     _compare(console, {name: result["test"] for name, result in results.items()})
     _show(console, split.test, predictions)
@@ -57,7 +60,25 @@ def command(words: list[str]) -> None:
 
 
 def _options(bidirectional: bool, seed: int) -> TaggingOptions:
-    return TaggingOptions.from_mapping(Tagging.own_options | {"bidirectional": bidirectional, "seed": seed})
+    """The options of a model that has its share of the processor to itself."""
+    threads = max(1, (os.cpu_count() or 1) // len(_MODELS))
+    ours = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
+    return TaggingOptions.from_mapping(Tagging.own_options | ours)
+
+
+def _read(task: Tagging, every: int) -> Split[Tagged]:
+    split = task.read_own()
+    return replace(split, train=split.train[::every])
+
+
+def _learn(
+    options: TaggingOptions, run: Path, every: int, progress: Progress
+) -> tuple[dict[str, Any], list[list[str]]]:
+    """Train one model; return its scores and what it makes of the files held out."""
+    task = Tagging(options)
+    progress.reading()
+    split = _read(task, every)
+    return task.fit(split, run=run, progress=progress), task.predict(split.test)
 
 
 def _describe(console: Console, split: Split[Tagged]) -> None:

@@ -9,48 +9,54 @@ from rich.text import Text
 from glassgate.tasks.training import Progress as Quiet
 
 
+def display(console: Console) -> Progress:
+    """Return what the bars of trainings are drawn on, one below the other, inside its `with`."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f}%  loss {task.fields[loss]:.3f}"),
+        _Throughput(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(compact=True),
+        console=console,
+    )
+
+
 class Bar(Quiet):
-    """Draws a training.
+    """Draws one training.
 
     Args:
-        console: where to
+        drawn_on: a `display`
         title: stands before the bar
     """
 
-    def __init__(self, console: Console, title: str):
-        self.console = console
+    def __init__(self, drawn_on: Progress, title: str):
+        self.drawn_on = drawn_on
         self.title = title
         self.loss = float("nan")
 
     def reading(self) -> None:
-        self.console.print(f"{self.title}  reading the data")
+        self._print("reads the data")
 
     def begin(self, units: int, done: int) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}%  loss {task.fields[loss]:.3f}"),
-            _Throughput(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(compact=True),
-            console=self.console,
-        )
-        self.row = self.bar.add_task(self.title, total=units, completed=done, loss=self.loss)
-        self.bar.start()
+        self.row = self.drawn_on.add_task(self.title, total=units, completed=done, loss=self.loss)
 
     def step(self, units: int, loss: float) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
-        self.bar.update(self.row, advance=units, loss=self.loss)
+        self.drawn_on.update(self.row, advance=units, loss=self.loss)
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
-        self.console.print(f"{self.title}  epoch {number}  {told(scores)}", highlight=False)
+        self._print(f"epoch {number}  {told(scores)}")
 
     def stopping(self) -> None:
-        self.console.print("stopping after this step; Ctrl-C again stops at once")
+        self._print("stops after this step; Ctrl-C again stops at once")
 
     def end(self) -> None:
-        self.bar.stop()
+        self.drawn_on.stop_task(self.row)
+
+    def _print(self, text: str) -> None:
+        self.drawn_on.console.print(f"{self.title}  {text}", highlight=False)
 
 
 class _Throughput(ProgressColumn):

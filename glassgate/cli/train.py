@@ -11,7 +11,7 @@ from rich.console import Console
 
 from glassgate.cli import INTERRUPTED
 from glassgate.cli.arguments import add_options, given
-from glassgate.cli.progress import Bar, told
+from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import TASKS, run_class, task_class
 from glassgate.tasks.options import Options, read_config
 from glassgate.tasks.runs import next_folder
@@ -47,25 +47,27 @@ def _start(name: str, words: list[str]) -> None:
         print(options.to_yaml(), end="")
         return
     run = str(arguments.run or next_folder(name))
-    with resumable(run):
-        result = task_type(options).fit(run=run, progress=Bar(Console(stderr=True), name))
+    with resumable(run), display(Console(stderr=True)) as bars:
+        result = task_type(options).fit(run=run, progress=Bar(bars, name))
     _end(run, result, options)
 
 
 def _resume(run: str) -> None:
-    with resumable(run):
-        task, result = run_class(run).resume(run, progress=Bar(Console(stderr=True), run))
+    with resumable(run), display(Console(stderr=True)) as bars:
+        task, result = run_class(run).resume(run, progress=Bar(bars, run))
     _end(run, result, task.options)
 
 
 @contextmanager
-def resumable(run: str) -> Iterator[None]:
-    """End the process when Ctrl-C breaks off a training, and tell how to go on with it."""
+def resumable(*runs: str) -> Iterator[None]:
+    """End the process when Ctrl-C breaks off trainings, and tell how to go on with each."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt):
-        rest = f"go on with: glassgate train --resume {run}" if Path(run).exists() else "the run had not begun"
-        print(f"\nstopped; {rest}", file=sys.stderr)
+        print("\nstopped", file=sys.stderr)
+        for run in runs:
+            if Path(run).exists():
+                print(f"go on with: glassgate train --resume {run}", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
 
 

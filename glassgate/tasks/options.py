@@ -54,9 +54,7 @@ class Options:
     hidden_size: int = option(128, "units of one direction", least=1)
     num_layers: int = option(1, "recurrent layers", least=1)
     bidirectional: bool = option(True, "read from both ends")
-    init: str = option(
-        "xavier_orthogonal", "scheme of the first weights", choices=("xavier_orthogonal", "torch")
-    )
+    init: str = option("xavier_orthogonal", "scheme of the first weights", choices=("xavier_orthogonal", "torch"))
     embedding_size: int = option(64, "numbers that stand for one unit of input", least=1)
     dropout: float = option(0.0, "share of values zeroed after the embedding and each layer", least=0, most=1)
 

@@ -1,0 +1,88 @@
+"""Trainings at the same time, each in a process of its own, drawn in one terminal."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from typing import Any, TypeVar
+
+from rich import progress as rich
+
+from glassgate.cli.progress import Bar
+from glassgate.tasks.training import Progress
+
+Result = TypeVar("Result")
+
+
+def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: rich.Progress) -> dict[str, Result]:
+    """Run all jobs at once and return what each returns.
+
+    Args:
+        jobs: functions that can be pickled, by the titles of their bars
+        drawn_on: a `display`
+
+    Raises:
+        Interrupted: Ctrl-C was pressed; each job has saved its state
+    """
+    context = get_context("spawn")
+    events: SimpleQueue[tuple[str, str, tuple[Any, ...]]] = context.SimpleQueue()
+    stop = context.Event()
+    bars = {name: Bar(drawn_on, name) for name in jobs}
+    with ProcessPoolExecutor(len(jobs), context, _connect, (events, stop)) as pool:
+        futures = {name: pool.submit(_work, name, job) for name, job in jobs.items()}
+        while not (all(future.done() for future in futures.values()) and events.empty()):
+            try:
+                if events.empty():
+                    time.sleep(0.05)
+                else:
+                    name, happened, arguments = events.get()
+                    getattr(bars[name], happened)(*arguments)
+            except KeyboardInterrupt:
+                stop.set()
+        return {name: future.result() for name, future in futures.items()}
+
+
+class _Relay(Progress):
+    """Sends on what it is told, and presses Ctrl-C in its own process when all are to stop."""
+
+    def __init__(self, name: str, events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event):
+        self.name = name
+        self.events = events
+        self.stop = stop
+
+    def reading(self) -> None:
+        self.send("reading")
+
+    def begin(self, units: int, done: int) -> None:
+        self.send("begin", units, done)
+
+    def step(self, units: int, loss: float) -> None:
+        self.send("step", units, loss)
+        if self.stop.is_set():
+            signal.raise_signal(signal.SIGINT)
+
+    def epoch(self, number: int, scores: Mapping[str, float]) -> None:
+        self.send("epoch", number, dict(scores))
+
+    def end(self) -> None:
+        self.send("end")
+
+    def send(self, happened: str, *arguments: Any) -> None:
+        self.events.put((self.name, happened, arguments))
+
+
+_connection: tuple["SimpleQueue[tuple[str, str, tuple[Any, ...]]]", Event]
+
+
+def _connect(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event) -> None:
+    """Begin a process: the parent's word is what stops it, or a Ctrl-C while it trains."""
+    global _connection
+    _connection = events, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _work(name: str, job: Callable[[Progress], Result]) -> Result:
+    return job(_Relay(name, *_connection))
