@@ -4,7 +4,8 @@ from typing import Any
 
 from glassgate import cells
 from glassgate.cell import Cell
-from glassgate.layers.stack import Recurrent, Sizes
+from glassgate.layers.parts import Sizes
+from glassgate.layers.stack import Recurrent
 
 
 class RNN(Recurrent):

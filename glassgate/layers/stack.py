@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,34 +14,16 @@ from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines import choose
 from glassgate.engines.call import Direction, Recording, Result, Steps
-from glassgate.layers import regularisers, segments
+from glassgate.layers import regularisers, segments, states
+from glassgate.layers.parts import Part, Sizes, sizes_by_layer
 from glassgate.layers.regularisers import regularised
+from glassgate.layers.states import State
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
-from glassgate.shapes import ShapeError, check_choice, check_flag, check_like, check_rate, check_shape, check_size
-
-Sizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
-"""hidden_size: one for all, (forward, backward), or a list with one of these a layer."""
-
-State = Tensor | tuple[Any, ...]
-"""hx and its like: a tensor (num_layers * D, N, H), a tuple with one a state, tuples of (N, H) where widths differ."""
-
+from glassgate.shapes import check_choice, check_flag, check_like, check_rate, check_size
 
 Watcher = Callable[[Layout, list[Result], list[Recording]], None]
 """What is told of a call that is recorded: one result and one recording for each layer and direction."""
-
-
-class Part(NamedTuple):
-    """One direction of one layer: parameters' shapes and full names by short name, widths of states."""
-
-    layer: int
-    direction: int
-    hidden_size: int
-    suffix: str
-    label: str
-    shapes: dict[str, tuple[int, ...]]
-    names: dict[str, str]
-    widths: dict[str, int]
 
 
 class Recurrent(nn.Module):
@@ -141,7 +123,7 @@ class Recurrent(nn.Module):
         self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
         self._noisy_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
         self._calm_cell = regularisers.calm(self._noisy_cell)
-        self._sizes = _sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
+        self._sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         self._check_sizes()
         self._parts = tuple(self._make_parts())
         self._watchers: list[Watcher] = []
@@ -168,7 +150,7 @@ class Recurrent(nn.Module):
             if len(set(sizes)) > 1 and not proj and self.bidirectional and self.merge in ("sum", "mean"):
                 raise ValueError(f"{name}: merge={self.merge!r} needs two directions of one size, got {sizes}")
 
-    def _make_parts(self) -> Iterator["Part"]:
+    def _make_parts(self) -> Iterator[Part]:
         """Layers and directions in torch's order."""
         input_sizes = [self.input_size] * self.num_directions
         for layer, sizes in enumerate(self._sizes):
@@ -263,15 +245,15 @@ class Recurrent(nn.Module):
             watch(layout, results, recordings)
         merged = tuple(layout.restore(out) for out in outputs)
         output = merged if len(merged) > 1 else merged[0]
-        hx = self._as_hx([result.final for result in results], layout)
+        hx = states.as_hx([result.final for result in results], layout)
         if not return_states:
             return output, hx
-        states = {
+        every = {
             f"{part.label}.{name}": layout.restore(value)
             for part, result in zip(self._parts, results, strict=True)
             for name, value in zip(self.cell.state, result.states, strict=True)
         }
-        return output, hx, states
+        return output, hx, every
 
     def _arrange(
         self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None
@@ -354,10 +336,9 @@ class Recurrent(nn.Module):
 
     def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> list[tuple[Tensor, ...]]:
         """One tuple of states (N, H) for each layer and direction, rows by rank."""
-        if hx is not None:
-            given = self._states_of(hx, data, layout)
-            return [tuple(layout.to_ranks(states[k]) for states in given) for k in range(len(given[0]))]
-        return self._resting_states(data, layout.rows)
+        if hx is None:
+            return self._resting_states(data, layout.rows)
+        return states.from_hx(self._name, self._parts, hx, data, layout)
 
     def _resting_states(self, like: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
         """The states that sequences start from: zero, or the learned ones."""
@@ -369,50 +350,6 @@ class Recurrent(nn.Module):
             else:
                 initial.append(tuple(like.new_zeros(rows, width) for width in part.widths.values()))
         return initial
-
-    def _states_of(self, hx: State, data: Tensor, layout: Layout) -> list[Sequence[Tensor]]:
-        """The user's hx, checked: for each state its (N, H) of every layer and direction."""
-        names = self.cell.state
-        per_state = (hx,) if len(names) == 1 else hx
-        if not isinstance(per_state, tuple | list) or len(per_state) != len(names):
-            wanted = ", ".join(f"{n}_0" for n in names)
-            got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
-            raise ShapeError(f"{self._name}: hx must be a tuple of {len(names)} states ({wanted}), got {got}")
-        return [
-            self._state_of(f"{n}_0", v, [part.widths[n] for part in self._parts], data, layout)
-            for n, v in zip(names, per_state, strict=True)
-        ]
-
-    def _state_of(self, name: str, value: Any, widths: list[int], data: Tensor, layout: Layout) -> Sequence[Tensor]:
-        """One state's (N, H) of every layer and direction, from a stacked tensor or, where widths differ, a tuple."""
-        batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
-        letters = "H_out" if name == f"{self.cell.state[0]}_0" else "H_cell"
-        if len(set(widths)) == 1 and not isinstance(value, tuple | list):
-            wanted = (len(widths), *batch, widths[0])
-            check_shape(self._name, name, value, f"(num_layers * D, {axis}{letters})", wanted)
-            parts: Sequence[Tensor] = value.unbind(0)
-        else:
-            if not isinstance(value, tuple | list) or len(value) != len(widths):
-                raise ShapeError(
-                    f"{self._name}: {name} must be a tuple of num_layers * D = {len(widths)} tensors, as sizes differ, "
-                    f"got {tuple(value.shape) if isinstance(value, Tensor) else value!r}"
-                )
-            for k, (part, width) in enumerate(zip(value, widths, strict=True)):
-                check_shape(self._name, f"{name}[{k}]", part, f"({axis}{letters})", (*batch, width))
-            parts = value
-        for part in parts:
-            check_like(self._name, name, part, data.dtype, data.device, "input")
-        return [part.unsqueeze(0) for part in parts] if layout.unbatched else parts
-
-    def _as_hx(self, final: list[tuple[Tensor, ...]], layout: Layout) -> State:
-        """The final states of every layer and direction in the form of hx."""
-        states = []
-        for of_state in zip(*final, strict=True):
-            parts = [layout.to_rows(part) for part in of_state]
-            if layout.unbatched:
-                parts = [part.squeeze(0) for part in parts]
-            states.append(torch.stack(parts) if len({p.shape[-1] for p in parts}) == 1 else tuple(parts))
-        return states[0] if len(states) == 1 else tuple(states)
 
 
 def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
@@ -443,21 +380,3 @@ def _merge(how: str, outputs: list[Tensor]) -> list[Tensor]:
         return [torch.cat(outputs, -1)]
     total = outputs[0] + outputs[1]
     return [total if how == "sum" else total / 2]
-
-
-def _sizes_by_layer(name: str, hidden_size: Any, layers: int, directions: int) -> list[tuple[int, ...]]:
-    """hidden_size in any of its forms as one tuple of sizes, one a direction, for each layer."""
-    by_layer = hidden_size if isinstance(hidden_size, list) else [hidden_size] * layers
-    if len(by_layer) != layers:
-        raise ValueError(f"{name}: hidden_size as a list must have num_layers = {layers} entries, got {len(by_layer)}")
-    result = []
-    for entry in by_layer:
-        sizes = tuple(entry) if isinstance(entry, tuple | list) else (entry,) * directions
-        if len(sizes) != directions:
-            raise ValueError(
-                f"{name}: hidden_size must be an int or a tuple of {directions} (one a direction), got {entry!r}"
-            )
-        for size in sizes:
-            check_size(name, "hidden_size", size)
-        result.append(sizes)
-    return result

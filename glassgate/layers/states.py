@@ -1,0 +1,61 @@
+"""Initial and final states as users give and get them, and as engines do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.layers.parts import Part
+from glassgate.layout import Layout
+from glassgate.shapes import ShapeError, check_like, check_shape
+
+State = Tensor | tuple[Any, ...]
+"""hx and its like: a tensor (num_layers * D, N, H), a tuple with one a state, tuples of (N, H) where widths differ."""
+
+
+def from_hx(operation: str, parts: Sequence[Part], hx: State, data: Tensor, layout: Layout) -> list[tuple[Tensor, ...]]:
+    """The user's hx, checked: for each layer and direction its states (N, H), rows by rank."""
+    names = tuple(parts[0].widths)
+    per_state = (hx,) if len(names) == 1 else hx
+    if not isinstance(per_state, tuple | list) or len(per_state) != len(names):
+        wanted = ", ".join(f"{n}_0" for n in names)
+        got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
+        raise ShapeError(f"{operation}: hx must be a tuple of {len(names)} states ({wanted}), got {got}")
+    given = []
+    for name, value in zip(names, per_state, strict=True):
+        letters = "H_out" if name == names[0] else "H_cell"
+        every = _by_part(operation, f"{name}_0", letters, value, [part.widths[name] for part in parts], layout)
+        for state in every:
+            check_like(operation, f"{name}_0", state, data.dtype, data.device, "input")
+        given.append([state.unsqueeze(0) for state in every] if layout.unbatched else every)
+    return [tuple(map(layout.to_ranks, of_part)) for of_part in zip(*given, strict=True)]
+
+
+def _by_part(
+    operation: str, name: str, letters: str, value: Any, widths: list[int], layout: Layout
+) -> Sequence[Tensor]:
+    """One state of every layer and direction, from a stacked tensor or, where widths differ, a tuple."""
+    batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
+    if len(set(widths)) == 1 and not isinstance(value, tuple | list):
+        check_shape(operation, name, value, f"(num_layers * D, {axis}{letters})", (len(widths), *batch, widths[0]))
+        return value.unbind(0)
+    if not isinstance(value, tuple | list) or len(value) != len(widths):
+        raise ShapeError(
+            f"{operation}: {name} must be a tuple of num_layers * D = {len(widths)} tensors, as sizes differ, "
+            f"got {tuple(value.shape) if isinstance(value, Tensor) else value!r}"
+        )
+    for k, (state, width) in enumerate(zip(value, widths, strict=True)):
+        check_shape(operation, f"{name}[{k}]", state, f"({axis}{letters})", (*batch, width))
+    return value
+
+
+def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
+    """The final states of every layer and direction in the form of hx."""
+    states = []
+    for of_state in zip(*final, strict=True):
+        every = [layout.to_rows(state) for state in of_state]
+        if layout.unbatched:
+            every = [state.squeeze(0) for state in every]
+        states.append(torch.stack(every) if len({v.shape[-1] for v in every}) == 1 else tuple(every))
+    return states[0] if len(states) == 1 else tuple(states)
