@@ -22,11 +22,12 @@ _LAYOUT = frozenset({token.NL, token.INDENT, token.DEDENT, token.ENDMARKER})
 # From Python 3.12 on an f-string arrives in pieces, from 3.14 on a t-string too: here each is whole, as it was before.
 _OPENING = frozenset(getattr(token, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(token, name))
 _CLOSING = frozenset(getattr(token, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(token, name))
-# Tests, which Linux distributions leave out, and tables of data in the form of code.
+# Packages that some distributions of Python leave out, and tables of data in the form of code.
 _PASSED_OVER = frozenset(
-    {"site-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__", "encodings", "pydoc_data", "__phello__"}
+    """site-packages test tests idlelib tkinter turtledemo lib2to3 distutils ensurepip
+    encodings pydoc_data __phello__ __pycache__""".split()
 )
-_HELD_OUT_SHARE = 25
+_HELD_OUT_SHARE = 20
 _LONGEST_HELD_OUT = 40_000
 _SHORTEST = 500
 
