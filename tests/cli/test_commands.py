@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from glassgate.cli import COMMANDS, main
 from tests.tasks.corpus import sentences, write_conllu
 
-SMALL = ["--hidden-size=8", "--embedding-size=8", "--epochs=2", "--least-count=1", "--learning-rate=0.05"]
+SMALL = ["--hidden-size=8", "--embedding-size=8", "--epochs=6", "--least-count=1", "--learning-rate=0.05"]
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def test_train_leaves_json_and_safetensors_alone(run: Path) -> None:
     assert {path.suffix for path in run.iterdir()} == {".json", ".safetensors"}
     assert json.loads((run / "run.json").read_text())["options"]["hidden_size"] == 8
     metrics = json.loads((run / "metrics.json").read_text())
-    assert metrics["dev"]["accuracy"] > 0.8
-    assert len(metrics["history"]) == 2
+    assert metrics["dev"]["accuracy"] > 0.95
+    assert len(metrics["history"]) == 6
     assert load_file(run / "model.safetensors")
 
 
@@ -54,7 +54,7 @@ def test_train_ends_with_what_to_try_next(files: Path, tmp_path: Path, capsys: p
     out, err = capsys.readouterr()
     assert re.search(r"test  accuracy \d+\.\d\d%  macro f1", out)
     assert out.endswith(f"try next:\n  glassgate evaluate {folder} {test}\n  glassgate predict {folder} {test}\n")
-    assert "tagging  epoch 2  loss" in err
+    assert "tagging  epoch 6  loss" in err
     assert "/s" in err
 
 
@@ -75,9 +75,9 @@ def test_predict_a_file_and_standard_input(
     assert [[row.split("\t")[0] for row in block.split("\n")] for block in blocks] == [
         list(each.units) for each in examples
     ]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat sees the dog\n")))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat sees the dog likes\n")))
     assert main(["predict", str(run), "-"]) == 0
-    assert capsys.readouterr().out == "the\tDET\ncat\tNOUN\nsees\tVERB\nthe\tDET\ndog\tNOUN\n\n"
+    assert capsys.readouterr().out == "the\tDET\ncat\tNOUN\nsees\tVERB\nthe\tDET\ndog\tNOUN\nlikes\tVERB\n\n"
 
 
 def test_print_config_is_what_config_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,10 +23,8 @@ _LAYOUT = frozenset({token.NL, token.INDENT, token.DEDENT, token.ENDMARKER})
 _OPENING = frozenset(getattr(token, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(token, name))
 _CLOSING = frozenset(getattr(token, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(token, name))
 # Packages that some distributions of Python leave out, and tables of data in the form of code.
-_PASSED_OVER = frozenset(
-    """site-packages test tests idlelib tkinter turtledemo lib2to3 distutils ensurepip
-    encodings pydoc_data __phello__ __pycache__""".split()
-)
+_LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "distutils", "ensurepip"}
+_PASSED_OVER = _LEFT_OUT | {"site-packages", "encodings", "pydoc_data", "__phello__", "__pycache__"}
 _HELD_OUT_SHARE = 20
 _LONGEST_HELD_OUT = 40_000
 _SHORTEST = 500
