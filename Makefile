@@ -44,9 +44,9 @@ check: .venv/installed
 clean:
 	rm -rf .venv runs build .hypothesis .*_cache
 
-# The package in place with all extras; again only when pyproject.toml or constraints.txt have changed.
+# The package in place with all extras; again only when one of these files has changed.
 # setuptools comes first and builds without isolation, so that its version is pinned like any other.
-.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed: pyproject.toml constraints.txt Makefile | .venv/bin/python
 	@echo "Installing into .venv: PyTorch and some smaller packages, a few minutes the first time ..."
 	@set -o pipefail; { $(pip) setuptools && $(pip) --no-build-isolation --editable '.[tasks,pictures,matlab,test,check]'; } | $(progress)
 	@touch $@
