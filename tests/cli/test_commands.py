@@ -42,7 +42,7 @@ def test_train_leaves_json_and_safetensors_alone(run: Path) -> None:
     assert {path.suffix for path in run.iterdir()} == {".json", ".safetensors"}
     assert json.loads((run / "run.json").read_text())["options"]["hidden_size"] == 8
     metrics = json.loads((run / "metrics.json").read_text())
-    assert metrics["dev"]["accuracy"] > 0.95
+    assert metrics["dev"]["accuracy"] > 0.9
     assert len(metrics["history"]) == 6
     assert load_file(run / "model.safetensors")
 

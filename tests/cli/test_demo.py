@@ -1,0 +1,47 @@
+"""The demo, in a hurry: two models side by side, compared on files that both have not seen; and its colours."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.text import Span
+
+from glassgate.cli import main
+from glassgate.cli.colours import can_colour, coloured
+from glassgate.tasks.data.python_source import standard_library
+
+
+def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "demo"
+    assert main(["demo", "--every=100", f"--run={run}"]) == 0
+    out = capsys.readouterr().out
+    _, held_out = standard_library()
+    summary = json.loads((run / "demo.json").read_text())
+    assert summary["held_out"] == [each.source for each in held_out]
+    assert all(Path(name).name in out for name in summary["held_out"])
+    for name in ("bidirectional", "one-directional"):
+        scores = summary["results"][name]["test"]
+        assert scores.keys() == {"accuracy", "macro_f1", "whole_tokens"}
+        assert all(f"{value:.2%}" in out for value in scores.values())
+        assert f"as the {name} model sees it" in out
+        assert json.loads((run / name / "metrics.json").read_text()) == summary["results"][name]
+        assert main(["evaluate", str(run / name), __file__]) == 0
+    assert f"glassgate predict {run}/bidirectional FILE.py" in out
+
+
+def test_mistakes_are_marked() -> None:
+    text = coloured(
+        "if x:", ["keyword"] * 2 + ["keyword", "name", "operator"], ["keyword"] * 2 + ["other"] + ["name"] * 2
+    )
+    assert text.plain == "if␣x:"
+    assert text.spans == [
+        Span(0, 2, "bold magenta"),
+        Span(2, 3, "white on red"),
+        Span(4, 5, "white on red"),
+    ]
+
+
+def test_what_can_be_coloured() -> None:
+    assert can_colour("ab", ["name", "other"])
+    assert not can_colour("ab", ["NOUN", "VERB"])
+    assert not can_colour(["a", "b"], ["name", "other"])
