@@ -153,8 +153,11 @@ class _Plan(NamedTuple):
 
     def kept(self, widths: list[int], H: int) -> dict[str, int]:
         """The buffers that the backward pass reads beside the states, and their widths."""
-        rows = [column + 1 for name, column in self.trace.saved if name == "row"]
-        columns = {"ih": len(self.trace.ih) * H, "hh": len(self.trace.hh_only) * H, "row": max(rows, default=0)}
+        columns = {
+            "ih": len(self.trace.ih) * H,
+            "hh": len(self.trace.hh_only) * H,
+            "row": self.trace.row_columns,
+        }
         return {name: n for name, n in columns.items() if n} | (
             {"hr": widths[0]} if ("hr", 0) in self.trace.saved else {}
         )
@@ -185,7 +188,7 @@ def _split(form: str, given: Sequence[Tensor]) -> Iterator[tuple[_Plan, Directio
         at += plan.given
 
 
-def _inputs(plan: _Plan, direction: Direction, H: int, steps: Steps) -> "kernel.Inputs":
+def _inputs(plan: _Plan, direction: Direction, H: int, steps: Steps, forward: bool = True) -> "kernel.Inputs":
     from glassgate.engines.numba_cpu import kernel
 
     return kernel.Inputs(
@@ -197,8 +200,8 @@ def _inputs(plan: _Plan, direction: Direction, H: int, steps: Steps) -> "kernel.
         steps.resets,
         direction.weights.get("weight_hh"),
         direction.weights.get("weight_hr"),
-        products.input_bias(direction, plan.trace),
-        products.hidden_bias(direction, plan.trace),
+        products.input_bias(direction, plan.trace) if forward else None,
+        products.hidden_bias(direction, plan.trace) if forward else None,
         products.own_parameters(direction, plan.trace),
         direction.noise,
         direction.initial,
@@ -221,7 +224,17 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _rows(data: Tensor, batch_sizes: Tensor | None) -> int:
     """How many of the rows are steps, and not padding."""
-    return len(data) if batch_sizes is None else int(batch_sizes.sum())
+    return data.shape[0] if batch_sizes is None else int(batch_sizes.sum())
+
+
+def _first(tensor: Tensor, rows: int) -> Tensor:
+    """Its first rows."""
+    return tensor if rows == tensor.shape[0] else tensor[:rows]
+
+
+def _computable(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """The tensors as kernels take them."""
+    return [(v if v.dtype == dtype else v.to(dtype)).contiguous() for v in tensors]
 
 
 def _memory(S: int, width: int, rows: int, like: Tensor) -> Tensor:
@@ -232,20 +245,27 @@ def _memory(S: int, width: int, rows: int, like: Tensor) -> Tensor:
     return memory
 
 
-_workspace = threading.local()
+class _Workspace(threading.local):
+    """Each thread's own."""
+
+    def __init__(self) -> None:
+        self.memory: dict[tuple[int, torch.dtype, bool], Tensor] = {}
+
+
+_workspace = _Workspace()
 MOST_KEPT = 2**26
 """Bytes of working memory that a thread keeps from one call to the next: fresh memory costs a good part of a call."""
 
 
 def _used_again(number: int, S: int, width: int, like: Tensor) -> Tensor:
     """Working memory of a call, its `number`-th, that the thread's next call without gradients overwrites."""
-    key = f"{number} {like.dtype} {torch.is_inference_mode_enabled()}"
-    memory = getattr(_workspace, key, None)
+    key = number, like.dtype, torch.is_inference_mode_enabled()
+    memory = _workspace.memory.get(key)
     if memory is None or memory.numel() < S * width:
         memory = like.new_empty(S * width)
         if memory.numel() * memory.element_size() <= MOST_KEPT:
-            setattr(_workspace, key, memory)
-    return memory[: S * width].view(S, width)
+            _workspace.memory[key] = memory
+    return memory.as_strided((S, width), (width, 1))
 
 
 @_without_autocast
@@ -263,30 +283,28 @@ def _forward(
     from glassgate.engines.numba_cpu import kernel
 
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
-    S, rows = len(data), _rows(data, batch_sizes)
-    steps = Steps(data[:rows].to(computed), batch_sizes, resets)
+    S, rows = data.shape[0], _rows(data, batch_sizes)
+    steps = Steps(_first(data, rows).to(computed), batch_sizes, resets)
     calls: list[tuple[kernel.Inputs, kernel.Kept]] = []
-    results: list[Tensor] = []
+    outputs: list[list[Tensor]] = []
     behind: list[Tensor] = []
-    for plan, direction, H in _split(form, [v.to(computed).contiguous() for v in given]):
+    for plan, direction, H in _split(form, _computable(given, computed)):
         widths = [v.shape[1] for v in direction.initial]
         buffer_widths = plan.kept(widths, H)
         if save:
             kept = {name: _memory(S, n, rows, steps.data) for name, n in buffer_widths.items()}
         else:
             kept = {"ih": _used_again(len(calls), S, buffer_widths["ih"], steps.data)}
-        torch.mm(steps.data, products.input_weight(direction, plan.trace), out=kept["ih"][:rows])
+        torch.mm(steps.data, products.input_weight(direction, plan.trace), out=_first(kept["ih"], rows))
         states = [steps.data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
-        final = [torch.empty_like(v) for v in direction.initial]
         unasked = [None] * (len(widths) - len(states))
         shown = {f"gate_{name}": steps.data.new_empty(S, H) for name in plan.trace.recorded}
-        buffers = kernel.Kept(
-            kept["ih"], [*states, *unasked], final, kept.get("hh"), kept.get("row"), kept.get("hr"), shown
-        )
+        buffers = kernel.Kept(kept["ih"], [*states, *unasked], kept.get("hh"), kept.get("row"), kept.get("hr"), shown)
         calls.append((_inputs(plan, direction, H, steps), buffers))
-        results += [*states, *final]
+        outputs.append(states)
         behind += kept.values() if save else ()
-    kernel.forward(calls, save)
+    final = kernel.forward(calls, save)
+    results = [v for pair in zip(outputs, final, strict=True) for of_direction in pair for v in of_direction]
     for recording, (_, buffers) in zip(recordings or (), calls, strict=False):
         recording.values = {name.removeprefix("gate_"): value for name, value in buffers.recorded.items()}
     return [*(results if dtype == computed else [v.to(dtype) for v in results]), *behind]
@@ -322,6 +340,7 @@ def _backward(
     reached: Sequence[int],
     form: str,
     data_too: bool,
+    needed: Sequence[bool] | None = None,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
     """The gradients of `data` and of each tensor of `given`; empty where there is none.
@@ -331,24 +350,25 @@ def _backward(
         d_results: the gradients of some of its states and final states.
         reached: which; the others are zero.
         data_too: whether that of `data` is wanted.
+        needed: of which tensors of `given` it is, where not of all.
     """
     from glassgate.engines.numba_cpu import kernel
 
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
     rows = _rows(data, batch_sizes)
-    steps = Steps(data[:rows].to(computed), batch_sizes, resets)
+    steps = Steps(_first(data, rows).to(computed), batch_sizes, resets)
     behind = iter(flat[_results(form) :])
-    d_result = dict(zip(reached, d_results, strict=True))
+    d_result = dict(zip(reached, _computable(d_results, computed), strict=True))
     calls: list[tuple[kernel.Inputs, kernel.Kept, kernel.Gradients]] = []
     directions, at = [], 0
-    for plan, direction, H in _split(form, [v.to(computed).contiguous() for v in given]):
+    for plan, direction, H in _split(form, _computable(given, computed)):
         count = len(plan.cell.state)
-        states = [v.to(computed) for v in flat[at : at + count]]
-        d = [None if k not in d_result else d_result[k].to(computed).contiguous() for k in range(at, at + 2 * count)]
+        states = _computable(flat[at : at + count], computed)
+        d = [d_result.get(k) for k in range(at, at + 2 * count)]
         kept = {name: next(behind) for name in plan.kept([v.shape[1] for v in states], H)}
-        buffers = kernel.Kept(kept["ih"], states, [], kept.get("hh"), kept.get("row"), kept.get("hr"))
+        buffers = kernel.Kept(kept["ih"], states, kept.get("hh"), kept.get("row"), kept.get("hr"))
         gradients = _gradients(plan, direction, H, (len(data), rows), d[:count], d[count:], resets is not None)
-        calls.append((_inputs(plan, direction, H, steps), buffers, gradients))
+        calls.append((_inputs(plan, direction, H, steps, forward=False), buffers, gradients))
         directions.append(direction)
         at += 2 * count
     kernel.backward(calls)
@@ -356,12 +376,15 @@ def _backward(
         shown = gradients.recorded.items()
         recording.grad = {name.removeprefix("d_gate_").removeprefix("d_new_"): v for name, v in shown}
     d_data = steps.data.new_empty(data.shape if data_too else 0)
-    d_data[rows:].zero_()
+    if rows < len(data):
+        d_data[rows:].zero_()
     d_given: list[Tensor] = []
     for direction, (inputs, buffers, gradients) in zip(directions, calls, strict=True):
         output = buffers.states[0]
         assert output is not None
-        d_given += products.weight_gradients(steps, direction, inputs.trace, output[:rows], gradients).values()
+        names = [name for k, name in enumerate(direction.weights, len(d_given)) if needed is None or needed[k]]
+        d_own = products.weight_gradients(names, steps, direction, inputs.trace, _first(output, rows), gradients)
+        d_given += [d_own[k] if k in d_own else weight.new_empty(0) for k, weight in direction.weights.items()]
         if resets is None:
             d_given += [*gradients.d_next, *(torch.zeros_like(v) for v in direction.restart)]
         elif direction.restart:
@@ -371,7 +394,7 @@ def _backward(
         d_given += [v.new_empty(0) for v in direction.noise.values()]
         if data_too:
             first = direction is directions[0]
-            products.add_input_gradient(d_data[:rows], gradients.d_pre, direction, inputs.trace, keep=not first)
+            products.add_input_gradient(_first(d_data, rows), gradients.d_pre, direction, inputs.trace, keep=not first)
     return [d_data, *d_given] if dtype == computed else [v.to(dtype) for v in (d_data, *d_given)]
 
 
@@ -449,7 +472,11 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        d_data, d_given = _differentiate(ctx, d_results, ctx.needs_input_grad[4], torch.is_grad_enabled())
+        if torch.is_grad_enabled():
+            d_data, d_given = _differentiate(ctx, d_results, ctx.needs_input_grad[4], _by_operator)
+        else:
+            backward = partial(_backward, needed=ctx.needs_input_grad[5:], recordings=ctx.recordings)
+            d_data, d_given = _differentiate(ctx, d_results, ctx.needs_input_grad[4], backward)
         return None, None, None, None, d_data, *d_given
 
 
@@ -462,20 +489,26 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> No
 
 
 def _differentiate(
-    ctx: Any, d_results: Sequence[Tensor | None], data_too: bool, by_operator: bool
+    ctx: Any, d_results: Sequence[Tensor | None], data_too: bool, backward: Callable[..., list[Tensor]]
 ) -> tuple[Tensor | None, list[Tensor | None]]:
     data, batch_sizes, resets, *rest = ctx.saved_tensors
     given, flat = rest[: ctx.given], rest[ctx.given :]
-    function = torch.ops.glassgate.layer_backward if by_operator else partial(_backward, recordings=ctx.recordings)
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
-    d_data, *d_given = function(data, batch_sizes, resets, given, flat, d_reached, reached, ctx.form, data_too)
-    wanted = [known for plan in _plans(ctx.form) for known in plan.differentiable]
-    return d_data if data_too else None, [d if known else None for d, known in zip(d_given, wanted, strict=True)]
+    d_data, *d_given = backward(data, batch_sizes, resets, given, flat, d_reached, reached, ctx.form, data_too)
+    known = [is_known for plan in _plans(ctx.form) for is_known in plan.differentiable]
+    d_wanted = [d if k and d.shape == v.shape else None for d, k, v in zip(d_given, known, given, strict=True)]
+    return d_data if data_too else None, d_wanted
+
+
+def _by_operator(*args: Any) -> list[Tensor]:
+    """The gradients in a form that has gradients itself."""
+    d: list[Tensor] = torch.ops.glassgate.layer_backward(*args)
+    return d
 
 
 def _backward_of_operator(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    d_data, d_given = _differentiate(ctx, d_flat[: ctx.results], ctx.needs_input_grad[0], True)
+    d_data, d_given = _differentiate(ctx, d_flat[: ctx.results], ctx.needs_input_grad[0], _by_operator)
     return d_data, None, None, d_given, None, None, None
 
 

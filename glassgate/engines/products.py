@@ -1,6 +1,6 @@
 """What surrounds the loop over time, for any kernel: the input product before, the weights' gradients after it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -49,71 +49,79 @@ def place(rows: Tensor, gates: tuple[str, ...], chosen: tuple[str, ...]) -> Tens
     return placed.index_add_(0, torch.tensor([gates.index(gate) for gate in chosen]), blocks).flatten(0, 1)
 
 
-def weight_gradients(steps: Steps, direction: Direction, trace: Trace, output: Tensor, loop: Any) -> Weights:
-    """The gradient of each parameter, by name.
+def weight_gradients(
+    names: Collection[str], steps: Steps, direction: Direction, trace: Trace, output: Tensor, loop: Any
+) -> Weights:
+    """The gradients of some parameters, by name.
 
     Args:
+        names: which parameters.
         output: (rows, H_out), the first state after each step.
         loop: what the backward loop gave, by the columns of `Trace`: `d_pre`, `left`, `raw`, `d_hr`, `d_parameter`.
     """
     cell, weights = direction.cell, direction.weights
     H = weights["weight_ih"].shape[0] // len(cell.gates)
     recurrent, inner = len(trace.hh_only) * H, (len(trace.hh_only) + len(trace.shared)) * H
-    products = [*trace.hh_only, *trace.shared]
-    gates = tuple(product.args[0] for product in products)
-    d_ih, d_hh = loop.d_pre[:, recurrent:], loop.d_pre[:, :inner]
-    d = {"weight_ih": place(steady.product(d_ih.t(), steps.data), cell.gates, trace.ih)}
-    if "bias_ih" in weights:
+    gates = tuple(product.args[0] for product in (*trace.hh_only, *trace.shared))
+    d = {}
+    if "weight_ih" in names:
+        d["weight_ih"] = place(steady.product(loop.d_pre[:, recurrent:].t(), steps.data), cell.gates, trace.ih)
+    if "bias_ih" in names or "bias_hh" in names:
         sums = loop.d_pre.sum(0)
-        d["bias_ih"] = place(sums[recurrent:].clone(), cell.gates, trace.ih)
-        if "bias_hh" in weights:
-            d["bias_hh"] = place(sums[:inner].clone(), cell.gates, gates)
-    if "weight_hh" in weights:
-        parts = []
-        lefts = dict(zip(trace.left, loop.left.split(output.shape[1], 1) if loop.left is not None else (), strict=True))
-        blocks = d_hh.unflatten(1, (-1, cell.heads, H // cell.heads))
-        at = 0
-        for _, group in groupby(products, key=lambda product: id(product.args[1])):
-            same = list(group)
-            u, count = same[0].args[1], len(same)
-            d_block = blocks[:, at : at + count]
-            if u in lefts:
-                parts.append(_outer(d_block, lefts[u]))
-            else:
-                parts.append(_outer_with_previous(d_block, steps, direction, output))
-            at += count
-        d["weight_hh"] = place(torch.cat(parts) if len(parts) > 1 else parts[0], cell.gates, gates)
-    if loop.d_hr is not None and loop.raw is not None:
+        d["bias_ih"] = place(sums[recurrent:].clone() if recurrent else sums, cell.gates, trace.ih)
+        d["bias_hh"] = place(sums[:inner].clone(), cell.gates, gates)
+    if "weight_hh" in names and gates:
+        d["weight_hh"] = place(_recurrent_gradient(steps, direction, trace, output, loop), cell.gates, gates)
+    if "weight_hr" in names:
         d["weight_hr"] = steady.product(loop.d_hr.t(), loop.raw)
-    if loop.d_parameter is not None:
-        sums = loop.d_parameter.sum(0)
-        for name, spec in cell.parameters.items():
-            columns = [k for k, (of, _) in enumerate(trace.parameters) if of == name]
+    own = cell.parameters.keys() & set(names)
+    sums = loop.d_parameter.sum(0) if own and loop.d_parameter is not None else None
+    for name in own:
+        columns = [k for k, (of, _) in enumerate(trace.parameters) if of == name]
+        if sums is not None and columns:
+            rows = torch.cat([sums[k * H : (k + 1) * H] for k in columns])
             chosen = tuple(trace.parameters[k][1] or "" for k in columns)
-            rows = torch.cat([sums[k * H : (k + 1) * H] for k in columns]) if columns else sums[:0]
-            d[name] = place(rows, cell.gates if spec.per_gate else ("",), chosen)
-    return {name: d[name] if name in d else torch.zeros_like(weight) for name, weight in weights.items()}
+            d[name] = place(rows, cell.gates if cell.parameters[name].per_gate else ("",), chosen)
+    return {name: d[name] if name in d else torch.zeros_like(weights[name]) for name in names}
 
 
-def _outer(d: Tensor, u: Tensor) -> Tensor:
-    """The sum over rows of d (rows, gates, heads, H / heads) times u (rows, H_out): (gates * H, H_out / heads)."""
-    heads = d.shape[2]
+def _recurrent_gradient(steps: Steps, direction: Direction, trace: Trace, output: Tensor, loop: Any) -> Tensor:
+    """The gradient of `weight_hh`, the blocks of its gates in the order of the products."""
+    H, parts, at = loop.d_pre.shape[1] // (len(trace.hh_only) + len(trace.ih)), [], 0
+    lefts = dict(zip(trace.left, loop.left.split(output.shape[1], 1) if loop.left is not None else (), strict=True))
+    for _, group in groupby((*trace.hh_only, *trace.shared), key=lambda product: id(product.args[1])):
+        same = list(group)
+        u, d = same[0].args[1], loop.d_pre[:, at * H : (at + len(same)) * H]
+        if u in lefts:
+            parts.append(_outer(d, lefts[u], direction.cell.heads, len(same)))
+        else:
+            parts.append(_outer_with_previous(d, steps, direction, output, len(same)))
+        at += len(same)
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def _outer(d: Tensor, u: Tensor, heads: int, gates: int) -> Tensor:
+    """The sum over rows of d (rows, gates * H) times u (rows, H_out): (gates * H, H_out / heads)."""
     if heads == 1:
-        return steady.product(d.flatten(1).t(), u)
-    blocks = [steady.product(d[:, :, k].flatten(1).t(), u_k) for k, u_k in enumerate(u.chunk(heads, 1))]
-    return torch.stack([block.unflatten(0, (d.shape[1], -1)) for block in blocks], 1).flatten(0, 2)
+        return steady.product(d.t(), u)
+    by_head = d.unflatten(1, (gates, heads, -1))
+    blocks = [steady.product(by_head[:, :, k].flatten(1).t(), u_k) for k, u_k in enumerate(u.chunk(heads, 1))]
+    return torch.stack([block.unflatten(0, (gates, -1)) for block in blocks], 1).flatten(0, 2)
 
 
-def _outer_with_previous(d: Tensor, steps: Steps, direction: Direction, output: Tensor) -> Tensor:
+def _outer_with_previous(d: Tensor, steps: Steps, direction: Direction, output: Tensor, gates: int) -> Tensor:
     """`_outer` with the output before each step."""
-    initial, N = direction.initial[0], direction.initial[0].shape[0]
+    initial, N, heads = direction.initial[0], direction.initial[0].shape[0], direction.cell.heads
     if steps.batch_sizes is None and steps.resets is None:
         first, later, before = (slice(-N, None), slice(None, -N), slice(N, None))
         if not direction.reverse:
             first, later, before = slice(None, N), slice(N, None), slice(None, -N)
-        return _outer(d[later], output[before]).add_(_outer(d[first], initial))
+        if heads == 1:
+            return steady.add_product(steady.product(d[later].t(), output[before]), d[first].t(), initial)
+        return _outer(d[later], output[before], heads, gates).add_(_outer(d[first], initial, heads, gates))
     index = previous_rows(steps, N, direction.reverse, bool(direction.restart))
-    return _outer(d[: len(index)], torch.cat([output, initial, *direction.restart[:1]]).index_select(0, index))
+    previous = torch.cat([output, initial, *direction.restart[:1]]).index_select(0, index)
+    return _outer(d[: len(index)], previous, heads, gates)
 
 
 def previous_rows(steps: Steps, N: int, reverse: bool, restart: bool = False) -> Tensor:

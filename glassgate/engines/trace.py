@@ -57,6 +57,11 @@ class Trace:
         return (*(product.args[0] for product in self.shared), *self.ih_only)
 
     @cached_property
+    def row_columns(self) -> int:
+        """How many sums over a row the backward pass reads."""
+        return max((column + 1 for name, column in self.saved if name == "row"), default=0)
+
+    @cached_property
     def gradients(self) -> Counter[str]:
         """How many columns each buffer of the backward pass has."""
         return Counter(name for name, _ in self.backward.outputs)

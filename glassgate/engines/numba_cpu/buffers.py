@@ -25,7 +25,7 @@ class Inputs(NamedTuple):
     weight_hh: Tensor | None
     weight_hr: Tensor | None
     bias_ih: Tensor | None
-    """(n * H,) for the gates `trace.ih`, with what belongs to `bias_hh` where both halves are one."""
+    """(n * H,) for the gates `trace.ih`, with what belongs to `bias_hh` where both halves are one; None if zero."""
     bias_hh: Tensor | None
     """(n * H,) for the products `trace.hh_only`."""
     parameters: Sequence[Tensor]
@@ -45,8 +45,6 @@ class Kept(NamedTuple):
     """(S, n * H): the input half of each gate; in training its shared columns become whole pre-activations."""
     states: Sequence[Tensor | None]
     """(S, W) a state, the output first; None for one that nobody asks for."""
-    final: Sequence[Tensor]
-    """(N, W) a state."""
     hh: Tensor | None
     """(S, n * H) products of `trace.hh_only`; None, as the following, in inference or where there are none."""
     row: Tensor | None
@@ -100,6 +98,6 @@ def timetable(batch_sizes: Tensor) -> Timetable:
 
 
 @lru_cache(256)
-def two_turns(steps: int, N: int) -> Tensor:
-    """The first row of each step, (L + 2,), in a buffer of two steps that take turns."""
-    return torch.arange(steps + 2) % 2 * N
+def two_turns(steps: int, N: int, reverse: bool) -> Tensor:
+    """The first row of each step, (L + 2,), in a buffer of two steps that take turns; the last one taken lies first."""
+    return (torch.arange(steps + 2) + (1 if reverse else steps)) % 2 * N

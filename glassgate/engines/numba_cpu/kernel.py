@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.numba_cpu import threads
@@ -30,9 +31,11 @@ CROWDED_FOR = (1.0, 64.0)
 """Seconds for which threads do not meet after they had to wait for each other: at first, and at most."""
 
 
-def forward(calls: Sequence[tuple[Inputs, Kept]], save: bool) -> None:
-    """Run every direction forward through its time."""
-    _run([prepare(inputs, kept, None, save) for inputs, kept in calls])
+def forward(calls: Sequence[tuple[Inputs, Kept]], save: bool) -> list[list[Tensor]]:
+    """Run every direction forward through its time; returns the final states of each."""
+    prepared = [prepare(inputs, kept, None, save) for inputs, kept in calls]
+    _run(prepared)
+    return [call.final() for call in prepared]
 
 
 def backward(calls: Sequence[tuple[Inputs, Kept, Gradients]]) -> None:
@@ -103,7 +106,7 @@ def _run(calls: list[Call]) -> None:
         threads.run(jobs[k : k + at_once])
     for call in calls:
         _crowd.look_at(call)
-        call.finish()
+        call.clear_padding()
 
 
 def _jobs(call: Call, parts: int) -> list[threads.Job]:

@@ -40,12 +40,17 @@ def pack(columns: Tensor, lanes: int) -> Tensor:
         each panel is unused: without it, panels side by side would meet in the same few places of the cache.
     """
     blocks, depth, G, H = columns.shape
-    panels = -(-H // lanes)
-    whole = H // lanes
-    packed = columns.new_empty(blocks * panels, depth * G * lanes + lanes)
-    inside = packed[:, : depth * G * lanes].unflatten(1, (depth, G, lanes)).unflatten(0, (blocks, panels))
-    inside[:, :whole] = columns[..., : whole * lanes].unflatten(3, (whole, lanes)).permute(0, 3, 1, 2, 4)
-    if whole < panels:
+    of_block, of_depth, of_sum, of_unit = columns.stride()
+    whole, panels, pitch = H // lanes, -(-H // lanes), depth * G * lanes + lanes
+    packed = columns.new_empty(blocks * panels, pitch)
+    inside = packed.as_strided((blocks, panels, depth, G, lanes), (panels * pitch, pitch, G * lanes, lanes, 1))
+    vectors = columns.as_strided(
+        (blocks, whole, depth, G, lanes), (of_block, lanes * of_unit, of_depth, of_sum, of_unit)
+    )
+    if whole == panels:
+        inside.copy_(vectors)
+    else:
+        inside[:, :whole] = vectors
         inside[:, whole] = 0.0
         inside[:, whole, :, :, : H - whole * lanes] = columns[..., whole * lanes :]
     return packed

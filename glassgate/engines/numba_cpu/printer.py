@@ -15,7 +15,7 @@ RESERVED = frozenset(
 """Names that a kernel uses itself; an author's value of that name gets an underscore."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A printed kernel and what its caller must hand over.
 

@@ -20,7 +20,7 @@ class Step:
         here, there = inputs.initial, [torch.empty_like(v) for v in inputs.initial]
         self._sets: list[Sequence[Tensor]] = [here, there]
         calls = [
-            prepare(inputs._replace(initial=a), Kept(ih, b, [], None, None, None), None, False)
+            prepare(inputs._replace(initial=a), Kept(ih, b, None, None, None), None, False)
             for a, b in ((here, there), (there, here))
         ]
         self._jobs = [call.job(0, len(ih)) for call in calls]

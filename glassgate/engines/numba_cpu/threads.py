@@ -31,6 +31,8 @@ _idle: list[_Worker] = []
 
 def run(jobs: list[Job]) -> None:
     """Run all jobs, each on its own thread, the first one on the caller's; return when all are done."""
+    if len(jobs) == 1:
+        return jobs[0]()
     answers: SimpleQueue[BaseException | None] = SimpleQueue()
     workers = []
     for job in jobs[1:]:
