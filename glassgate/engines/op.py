@@ -411,9 +411,8 @@ def _gradients(
     from glassgate.engines.numba_cpu import kernel
 
     (S, rows), initial, out = lengths, direction.initial, direction.initial[0].shape[1]
-    names = [f"d_gate_{name}" for name in plan.trace.recorded] + [f"d_new_{name}" for name in plan.cell.state]
-    widths = [H] * len(plan.trace.recorded) + [v.shape[1] for v in initial]
     columns = plan.trace.gradients
+    d_next = [torch.zeros_like(v) if d is None else d.clone() for v, d in zip(initial, d_final, strict=True)]
 
     def buffer(name: str, width: int) -> Tensor | None:
         return initial[0].new_empty(rows, columns[name] * width) if columns[name] else None
@@ -423,15 +422,23 @@ def _gradients(
         parameter = initial[0].new_zeros(len(initial[0]), columns["d_parameter"] * H)
     return kernel.Gradients(
         d_states=d_states,
-        d_next=[torch.zeros_like(v) if d is None else d.clone() for v, d in zip(initial, d_final, strict=True)],
-        d_initial=[torch.zeros_like(v) if resets else v.new_empty(0) for v in initial],
+        d_next=d_next,
+        d_initial=[torch.zeros_like(v) for v in initial] if resets else d_next,
         d_pre=initial[0].new_empty(rows, columns["d_pre"] * H),
         d_parameter=parameter,
         left=buffer("left", out),
         raw=buffer("raw", H),
         d_hr=buffer("d_hr", out),
-        recorded={n: initial[0].new_empty(S, w) for n, w in zip(names, widths, strict=True) if columns[n]},
+        recorded=_shown_gradients(plan, direction, H, S) if f"d_new_{plan.cell.state[0]}" in columns else {},
     )
+
+
+def _shown_gradients(plan: _Plan, direction: Direction, H: int, S: int) -> dict[str, Tensor]:
+    """Where a recording finds what reached its gates and the new states."""
+    widths = {f"d_gate_{name}": H for name in plan.trace.recorded}
+    widths |= {f"d_new_{name}": v.shape[1] for name, v in zip(plan.cell.state, direction.initial, strict=True)}
+    columns = plan.trace.gradients
+    return {name: direction.initial[0].new_empty(S, width) for name, width in widths.items() if columns[name]}
 
 
 def _fake_backward(

@@ -61,7 +61,7 @@ class Gradients(NamedTuple):
     d_next: Sequence[Tensor]
     """(N, W) a state: comes in as the gradient of the final state, goes out as that of the first state."""
     d_initial: Sequence[Tensor]
-    """(N, W) a state, zero at first: what resets hand to the initial state."""
+    """(N, W) a state, zero at first: what resets hand to the initial state; without resets anything."""
     d_pre: Tensor
     d_parameter: Tensor | None
     """(N, n * H), zero at first."""
