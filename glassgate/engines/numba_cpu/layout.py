@@ -86,10 +86,8 @@ def _loop(sizes: Sizes) -> dict[str, int]:
     """Which way time runs, and between which units."""
     H, P, last = sizes.H, sizes.P, max(sizes.steps - 1, 0)
     backwards = sizes.reverse != bool(sizes.unreached)
-    return {
-        **{"steps": sizes.steps, "origin": last if backwards else 0, "turn": -1 if backwards else 1},
-        **{"H": H, "P": P, "unit_0": 0, "unit_1": H, "out_0": 0, "out_1": P, "parties": 1, "save": sizes.save},
-    }
+    direction = {"steps": sizes.steps, "origin": last if backwards else 0, "turn": -1 if backwards else 1}
+    return direction | {"H": H, "P": P, "unit_1": H, "out_1": P, "parties": 1, "save": int(sizes.save)}
 
 
 def _heads(cell: Cell, sizes: Sizes) -> dict[str, int]:
