@@ -69,7 +69,8 @@ def weight_gradients(
     if "bias_ih" in names or "bias_hh" in names:
         sums = loop.d_pre.sum(0)
         d["bias_ih"] = place(sums[recurrent:].clone() if recurrent else sums, cell.gates, trace.ih)
-        d["bias_hh"] = place(sums[:inner].clone(), cell.gates, gates)
+        if gates:
+            d["bias_hh"] = place(sums[:inner].clone(), cell.gates, gates)
     if "weight_hh" in names and gates:
         d["weight_hh"] = place(_recurrent_gradient(steps, direction, trace, output, loop), cell.gates, gates)
     if "weight_hr" in names:
