@@ -3,19 +3,18 @@
 One operator runs all directions of a layer forward, another one back; `products.py` has what surrounds their loops.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from glassgate.cell import Cell
 from glassgate.engines import products, reference
 from glassgate.engines.call import Direction, Recording, Result, Steps, is_transformed
-from glassgate.engines.handle import cell_of, handle, untraceable
-from glassgate.engines.trace import Trace, trace
+from glassgate.engines.handle import untraceable
+from glassgate.engines.memory import computable, first_rows, rows_of, unwritten, used_again
+from glassgate.engines.plan import Plan, count_of_results, form_of, given_of, plans, split
 
 if TYPE_CHECKING:
     from glassgate.engines.numba_cpu import kernel
@@ -51,7 +50,7 @@ def run(
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
     """One layer, all of its directions in one call."""
-    form, given = _form(directions, recordings is not None), _given(directions)
+    form, given = form_of(directions, recordings is not None), given_of(directions)
     data, sizes, resets = steps
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
@@ -73,24 +72,6 @@ def run(
     return results
 
 
-def _form(directions: list[Direction], record: bool = False) -> str:
-    """All of a call that is no tensor, as text."""
-    shown = "recorded" if record else ""
-    return "\n".join(
-        "\t".join((_way(d), handle(d.cell), ",".join(d.weights), ",".join(d.noise), shown)) for d in directions
-    )
-
-
-def _way(direction: Direction) -> str:
-    """Which way time runs; doubled where resets have states of their own."""
-    return ("<" if direction.reverse else ">") * (2 if direction.restart else 1)
-
-
-def _given(directions: list[Direction]) -> list[Tensor]:
-    """All tensors of a call beside its data."""
-    return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.restart, *d.noise.values())]
-
-
 class Stepper:
     """One direction, one step at a time, on the kernel: memory and packed weights are made once.
 
@@ -101,8 +82,8 @@ class Stepper:
     def __init__(self, direction: Direction) -> None:
         from glassgate.engines.numba_cpu.step import Step
 
-        given = [v.detach().clone().contiguous() for v in _given([direction])]
-        ((plan, own, H),) = _split(_form([direction]), given)
+        given = [v.detach().clone().contiguous() for v in given_of([direction])]
+        ((plan, own, H),) = split(form_of([direction]), given)
         none = Steps(given[0].new_zeros(0, own.weights["weight_ih"].shape[1]), None, None)
         self._weight = products.input_weight(own, plan.trace)
         self._ih = given[0].new_empty(len(own.initial[0]), self._weight.shape[1])
@@ -119,76 +100,7 @@ class Stepper:
         return self._step.run()
 
 
-class _Plan(NamedTuple):
-    """What a form says of one direction."""
-
-    cell: Cell
-    trace: Trace
-    way: str
-    weights: tuple[str, ...]
-    noise: tuple[str, ...]
-
-    @property
-    def states(self) -> int:
-        """How many states come in: the initial ones, and those of resets where they are others."""
-        return len(self.way) * len(self.cell.state)
-
-    @property
-    def differentiable(self) -> list[bool]:
-        """Which of the tensors it takes have a gradient: all but noise."""
-        return [True] * (self.given - len(self.noise)) + [False] * len(self.noise)
-
-    @property
-    def given(self) -> int:
-        """How many tensors the direction takes: parameters, states, noise."""
-        return len(self.weights) + self.states + len(self.noise)
-
-    def direction(self, given: Sequence[Tensor]) -> Direction:
-        """The call of an engine that the tensors were taken from."""
-        n, count = len(self.weights), len(self.cell.state)
-        weights = dict(zip(self.weights, given[:n], strict=True))
-        states = tuple(given[n : n + self.states])
-        noise = dict(zip(self.noise, given[n + self.states :], strict=True))
-        return Direction(self.cell, weights, states[:count], self.way[0] == "<", noise, states[count:])
-
-    def kept(self, widths: list[int], H: int) -> dict[str, int]:
-        """The buffers that the backward pass reads beside the states, and their widths."""
-        columns = {
-            "ih": len(self.trace.ih) * H,
-            "hh": len(self.trace.hh_only) * H,
-            "row": self.trace.row_columns,
-        }
-        return {name: n for name, n in columns.items() if n} | (
-            {"hr": widths[0]} if ("hr", 0) in self.trace.saved else {}
-        )
-
-
-@lru_cache(1024)
-def _plans(form: str) -> tuple[_Plan, ...]:
-    plans = []
-    for line in form.split("\n"):
-        way, text, weights, noise, shown = line.split("\t")
-        cell, names = cell_of(text), tuple(weights.split(","))
-        traced = trace(cell, "weight_hr" in names, bool(shown))
-        plans.append(_Plan(cell, traced, way, names, tuple(noise.split(",")) if noise else ()))
-    return tuple(plans)
-
-
-def _results(form: str) -> int:
-    """How many tensors a training call gives beside what it keeps: all states, at every step and final."""
-    return sum(2 * len(plan.cell.state) for plan in _plans(form))
-
-
-def _split(form: str, given: Sequence[Tensor]) -> Iterator[tuple[_Plan, Direction, int]]:
-    """The directions, each with its part of all tensors, and its hidden size."""
-    at = 0
-    for plan in _plans(form):
-        direction = plan.direction(given[at : at + plan.given])
-        yield plan, direction, direction.weights["weight_ih"].shape[0] // len(plan.cell.gates)
-        at += plan.given
-
-
-def _inputs(plan: _Plan, direction: Direction, H: int, steps: Steps, forward: bool = True) -> "kernel.Inputs":
+def _inputs(plan: Plan, direction: Direction, H: int, steps: Steps, forward: bool = True) -> "kernel.Inputs":
     from glassgate.engines.numba_cpu import kernel
 
     return kernel.Inputs(
@@ -222,52 +134,6 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     return run_
 
 
-def _rows(data: Tensor, batch_sizes: Tensor | None) -> int:
-    """How many of the rows are steps, and not padding."""
-    return data.shape[0] if batch_sizes is None else int(batch_sizes.sum())
-
-
-def _first(tensor: Tensor, rows: int) -> Tensor:
-    """Its first rows."""
-    return tensor if rows == tensor.shape[0] else tensor[:rows]
-
-
-def _computable(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """The tensors as kernels take them."""
-    return [(v if v.dtype == dtype else v.to(dtype)).contiguous() for v in tensors]
-
-
-def _memory(S: int, width: int, rows: int, like: Tensor) -> Tensor:
-    """Unwritten where steps are, zero where padding is."""
-    memory = like.new_empty(S, width)
-    if rows < S:
-        memory[rows:].zero_()
-    return memory
-
-
-class _Workspace(threading.local):
-    """Each thread's own."""
-
-    def __init__(self) -> None:
-        self.memory: dict[tuple[int, torch.dtype, bool], Tensor] = {}
-
-
-_workspace = _Workspace()
-MOST_KEPT = 2**26
-"""Bytes of working memory that a thread keeps from one call to the next: fresh memory costs a good part of a call."""
-
-
-def _used_again(number: int, S: int, width: int, like: Tensor) -> Tensor:
-    """Working memory of a call, its `number`-th, that the thread's next call without gradients overwrites."""
-    key = number, like.dtype, torch.is_inference_mode_enabled()
-    memory = _workspace.memory.get(key)
-    if memory is None or memory.numel() < S * width:
-        memory = like.new_empty(S * width)
-        if memory.numel() * memory.element_size() <= MOST_KEPT:
-            _workspace.memory[key] = memory
-    return memory.as_strided((S, width), (width, 1))
-
-
 @_without_autocast
 def _forward(
     data: Tensor,
@@ -283,19 +149,19 @@ def _forward(
     from glassgate.engines.numba_cpu import kernel
 
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
-    S, rows = data.shape[0], _rows(data, batch_sizes)
-    steps = Steps(_first(data, rows).to(computed), batch_sizes, resets)
+    S, rows = data.shape[0], rows_of(data, batch_sizes)
+    steps = Steps(first_rows(data, rows).to(computed), batch_sizes, resets)
     calls: list[tuple[kernel.Inputs, kernel.Kept]] = []
     outputs: list[list[Tensor]] = []
     behind: list[Tensor] = []
-    for plan, direction, H in _split(form, _computable(given, computed)):
+    for plan, direction, H in split(form, computable(given, computed)):
         widths = [v.shape[1] for v in direction.initial]
         buffer_widths = plan.kept(widths, H)
         if save:
-            kept = {name: _memory(S, n, rows, steps.data) for name, n in buffer_widths.items()}
+            kept = {name: unwritten(S, n, rows, steps.data) for name, n in buffer_widths.items()}
         else:
-            kept = {"ih": _used_again(len(calls), S, buffer_widths["ih"], steps.data)}
-        torch.mm(steps.data, products.input_weight(direction, plan.trace), out=_first(kept["ih"], rows))
+            kept = {"ih": used_again(len(calls), S, buffer_widths["ih"], steps.data)}
+        torch.mm(steps.data, products.input_weight(direction, plan.trace), out=first_rows(kept["ih"], rows))
         states = [steps.data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
         unasked = [None] * (len(widths) - len(states))
         shown = {f"gate_{name}": steps.data.new_empty(S, H) for name in plan.trace.recorded}
@@ -320,7 +186,7 @@ def _fake_forward(
     save: bool,
 ) -> list[Tensor]:
     S, results, behind = data.shape[0], [], []
-    for plan, direction, H in _split(form, given):
+    for plan, direction, H in split(form, given):
         widths = [v.shape[1] for v in direction.initial]
         results += [data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
         results += [data.new_empty(v.shape) for v in direction.initial]
@@ -355,15 +221,15 @@ def _backward(
     from glassgate.engines.numba_cpu import kernel
 
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
-    rows = _rows(data, batch_sizes)
-    steps = Steps(_first(data, rows).to(computed), batch_sizes, resets)
-    behind = iter(flat[_results(form) :])
-    d_result = dict(zip(reached, _computable(d_results, computed), strict=True))
+    rows = rows_of(data, batch_sizes)
+    steps = Steps(first_rows(data, rows).to(computed), batch_sizes, resets)
+    behind = iter(flat[count_of_results(form) :])
+    d_result = dict(zip(reached, computable(d_results, computed), strict=True))
     calls: list[tuple[kernel.Inputs, kernel.Kept, kernel.Gradients]] = []
     directions, at = [], 0
-    for plan, direction, H in _split(form, _computable(given, computed)):
+    for plan, direction, H in split(form, computable(given, computed)):
         count = len(plan.cell.state)
-        states = _computable(flat[at : at + count], computed)
+        states = computable(flat[at : at + count], computed)
         d = [d_result.get(k) for k in range(at, at + 2 * count)]
         kept = {name: next(behind) for name in plan.kept([v.shape[1] for v in states], H)}
         buffers = kernel.Kept(kept["ih"], states, kept.get("hh"), kept.get("row"), kept.get("hr"))
@@ -383,7 +249,7 @@ def _backward(
         output = buffers.states[0]
         assert output is not None
         names = [name for k, name in enumerate(direction.weights, len(d_given)) if needed is None or needed[k]]
-        d_own = products.weight_gradients(names, steps, direction, inputs.trace, _first(output, rows), gradients)
+        d_own = products.weight_gradients(names, steps, direction, inputs.trace, first_rows(output, rows), gradients)
         d_given += [d_own[k] if k in d_own else weight.new_empty(0) for k, weight in direction.weights.items()]
         if resets is None:
             d_given += [*gradients.d_next, *(torch.zeros_like(v) for v in direction.restart)]
@@ -394,12 +260,14 @@ def _backward(
         d_given += [v.new_empty(0) for v in direction.noise.values()]
         if data_too:
             first = direction is directions[0]
-            products.add_input_gradient(_first(d_data, rows), gradients.d_pre, direction, inputs.trace, keep=not first)
+            products.add_input_gradient(
+                first_rows(d_data, rows), gradients.d_pre, direction, inputs.trace, keep=not first
+            )
     return [d_data, *d_given] if dtype == computed else [v.to(dtype) for v in (d_data, *d_given)]
 
 
 def _gradients(
-    plan: _Plan,
+    plan: Plan,
     direction: Direction,
     H: int,
     lengths: tuple[int, int],
@@ -433,7 +301,7 @@ def _gradients(
     )
 
 
-def _shown_gradients(plan: _Plan, direction: Direction, H: int, S: int) -> dict[str, Tensor]:
+def _shown_gradients(plan: Plan, direction: Direction, H: int, S: int) -> dict[str, Tensor]:
     """Where a recording finds what reached its gates and the new states."""
     widths = {f"d_gate_{name}": H for name in plan.trace.recorded}
     widths |= {f"d_new_{name}": v.shape[1] for name, v in zip(plan.cell.state, direction.initial, strict=True)}
@@ -453,7 +321,7 @@ def _fake_backward(
     data_too: bool,
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if data_too else (0,))]
-    for plan, direction, _ in _split(form, given):
+    for plan, direction, _ in split(form, given):
         d += [data.new_empty(v.shape) for v in (*direction.weights.values(), *direction.initial, *direction.restart)]
         d += [data.new_empty(0) for _ in plan.noise]
     return d
@@ -490,7 +358,7 @@ class _Layer(torch.autograd.Function):
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     data, batch_sizes, resets, given, form = inputs[:5]
     ctx.form, ctx.given = form, len(given)
-    ctx.results = _results(form)
+    ctx.results = count_of_results(form)
     ctx.save_for_backward(data, batch_sizes, resets, *given, *output)
     ctx.set_materialize_grads(False)
 
@@ -503,7 +371,7 @@ def _differentiate(
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
     d_data, *d_given = backward(data, batch_sizes, resets, given, flat, d_reached, reached, ctx.form, data_too)
-    known = [is_known for plan in _plans(ctx.form) for is_known in plan.differentiable]
+    known = [is_known for plan in plans(ctx.form) for is_known in plan.differentiable]
     d_wanted = [d if k and d.shape == v.shape else None for d, k, v in zip(d_given, known, given, strict=True)]
     return d_data if data_too else None, d_wanted
 
@@ -532,7 +400,7 @@ def _backward_twice(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
         data, *given = inputs = leaves[: ctx.given + 1]
-        directions = [direction for _, direction, _ in _split(ctx.form, given)]
+        directions = [direction for _, direction, _ in split(ctx.form, given)]
         results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
         values = [v for result in results for v in (*result.states, *result.final)]
         d = _gradient([values[k] for k in ctx.reached], inputs, leaves[len(inputs) :])
