@@ -19,7 +19,7 @@ ENGINES: dict[str, ModuleType] = {
     "torch": stock,
     "reference": reference,
 }
-"""Engines by name, fastest first: `auto` takes the first one that can run a call."""
+"""Engines by name: `auto` takes the first one that can run a call."""
 
 
 class _Wanted(threading.local):
@@ -93,7 +93,7 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
-    """One layer on the engine that the user named, or on the fastest that can.
+    """One layer on the engine that the user named, or on the first that can.
 
     Args:
         steps, directions: the call.
