@@ -1,41 +1,103 @@
 """Glassgate: recurrent networks for PyTorch that you can see through, at the speed of a black box."""
 
-from glassgate import cells, functional, gates, init
-from glassgate.cell import Cell, Parameter
-from glassgate.check import check
-from glassgate.convert import convert, restore
-from glassgate.engines.choose import EngineError, engine
-from glassgate.engines.source import source
-from glassgate.glass.record import record
-from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
-from glassgate.layers.drop_in import GRU, LSTM, RNN
-from glassgate.layers.stack import Recurrent, explain
-from glassgate.shapes import ShapeError
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glassgate import cells as cells
+    from glassgate import functional as functional
+    from glassgate import gates as gates
+    from glassgate import init as init
+    from glassgate.cell import Cell as Cell
+    from glassgate.cell import Parameter as Parameter
+    from glassgate.checking import check as check
+    from glassgate.conversion import convert as convert
+    from glassgate.conversion import restore as restore
+    from glassgate.engines.choose import EngineError as EngineError
+    from glassgate.engines.choose import engine as engine
+    from glassgate.engines.source import source as source
+    from glassgate.glass.record import record as record
+    from glassgate.layers.cells import GRUCell as GRUCell
+    from glassgate.layers.cells import LSTMCell as LSTMCell
+    from glassgate.layers.cells import RecurrentCell as RecurrentCell
+    from glassgate.layers.cells import RNNCell as RNNCell
+    from glassgate.layers.drop_in import GRU as GRU
+    from glassgate.layers.drop_in import LSTM as LSTM
+    from glassgate.layers.drop_in import RNN as RNN
+    from glassgate.layers.stack import Recurrent as Recurrent
+    from glassgate.layers.stack import explain as explain
+    from glassgate.shapes import ShapeError as ShapeError
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "GRU",
-    "LSTM",
-    "RNN",
-    "Cell",
-    "EngineError",
-    "GRUCell",
-    "LSTMCell",
-    "Parameter",
-    "RNNCell",
-    "Recurrent",
-    "RecurrentCell",
-    "ShapeError",
-    "cells",
-    "check",
-    "convert",
-    "engine",
-    "explain",
-    "functional",
-    "gates",
-    "init",
-    "record",
-    "restore",
-    "source",
-]
+# Each public name and its module, which is loaded when the name is first used: the command line answers before torch.
+_HOMES = {
+    "GRU": "glassgate.layers.drop_in",
+    "LSTM": "glassgate.layers.drop_in",
+    "RNN": "glassgate.layers.drop_in",
+    "Cell": "glassgate.cell",
+    "EngineError": "glassgate.engines.choose",
+    "GRUCell": "glassgate.layers.cells",
+    "LSTMCell": "glassgate.layers.cells",
+    "Parameter": "glassgate.cell",
+    "RNNCell": "glassgate.layers.cells",
+    "Recurrent": "glassgate.layers.stack",
+    "RecurrentCell": "glassgate.layers.cells",
+    "ShapeError": "glassgate.shapes",
+    "cells": "glassgate",
+    "check": "glassgate.checking",
+    "convert": "glassgate.conversion",
+    "engine": "glassgate.engines.choose",
+    "explain": "glassgate.layers.stack",
+    "functional": "glassgate",
+    "gates": "glassgate",
+    "init": "glassgate",
+    "record": "glassgate.glass.record",
+    "restore": "glassgate.conversion",
+    "source": "glassgate.engines.source",
+}
+_OPERATORS = "glassgate.engines.operators"
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _HOMES[name]
+        value = import_module(f"{home}.{name}") if home == __name__ else getattr(import_module(home), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted([*__all__, "__version__"])
+
+
+class _WhenTorchLoads(MetaPathFinder):
+    """Registers the operators as soon as torch is there: an exported program loads after `import glassgate` alone."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name == "torch" else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: ModuleType) -> None:
+            execute(module)
+            sys.meta_path.remove(self)
+            import_module(_OPERATORS)
+
+        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "torch" in sys.modules:
+    import_module(_OPERATORS)
+else:
+    sys.meta_path.insert(0, _WhenTorchLoads())

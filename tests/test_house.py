@@ -1,5 +1,6 @@
 """The house: what `import glassgate` loads, and that each page's code and commands do what the page says."""
 
+import ast
 import io
 import re
 import subprocess
@@ -14,7 +15,7 @@ import glassgate as gg
 ROOT = Path(__file__).parents[1]
 README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-OPTIONAL = ("numba", "llvmlite", "lightning", "torchmetrics", "safetensors", "matplotlib", "rich", "yaml")
+LIBRARIES = ("torch", "numba", "llvmlite", "lightning", "torchmetrics", "safetensors", "matplotlib", "rich", "yaml")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -31,15 +32,26 @@ def relative(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def test_import_loads_torch_and_nothing_optional() -> None:
-    code = "import sys, glassgate; print(*(name for name in sys.argv[1:] if name in sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code, *OPTIONAL], capture_output=True, text=True, check=True)
-    assert loaded.stdout.split() == []
+@pytest.mark.parametrize(("code", "wanted"), [("import glassgate", []), ("import glassgate as gg; gg.LSTM", ["torch"])])
+def test_import_loads_only_what_is_used(code: str, wanted: list[str]) -> None:
+    code += "; import sys; print(*(name for name in sys.argv[1:] if name in sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code, *LIBRARIES], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == wanted
 
 
 def test_every_public_name_is_there_and_explained() -> None:
     for name in gg.__all__:
         assert getattr(gg, name).__doc__, name
+    assert dir(gg) == sorted([*gg.__all__, "__version__"])
+    with pytest.raises(AttributeError, match="module 'glassgate' has no attribute 'LSTN'"):
+        gg.LSTN  # noqa: B018
+
+
+def test_type_checkers_see_every_public_name_where_it_is() -> None:
+    """A name stands twice in the package: among the imports for type checkers, and where `__getattr__` looks."""
+    block = next(node for node in ast.parse(Path(gg.__file__).read_text("utf-8")).body if isinstance(node, ast.If))
+    seen = {(a.name, each.module) for each in block.body if isinstance(each, ast.ImportFrom) for a in each.names}
+    assert seen == set(gg._HOMES.items())
 
 
 def test_the_changelog_knows_the_version() -> None:

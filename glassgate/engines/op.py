@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from glassgate.engines import products, reference
+from glassgate.engines import operators, products, reference
 from glassgate.engines.call import Direction, Recording, Result, Steps, is_transformed
 from glassgate.engines.handle import untraceable
 from glassgate.engines.memory import computable, first_rows, rows_of, unwritten, used_again
@@ -57,7 +57,7 @@ def run(
         data, *given = [v.to(dtype) if v.dtype == torch.float32 else v for v in (data, *given)]
     save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        flat = torch.ops.glassgate.layer(data, sizes, resets, given, form, all_states, save)
+        flat = operators.layer(data, sizes, resets, given, form, all_states, save)
     elif save:
         flat = _Layer.apply(sizes, resets, form, recordings, data, *given)
     else:
@@ -378,7 +378,7 @@ def _differentiate(
 
 def _by_operator(*args: Any) -> list[Tensor]:
     """The gradients in a form that has gradients itself."""
-    d: list[Tensor] = torch.ops.glassgate.layer_backward(*args)
+    d: list[Tensor] = operators.layer_backward(*args)
     return d
 
 
@@ -412,22 +412,3 @@ def _backward_twice(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
 
 def _gradient(values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
     return list(torch.autograd.grad(values, leaves, d, create_graph=True, materialize_grads=True))
-
-
-_CALL = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
-_library = torch.library.Library("glassgate", "DEF")
-_library.define(
-    f"layer({_CALL}, str form, bool all_states, bool save) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,)
-)
-_library.define(
-    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str form, bool data_too) -> Tensor[]",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-_library.impl("layer", _forward, "CPU")
-_library.impl("layer_backward", _backward, "CPU")
-torch.library.register_fake("glassgate::layer", _fake_forward, lib=_library)
-torch.library.register_fake("glassgate::layer_backward", _fake_backward, lib=_library)
-torch.library.register_autograd("glassgate::layer", _backward_of_operator, setup_context=_remember, lib=_library)
-torch.library.register_autograd(
-    "glassgate::layer_backward", _backward_twice, setup_context=_remember_backward, lib=_library
-)

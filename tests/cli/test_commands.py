@@ -155,9 +155,15 @@ def test_help_names_all_commands_and_loads_no_library(capsys: pytest.CaptureFixt
     assert all(f"  {name} " in out for name in COMMANDS)
     script = (
         "import sys; from glassgate.cli import main; main(['--help']);"
-        "sys.exit(any(name in sys.modules for name in ('lightning', 'torchmetrics', 'rich', 'yaml')))"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'lightning', 'torchmetrics', 'rich', 'yaml')))"
     )
     assert subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "glassgate", "walk"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("glassgate: no command 'walk'")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,8 @@ def test_exports_with_any_length_and_batch(strict):
     assert "glassgate.layer" in program.graph_module.code
 
 
-def test_a_saved_program_finds_its_cell_elsewhere(tmp_path):
+@pytest.mark.parametrize("modules", ["torch, glassgate", "glassgate, torch"])
+def test_a_saved_program_finds_its_cell_elsewhere(tmp_path, modules):
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
@@ -102,7 +103,7 @@ def test_a_saved_program_finds_its_cell_elsewhere(tmp_path):
         torch.export.save(torch.export.export(module, (x,)), tmp_path / "program.pt2")
         torch.save((x, module(x)), tmp_path / "wanted.pt")
     text = (
-        "import sys, torch, glassgate\n"
+        f"import sys, {modules}\n"
         "x, wanted = torch.load(sys.argv[2])\n"
         "assert torch.equal(torch.export.load(sys.argv[1]).module()(x), wanted)\n"
     )
