@@ -20,7 +20,7 @@ def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str
         if kind is bool:
             told["action"] = BooleanOptionalAction
         elif rules["choices"]:
-            told |= {"type": kind, "choices": rules["choices"]}
+            told |= {"type": str.lower if kind is str else kind, "choices": rules["choices"]}
         else:
             told |= {"type": kind, "metavar": each.name.upper() if kind is str else kind.__name__.upper()}
         groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **told)

@@ -17,7 +17,7 @@ from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.train import resumable
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.runs import next_folder, write_json
-from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 from glassgate.tasks.training import Progress
 
@@ -71,9 +71,7 @@ def _read(task: Tagging, every: int) -> Split[Tagged]:
     return replace(split, train=split.train[::every])
 
 
-def _learn(
-    options: TaggingOptions, run: Path, every: int, progress: Progress
-) -> tuple[dict[str, Any], list[list[str]]]:
+def _learn(options: TaggingOptions, run: Path, every: int, progress: Progress) -> tuple[dict[str, Any], list[Labels]]:
     """Train one model; return its scores and what it makes of the files held out."""
     task = Tagging(options)
     progress.reading()
@@ -100,7 +98,7 @@ def _compare(console: Console, scores: dict[str, dict[str, float]]) -> None:
     console.print(table)
 
 
-def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list[list[str]]]) -> None:
+def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list[Labels]]) -> None:
     """Print the stretch of held-out code that has most kinds of labels, and most to tell the models apart by."""
     first, *_ = predictions
 

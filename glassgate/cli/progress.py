@@ -39,6 +39,9 @@ class Bar(Quiet):
     def reading(self) -> None:
         self._print("reads the data")
 
+    def note(self, text: str) -> None:
+        self._print(text)
+
     def begin(self, units: int, done: int) -> None:
         self.row = self.drawn_on.add_task(self.title, total=units, completed=done, loss=self.loss)
 

@@ -1,12 +1,9 @@
 """The recurrent layers of a task's network, as its options say."""
 
-from collections.abc import Callable
 from typing import Any
 
 import glassgate as gg
 from glassgate.tasks.options import Options
-
-_LAYERS: dict[str, Callable[..., gg.Recurrent]] = {"lstm": gg.LSTM, "gru": gg.GRU, "rnn": gg.RNN}
 
 
 def encoder(options: Options, input_size: int | None = None, **others: Any) -> gg.Recurrent:
@@ -17,7 +14,8 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
         input_size: features of a step; those of an embedding if None
         others: what else the layer's constructor takes
     """
-    return _LAYERS[options.cell](
+    return gg.Recurrent(
+        _cell(options.cell),
         input_size or options.embedding_size,
         options.hidden_size,
         options.num_layers,
@@ -27,3 +25,8 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
         init=getattr(gg.init, options.init),
         **others,
     )
+
+
+def _cell(name: str) -> gg.Cell:
+    types: dict[str, type[gg.Cell]] = {each.lower(): getattr(gg.cells, each) for each in gg.cells.__all__}
+    return types[name]()

@@ -13,6 +13,12 @@ import yaml
 
 from glassgate.tasks.errors import OptionError
 
+# The names of `glassgate.cells`, kept here too, so that help can be given before torch is loaded.
+CELLS = (
+    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "gru", "grup", "gruv1", "indrnn", "janet", "layernormgru",
+    "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
+)  # fmt: skip
+
 
 def option(
     default: Any,
@@ -29,7 +35,7 @@ def option(
         default: the value when nothing is said
         help: one line for a user
         group: the heading it stands under, "data", "model" or "training"
-        choices: all the values it can take
+        choices: all the values it can take; words among them are in lower case, and taken in any
         least: the smallest value
         most: the largest value
     """
@@ -50,7 +56,7 @@ class Options:
     dev: str | None = option(None, "file that tells which epoch was best", group="data")
     test: str | None = option(None, "file to evaluate when training is over", group="data")
 
-    cell: str = option("lstm", "recurrent cell", choices=("lstm", "gru", "rnn"))
+    cell: str = option("lstm", "recurrent cell, one of those of glassgate.cells", choices=CELLS)
     hidden_size: int = option(128, "units of one direction", least=1)
     num_layers: int = option(1, "recurrent layers", least=1)
     bidirectional: bool = option(True, "read from both ends")
@@ -76,6 +82,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if each.metadata["choices"] and isinstance(value, str):
+                object.__setattr__(self, each.name, value.lower())
             _check(each, value_type(type(self), each.name), getattr(self, each.name))
 
     @classmethod

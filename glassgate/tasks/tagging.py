@@ -1,6 +1,7 @@
-"""Tagging: a label for each unit of a sequence, the words of a sentence or the characters of a text."""
+"""Tagging: a label for each unit of a sequence, word or character, and an intent for the whole where data has it."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -9,21 +10,34 @@ from typing import ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
+from glassgate.tasks import bio
 from glassgate.tasks.data import python_source
 from glassgate.tasks.data.batches import Batch, Encoded
-from glassgate.tasks.data.tagged import FORMATS, UNITS, Tagged, format_of, read_columns, read_conllu, read_text
+from glassgate.tasks.data.tagged import (
+    FORMATS,
+    UNITS,
+    Tagged,
+    format_of,
+    read_columns,
+    read_conllu,
+    read_folder,
+    read_text,
+)
+from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
-from glassgate.tasks.encoder import encoder
-from glassgate.tasks.errors import DataError
+from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
+from glassgate.tasks.tagger import Scores, Tagger
 from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.training import Progress
 
 _UNLABELLED = -100
 _NO_TOKEN = -1
+_LONGEST_WORD = 32  # longer ones, links for instance, lose their middle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +50,47 @@ class TaggingOptions(Options):
     )
     unit: str = option("word", "what has a label in plain text", group="data", choices=UNITS)
     label_suffix: str = option(".labels", "turns a text file's name into its label file's", group="data")
-    least_count: int = option(2, "times a unit must occur in training to have a vector of its own", least=1)
+    vectors: str | None = option(
+        None, "file of pretrained vectors, text of word2vec or GloVe; it sets --embedding-size", group="data"
+    )
+    least_count: int = option(1, "times a unit must occur in training to have a vector of its own", least=1)
+    singleton_dropout: float = option(
+        0.5, "share of the units met once that training takes for unknown, so that unknown ones work", least=0, most=1
+    )
+    character_size: int = option(
+        48, "units of each direction of a network over the characters of each word; 0 for none", least=0
+    )
+    character_embedding_size: int = option(32, "numbers that stand for one character of a word", least=1)
+    dropout: float = option(0.4, "share of values zeroed before and after each layer", least=0, most=1)
+    head: str = option(
+        "softmax", "each label by itself, or a chain of them (conditional random field)", choices=("softmax", "crf")
+    )
+    transitions: str = option(
+        "auto",
+        "which labels may follow each other in results: bio, where I-X only goes on with X; any; auto: "
+        "bio if the training labels keep to it",
+        choices=("auto", "bio", "any"),
+    )
+    learning_rate: float = option(6e-3, "largest rate of AdamW", group="training", least=0)
     longest: int = option(
         256, "units; longer sequences are cut for training, never for results; 0 to cut none", group="training", least=0
     )
 
 
-class Tagging(Task[TaggingOptions, Tagged, list[str]]):
+class Labels(list[str]):
+    """A label for each unit, and the sequence's intent where the model knows intents."""
+
+    def __init__(self, labels: Iterable[str], intent: str | None = None):
+        super().__init__(labels)
+        self.intent = intent
+
+
+class Tagging(Task[TaggingOptions, Tagged, Labels]):
     """Label each unit of a sequence.
 
     Example:
         >>> rain = Tagged(["it", "rained"], ["PRON", "VERB"])
-        >>> tagging = Tagging(TaggingOptions(hidden_size=8, epochs=20, least_count=1, learning_rate=0.1))
+        >>> tagging = Tagging(TaggingOptions(hidden_size=8, epochs=20, singleton_dropout=0.0, learning_rate=0.1))
         >>> _ = tagging.fit(Split([rain]))
         >>> tagging.predict([Tagged(["it", "rained"], None)])
         [['PRON', 'VERB']]
@@ -55,15 +98,31 @@ class Tagging(Task[TaggingOptions, Tagged, list[str]]):
 
     name = "tagging"
     options_type = TaggingOptions
-    monitor = "accuracy"
-    padding: ClassVar = {"units": PADDING, "labels": _UNLABELLED, "tokens": _NO_TOKEN}
+    padding: ClassVar = {
+        "units": PADDING,
+        "characters": PADDING,
+        "labels": _UNLABELLED,
+        "tokens": _NO_TOKEN,
+        "intent": _UNLABELLED,
+    }
     own_options: ClassVar = {
         "format": "python",
         "hidden_size": 96,
         "embedding_size": 32,
+        "least_count": 2,
+        "dropout": 0.0,
         "learning_rate": 1e-2,
         "epochs": 1,
     }
+
+    network: Tagger
+    _vectors: Vectors | None = None
+
+    @property
+    def monitor(self) -> str:
+        if "intents" in self.vocabularies:
+            return "frame_accuracy"
+        return "f1" if self.facts["bio"] else "accuracy"
 
     @property
     def longest_piece(self) -> int:
@@ -73,11 +132,13 @@ class Tagging(Task[TaggingOptions, Tagged, list[str]]):
         options = self.options
         format = format_of(path, options.format)
         if format == "conllu":
-            return read_conllu(path, options.column or "upos")
+            return read_conllu(path, options.column or "upos", labelled)
         if format == "python":
             return python_source.read(path, labelled)
         if format == "text":
             return read_text(path, options.unit, options.label_suffix, labelled)
+        if format == "folder":
+            return read_folder(path, labelled)
         return read_columns(path, options.column, "\t" if format == "tsv" else None, labelled)
 
     def read_own(self) -> Split[Tagged]:
@@ -85,85 +146,180 @@ class Tagging(Task[TaggingOptions, Tagged, list[str]]):
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
-        return {
-            "units": Vocabulary.of(chain.from_iterable(each.units for each in examples), self.options.least_count),
-            "labels": Vocabulary.of(chain.from_iterable(each.labels or () for each in examples)),
+        counts = Counter(chain.from_iterable(each.units for each in examples))
+        units = Vocabulary.of(counts.elements(), self.options.least_count)
+        labels = Vocabulary.of(chain.from_iterable(each.labels or () for each in examples))
+        vocabularies = {"units": units, "labels": labels}
+        if self.options.character_size and any(len(unit) > 1 for unit in counts):
+            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(counts), least=2)
+        if any(each.intent is not None for each in examples):
+            vocabularies["intents"] = Vocabulary.of(each.intent for each in examples if each.intent is not None)
+        self.facts = {
+            "bio": bio.is_bio(labels.symbols),
+            "valid": self._keeps_to_bio(labels.symbols, examples),
+            "singletons": FIRST + sum(counts[unit] > 1 for unit in units.symbols),
+            "embedding_size": self.options.embedding_size,
         }
+        if self.options.vectors:
+            self._vectors = self._read_vectors(units)
+            self.facts |= {"embedding_size": self._vectors.size, "vectors": self._vectors.coverage()}
+        return vocabularies
 
-    def build(self) -> nn.Module:
-        return Tagger(self.options, len(self.vocabularies["units"]), len(self.vocabularies["labels"].symbols))
+    def build(self) -> Tagger:
+        numbers = {name: len(vocabulary) for name, vocabulary in self.vocabularies.items()}
+        return Tagger(
+            self.options,
+            numbers["units"],
+            self.facts["embedding_size"],
+            self.vocabularies["labels"].symbols,
+            characters=numbers.get("characters", 0),
+            singletons=self.facts["singletons"],
+            valid=self.facts["valid"],
+            intents=numbers.get("intents", FIRST) - FIRST,
+        )
+
+    def start(self, progress: Progress) -> None:
+        """Put the pretrained vectors in their places; the others' random ones take on their size."""
+        if self.options.vectors is None:
+            return
+        vectors = self._vectors or self._read_vectors(self.vocabularies["units"])
+        progress.note(f"{self.options.vectors}: {vectors.coverage()}")
+        weight = self.network.embedding.weight.data
+        weight *= float(vectors.values.std())
+        weight[torch.tensor(vectors.places) + FIRST] = torch.from_numpy(vectors.values)
+        self._vectors = None
 
     def encode(self, example: Tagged) -> Encoded:
+        if not len(example.units):
+            raise DataError(_source(example), example.line(), "the sequence has no units; remove it")
         fields = {"units": self.vocabularies["units"].encode(example.units)}
+        if "characters" in self.vocabularies:
+            fields["characters"] = self._spelt(example.units)
         if example.labels is not None:
             fields["labels"] = self._label_numbers(example, example.labels)
+            if "intents" in self.vocabularies:
+                fields["intent"] = self._intent_number(example)
         if example.tokens:
             fields["tokens"] = np.full(len(example.units), _NO_TOKEN)
             for number, (start, end) in enumerate(example.tokens):
                 fields["tokens"][start:end] = number
         return fields
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(output.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=_UNLABELLED)
+    def loss(self, output: Scores, batch: Batch) -> Tensor:
+        """Nats: the mean over all units for their labels, and the mean over all sequences for their intents."""
+        labels = batch["labels"]
+        if self.network.crf is None:
+            loss = F.cross_entropy(output.labels.float().flatten(0, 1), labels.flatten(), ignore_index=_UNLABELLED)
+        else:
+            loss = self.network.crf(output.labels, labels, batch["lengths"]).sum() / batch["lengths"].sum()
+        return loss if output.intents is None else loss + F.cross_entropy(output.intents.float(), batch["intent"])
 
     def metrics(self) -> MetricCollection:
-        count = len(self.vocabularies["labels"].symbols)
+        labels = self.vocabularies["labels"].symbols
+        count = len(labels)
         scores: dict[str, Metric | MetricCollection] = {
-            "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=_UNLABELLED),
-            "macro_f1": MulticlassF1Score(count, average="macro", ignore_index=_UNLABELLED),
-            "whole_tokens": WholeTokens(),
+            "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=_UNLABELLED)
         }
+        if self.facts["bio"]:
+            scores["entities"] = bio.EntityScores(labels)
+        else:
+            scores["macro_f1"] = MulticlassF1Score(count, average="macro", ignore_index=_UNLABELLED)
+        if "intents" in self.vocabularies:
+            scores["frames"] = Frames()
+        else:
+            scores["whole_tokens"] = WholeTokens()
         return MetricCollection(scores)
 
-    def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def observe(self, output: Scores, batch: Batch) -> dict[str, Tensor]:
         labels = batch["labels"]
-        tokens = batch.get("tokens", torch.full_like(labels, _NO_TOKEN))
-        return {"preds": output.argmax(-1), "target": labels, "tokens": tokens}
+        observed = {"preds": self.network.best(output, batch["lengths"]), "target": labels}
+        if output.intents is not None:
+            return observed | {"intents": output.intents.argmax(-1), "true_intents": batch["intent"]}
+        return observed | {"tokens": batch.get("tokens", torch.full_like(labels, _NO_TOKEN))}
 
-    def decode(self, output: Tensor, batch: Batch) -> list[list[str]]:
+    def decode(self, output: Scores, batch: Batch) -> list[Labels]:
         symbols = self.vocabularies["labels"].symbols
-        rows = zip(output.argmax(-1).tolist(), batch["lengths"].tolist(), strict=True)
-        return [[symbols[number] for number in row[:length]] for row, length in rows]
+        paths, lengths = self.network.best(output, batch["lengths"]).tolist(), batch["lengths"].tolist()
+        intents: list[str | None] = [None] * len(paths)
+        if output.intents is not None:
+            names = self.vocabularies["intents"].symbols
+            intents = [names[number] for number in output.intents.argmax(-1).tolist()]
+        return [
+            Labels((symbols[number] for number in path[:length]), intent)
+            for path, length, intent in zip(paths, lengths, intents, strict=True)
+        ]
 
-    def text(self, example: Tagged, prediction: list[str]) -> str:
+    def text(self, example: Tagged, prediction: Labels) -> str:
+        """Return a line for each unit, before them the intent where there is one: columns parted by tabs."""
         rows = zip(example.units, prediction, strict=True)
-        return "".join(f"{_visible(unit)}\t{label}\n" for unit, label in rows)
+        lines = "".join(f"{_visible(unit)}\t{label}\n" for unit, label in rows)
+        return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
+
+    def _keeps_to_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
+        """Whether results are to keep to BIO."""
+        wanted = self.options.transitions
+        if wanted == "auto":
+            return bio.is_bio(labels) and all(bio.is_valid(each.labels or ()) for each in examples)
+        if wanted == "bio" and not bio.is_bio(labels):
+            raise OptionError(
+                f"transitions: bio goes with labels such as B-X, I-X and O, got {_some(labels)}; use any, or auto"
+            )
+        return wanted == "bio"
+
+    def _read_vectors(self, units: Vocabulary) -> Vectors:
+        options = self.options
+        vectors = read_vectors(str(options.vectors), units.symbols)
+        if options.embedding_size not in (vectors.size, TaggingOptions.embedding_size):
+            raise OptionError(
+                f"embedding_size: {options.vectors} has vectors of {vectors.size} numbers, got "
+                f"{options.embedding_size}; leave it out, the file sets it"
+            )
+        return vectors
+
+    def _spelt(self, units: Sequence[str]) -> np.ndarray:
+        """The numbers of each unit's characters, `(L, W)`."""
+        half = _LONGEST_WORD // 2
+        words = [unit if len(unit) <= _LONGEST_WORD else unit[:half] + unit[-half:] for unit in units]
+        spelt = np.full((len(words), max(map(len, words))), PADDING)
+        for row, word in zip(spelt, words, strict=True):
+            row[: len(word)] = self.vocabularies["characters"].encode(word)
+        return spelt
 
     def _label_numbers(self, example: Tagged, labels: Sequence[str]) -> np.ndarray:
+        if len(labels) != len(example.units):
+            raise DataError(
+                _source(example),
+                example.line(),
+                f"wanted {len(example.units)} labels, one for each unit, got {len(labels)}",
+            )
         vocabulary = self.vocabularies["labels"]
         numbers = vocabulary.encode(labels) - FIRST
         if (numbers < 0).any():
             place = int(np.argmax(numbers < 0))
             raise DataError(
-                example.source or "given examples",
+                _source(example),
                 example.line(place),
                 f"label {labels[place]!r} was not among the {len(vocabulary.symbols)} labels of the training data "
                 f"({_some(vocabulary.symbols)}); correct the label, choose another --column, or train with it",
             )
         return numbers
 
-
-class Tagger(nn.Module):
-    """Vectors of the units, recurrent layers over them, and a score for each label.
-
-    Args:
-        options: sizes and cell
-        units: how many units are known, padding and unknown included
-        labels: how many labels there are
-    """
-
-    def __init__(self, options: TaggingOptions, units: int, labels: int):
-        super().__init__()
-        self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
-        self.dropout = nn.Dropout(options.dropout)
-        self.encoder = encoder(options)
-        self.head = nn.Linear(options.hidden_size * (1 + options.bidirectional), labels)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """From `units`, `(N, L)`, and `lengths`, `(N,)`, to `(N, L, labels)`."""
-        vectors = self.dropout(self.embedding(batch["units"]))
-        output, _ = self.encoder(vectors, lengths=batch["lengths"])
-        return self.head(self.dropout(output))
+    def _intent_number(self, example: Tagged) -> np.ndarray:
+        vocabulary = self.vocabularies["intents"]
+        if example.intent is None:
+            raise DataError(
+                _source(example),
+                example.line(),
+                "wanted an intent, as in training, got none; write `# intent = NAME` in a line before the sequence",
+            )
+        if example.intent not in vocabulary:
+            raise DataError(
+                _source(example),
+                example.line(),
+                f"intent {example.intent!r} was not among the {len(vocabulary.symbols)} intents of the training data "
+                f"({_some(vocabulary.symbols)}); correct it, or train with it",
+            )
+        return vocabulary.encode([example.intent])[0] - FIRST
 
 
 class WholeTokens(Metric):
@@ -197,6 +353,42 @@ class WholeTokens(Metric):
     def compute(self) -> Tensor:
         """Return the share, not a number where there was no token."""
         return self.right / self.total
+
+
+class Frames(Metric):
+    """The share of sequences whose intent is right, and of those whose intent and labels are all right.
+
+    Example:
+        >>> metric = Frames()
+        >>> intents = torch.tensor([3, 4])
+        >>> metric.update(torch.tensor([[1, 1], [1, 0]]), torch.tensor([[1, 2], [1, -100]]), intents, intents)
+        >>> {name: float(value) for name, value in metric.compute().items()}
+        {'intent_accuracy': 1.0, 'frame_accuracy': 0.5}
+    """
+
+    intents: Tensor
+    frames: Tensor
+    sequences: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("intents", "frames", "sequences"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
+        """Count a batch: labels `(N, L)`, `target` negative where there is no unit, and intents `(N,)`."""
+        right = intents == true_intents
+        self.intents += right.sum()
+        self.frames += (right & ((preds == target) | (target < 0)).all(1)).sum()
+        self.sequences += len(right)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the two shares."""
+        return {"intent_accuracy": self.intents / self.sequences, "frame_accuracy": self.frames / self.sequences}
+
+
+def _source(example: Tagged) -> str:
+    return example.source or "given examples"
 
 
 def _visible(unit: str) -> str:

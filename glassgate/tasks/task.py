@@ -41,7 +41,6 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     Attributes:
         name: what the command line calls it
         options_type: its dataclass of options
-        monitor: the score that tells the best epoch
         lower_is_better: whether less of it is better
         padding: the fields of an encoded example, and the value that pads each
         own_options: what differs from the options' defaults when no data is given
@@ -53,7 +52,6 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
 
     name: ClassVar[str]
     options_type: ClassVar[type[Options]]
-    monitor: ClassVar[str]
     lower_is_better: ClassVar[bool] = False
     padding: ClassVar[dict[str, int]]
     own_options: ClassVar[dict[str, Any]] = {}
@@ -78,6 +76,14 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     def evaluation_batches(self, lengths: Sequence[int]) -> list[list[Piece]]:
         """Return the batches in which examples are scored and predicted."""
         return whole(lengths, self.options.batch_size)
+
+    @property
+    @abstractmethod
+    def monitor(self) -> str:
+        """The score that tells the best epoch."""
+
+    def start(self, progress: Progress) -> None:
+        """Give the new network what training starts from, if that is more than random values."""
 
     @abstractmethod
     def read(self, path: str | Path, labelled: bool = True) -> list[Example]:
@@ -257,6 +263,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             with torch.random.fork_rng():
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
+                self.start(progress)
                 return train(self, encoded, folder, progress)
         finally:
             torch.set_num_threads(before)

@@ -38,6 +38,9 @@ class Progress:
     def reading(self) -> None:
         """The data is about to be read."""
 
+    def note(self, text: str) -> None:
+        """Something worth knowing."""
+
     def begin(self, units: int, done: int) -> None:
         """Training starts: so many units in all epochs together, so many of them done before."""
 

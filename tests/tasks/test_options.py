@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+import glassgate as gg
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import read_config
+from glassgate.tasks.options import CELLS, read_config
 from glassgate.tasks.tagging import TaggingOptions
 
 
@@ -21,7 +22,7 @@ from glassgate.tasks.tagging import TaggingOptions
         ({"dropout": 1.5}, "dropout: wanted 1 or less, got 1.5"),
         ({"dropout": float("nan")}, "dropout: wanted 0 or more, got nan"),
         ({"learning_rate": "fast"}, "learning_rate: wanted a value of type float, got 'fast'"),
-        ({"cell": "lsmt"}, "cell: wanted one of lstm, gru, rnn, got 'lsmt'"),
+        ({"cell": "lsmt"}, "cell: wanted one of activatedgru, .*, rnn, slstm, got 'lsmt'"),
         ({"epochs": None}, "epochs: wanted a value of type int, got None"),
         ({"hiden_size": 3}, "unknown option 'hiden_size'; did you mean hidden_size"),
         ({"xyz": 3}, "unknown option 'xyz'; known are data, dev,"),
@@ -30,6 +31,12 @@ from glassgate.tasks.tagging import TaggingOptions
 def test_wrong_values(values: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         TaggingOptions.from_mapping(values)
+
+
+def test_every_cell_that_ships_by_its_name_in_any_case() -> None:
+    assert list(CELLS) == sorted(name.lower() for name in gg.cells.__all__)
+    for name in gg.cells.__all__:
+        assert TaggingOptions(cell=name) == TaggingOptions(cell=name.lower())
 
 
 def test_yaml_and_json_carry_all_values(tmp_path: Path) -> None:

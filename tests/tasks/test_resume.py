@@ -19,7 +19,15 @@ from glassgate.tasks.training import Interrupted, Progress
 from tests.tasks.corpus import sentences, write_conllu
 
 EPOCHS = 3
-SIZES = {"hidden_size": 8, "embedding_size": 8, "least_count": 1, "batch_size": 4, "epochs": EPOCHS, "save_every": 0.0}
+SIZES = {
+    "hidden_size": 8,
+    "embedding_size": 8,
+    "least_count": 1,
+    "batch_size": 4,
+    "epochs": EPOCHS,
+    "save_every": 0.0,
+    "threads": 1,
+}
 SPLIT = Split(sentences(40), sentences(10, seed=1), sentences(10, seed=2))
 STEPS = 10  # batches of an epoch
 

@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from glassgate.tasks.errors import DataError
 
@@ -43,11 +45,24 @@ def raw_lines(path: str | Path) -> Iterable[bytes]:
     """
     if str(path) == STDIN:
         return sys.stdin.buffer
+    with opened(path) as file:
+        return file.read().splitlines(keepends=True)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for reading.
+
+    Raises:
+        DataError: the file is missing or a folder
+    """
     try:
-        return Path(path).read_bytes().splitlines(keepends=True)
+        file = Path(path).open("rb")  # noqa: SIM115, faults of its reader are not faults of opening
     except FileNotFoundError:
         raise DataError(path, None, "no such file; check the path, or the folder you started from") from None
     except IsADirectoryError:
         raise DataError(path, None, "this is a folder; give a file") from None
     except PermissionError:
         raise DataError(path, None, "no permission to read this file") from None
+    with file:
+        yield file

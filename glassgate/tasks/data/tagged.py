@@ -1,5 +1,6 @@
 """Sequences with a label for each unit, and their file formats: CoNLL-U, columns (IOB2), TSV, text beside labels."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from glassgate.tasks.data.lines import STDIN, read_lines
 from glassgate.tasks.errors import DataError, OptionError
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-FORMATS = ("auto", "conllu", "columns", "tsv", "text", "python")
+FORMATS = ("auto", "conllu", "columns", "tsv", "text", "folder", "python")
 UNITS = ("word", "character")
 
 _BY_SUFFIX = {
@@ -21,6 +22,12 @@ _BY_SUFFIX = {
     ".txt": "text",
     ".py": "python",
 }
+_FOLDER = ("seq.in", "seq.out", "label")
+_INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
+
+
+Row = list[str] | str | None
+"""What a line of columns holds: the columns, an intent, or the end of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,7 @@ class Tagged:
         tokens: `(start, end)` of each token made of several units, in order
         source: the file it came from
         lines: the line of each unit, or the one line of all
+        intent: what the whole sequence asks for, where it is known
     """
 
     units: Sequence[str]
@@ -40,10 +48,11 @@ class Tagged:
     tokens: Sequence[tuple[int, int]] = ()
     source: str = ""
     lines: Sequence[int] | int = 1
+    intent: str | None = None
 
-    def line(self, unit: int) -> int:
+    def line(self, unit: int = 0) -> int:
         """The number of the line that holds this unit."""
-        return self.lines if isinstance(self.lines, int) else self.lines[unit]
+        return self.lines if isinstance(self.lines, int) else self.lines[unit] if self.lines else 1
 
 
 def format_of(path: str | Path, format: str = "auto") -> str:
@@ -60,6 +69,8 @@ def format_of(path: str | Path, format: str = "auto") -> str:
         return format
     if str(path) == STDIN:
         return "text"
+    if Path(path).is_dir():
+        return "folder"
     suffix = Path(path).suffix.lower()
     if suffix not in _BY_SUFFIX:
         raise OptionError(
@@ -69,11 +80,14 @@ def format_of(path: str | Path, format: str = "auto") -> str:
     return _BY_SUFFIX[suffix]
 
 
-def read_conllu(path: str | Path, column: str = "upos") -> list[Tagged]:
+def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -> list[Tagged]:
     """Read a CoNLL-U file: forms, and one column as labels. Multiword tokens and empty nodes are passed over.
+
+    A comment `# intent = NAME` gives the sentence's intent.
 
     Args:
         column: a name of `CONLLU_COLUMNS`
+        labelled: whether labels are needed
 
     Raises:
         DataError: see `read_lines`; a line that has not ten columns
@@ -83,10 +97,12 @@ def read_conllu(path: str | Path, column: str = "upos") -> list[Tagged]:
         raise OptionError(f"--column: wanted one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
     which = CONLLU_COLUMNS.index(column)
 
-    def rows() -> Iterator[tuple[int, list[str] | None]]:
+    def rows() -> Iterator[tuple[int, Row]]:
         for number, text in read_lines(path):
             if not text.strip():
                 yield number, None
+            elif intent := _INTENT.fullmatch(text):
+                yield number, intent[1]
             elif not text.startswith("#"):
                 row = text.split("\t")
                 if len(row) != len(CONLLU_COLUMNS):
@@ -96,13 +112,15 @@ def read_conllu(path: str | Path, column: str = "upos") -> list[Tagged]:
                 if row[0].isdecimal():
                     yield number, row
 
-    return _sequences(path, rows(), form=1, label=which)
+    return _sequences(path, rows(), form=1, label=which if labelled else None)
 
 
 def read_columns(
     path: str | Path, column: str | None = None, separator: str | None = None, labelled: bool = True
 ) -> list[Tagged]:
     """Read one unit a line, blank lines between sequences: the CoNLL and IOB2 files, and TSV with `separator="\\t"`.
+
+    A line `# intent = NAME` before a sequence gives its intent.
 
     Args:
         column: number of the label's column, from 1; the last if None
@@ -117,11 +135,14 @@ def read_columns(
     if column is not None and not (column.isdecimal() and int(column) >= 1):
         raise OptionError(f"--column: wanted a number from 1 for this format, got {column!r}")
 
-    def rows() -> Iterator[tuple[int, list[str] | None]]:
+    def rows() -> Iterator[tuple[int, Row]]:
         nonlocal width
         for number, text in read_lines(path):
             if not text.strip() or text.startswith("-DOCSTART-"):
                 yield number, None
+                continue
+            if intent := _INTENT.fullmatch(text):
+                yield number, intent[1]
                 continue
             row = text.split(separator)
             if not width:
@@ -160,43 +181,92 @@ def read_text(
         raise DataError(
             path, None, f"wanted its labels in {beside}, which does not exist; make it, or see --label-suffix"
         )
-    labels = list(read_lines(beside))
-    if len(texts) != len(labels):
-        raise DataError(beside, None, f"wanted {len(texts)} lines, as many as {path} has, got {len(labels)}")
+    labels = _beside(beside, path, len(texts))
     sequences = []
-    for (number, text), (_, line) in zip(texts, labels, strict=True):
+    for (number, text), line in zip(texts, labels, strict=True):
         sequence = Tagged(split(text), line.split(), source=str(path), lines=number)
-        if len(sequence.units) != len(sequence.labels or ()):
-            raise DataError(
-                beside,
-                number,
-                f"wanted {len(sequence.units)} labels, one for each {unit} of {path}:{number}, "
-                f"got {len(sequence.labels or ())}",
-            )
+        _check_count(beside, sequence, unit)
         if sequence.units:
             sequences.append(sequence)
     return _some(path, sequences)
 
 
-def _sequences(
-    path: str | Path, rows: Iterator[tuple[int, list[str] | None]], form: int, label: int | None
-) -> list[Tagged]:
+def read_folder(path: str | Path, labelled: bool = True) -> list[Tagged]:
+    """Read a folder with `seq.in`, a sentence a line, `seq.out`, its labels, and, if it is there, `label`, its intent.
+
+    Raises:
+        DataError: see `read_lines`; a file is missing, shorter or longer, a line is empty or its counts differ
+    """
+    texts, tags, names = (Path(path) / name for name in _FOLDER)
+    if not texts.exists():
+        raise DataError(path, None, f"wanted a file, or a folder that holds {', '.join(_FOLDER)}; check the path")
+    units = list(read_lines(texts))
+    labels = _beside(tags, texts, len(units)) if labelled else [None] * len(units)
+    intents = _beside(names, texts, len(units)) if labelled and names.exists() else [None] * len(units)
+    sequences = []
+    for (number, text), line, intent in zip(units, labels, intents, strict=True):
+        words = tuple(text.split())
+        if not words or (intent is not None and not intent.strip()):
+            raise DataError(
+                texts if not words else names, number, f"the line is empty; remove line {number} of each file"
+            )
+        sequences.append(
+            Tagged(
+                words,
+                None if line is None else tuple(line.split()),
+                source=str(texts),
+                lines=number,
+                intent=intent and intent.strip(),
+            )
+        )
+        _check_count(tags, sequences[-1], "word")
+    return _some(texts, sequences)
+
+
+def _beside(path: Path, texts: str | Path, count: int) -> list[str]:
+    """The lines of a file that has one for each of another's."""
+    lines = [line for _, line in read_lines(path)]
+    if len(lines) != count:
+        raise DataError(path, None, f"wanted {count} lines, as many as {texts} has, got {len(lines)}")
+    return lines
+
+
+def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
+    if sequence.labels is not None and len(sequence.units) != len(sequence.labels):
+        raise DataError(
+            path,
+            sequence.line(),
+            f"wanted {len(sequence.units)} labels, one for each {unit} of {sequence.source}:{sequence.line()}, "
+            f"got {len(sequence.labels)}",
+        )
+
+
+def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, label: int | None) -> list[Tagged]:
     sequences = []
     units: list[str] = []
     labels: list[str] = []
     lines: list[int] = []
+    intent: str | None = None
 
     def close() -> None:
+        nonlocal intent
         if units:
-            sequences.append(
-                Tagged(tuple(units), None if label is None else tuple(labels), source=str(path), lines=tuple(lines))
-            )
+            tags = None if label is None else tuple(labels)
+            given = None if label is None else intent
+            sequences.append(Tagged(tuple(units), tags, source=str(path), lines=tuple(lines), intent=given))
+            intent = None
         for part in (units, labels, lines):
             part.clear()
 
     for number, row in rows:
         if row is None:
             close()
+        elif isinstance(row, str):
+            if units or intent is not None:
+                raise DataError(
+                    path, number, f"wanted one intent, before the sequence's first unit, got {row!r} besides; move it"
+                )
+            intent = row
         else:
             units.append(row[form])
             lines.append(number)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgate.tasks.data.tagged import Tagged, format_of, read_columns, read_conllu, read_text
+from glassgate.tasks.data.tagged import Tagged, format_of, read_columns, read_conllu, read_folder, read_text
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.corpus import sentences, write_conllu
 
@@ -105,6 +105,65 @@ def test_text_faults(tmp_path: Path) -> None:
     labels.write_text("D N\nV V\n")
     with pytest.raises(DataError, match=r"a\.labels:2: wanted 1 labels, one for each word of .*a\.txt:2, got 2"):
         read_text(path)
+
+
+def test_conllu_without_labels(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conllu", "# intent = ask\n" + conllu_row(1, "cat", "_", "_"))
+    (read,) = read_conllu(path, labelled=False)
+    assert (list(read.units), read.labels, read.intent) == (["cat"], None, None)
+
+
+@pytest.mark.parametrize("comment", ["# intent = GetWeather", "#intent: GetWeather "])
+def test_intents_in_comments(tmp_path: Path, comment: str) -> None:
+    path = write(tmp_path, "a.conllu", f"# sent_id = 1\n{comment}\n" + conllu_row(1, "rain", "NOUN", "NN"))
+    assert read_conllu(path)[0].intent == "GetWeather"
+    path = write(tmp_path, "a.conll", f"{comment}\nrain O\n\n# B-SIGN\nintent O\n")
+    first, second = read_columns(path)
+    assert (first.intent, pairs([first])) == ("GetWeather", [[("rain", "O")]])
+    assert (second.intent, pairs([second])) == (None, [[("#", "B-SIGN"), ("intent", "O")]])
+
+
+@pytest.mark.parametrize("text", ["a O\n# intent = b\nc O\n", "# intent = a\n# intent = b\nc O\n"])
+def test_intents_in_the_wrong_place(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, "a.conll", text)
+    with pytest.raises(DataError, match=r"a\.conll:2: wanted one intent, before the sequence's first unit, got 'b' be"):
+        read_columns(path)
+
+
+def test_folder(tmp_path: Path) -> None:
+    write(tmp_path, "seq.in", "play it  \nrain today\n")
+    write(tmp_path, "seq.out", "O B-song \nO B-date\n")
+    assert format_of(tmp_path) == "folder"
+    assert [each.intent for each in read_folder(tmp_path)] == [None, None]
+    write(tmp_path, "label", "PlayMusic\nGetWeather\n")
+    read = read_folder(tmp_path)
+    assert [each.intent for each in read] == ["PlayMusic", "GetWeather"]
+    assert pairs(read)[0] == [("play", "O"), ("it", "B-song")]
+    (tmp_path / "seq.out").unlink()
+    assert [each.labels for each in read_folder(tmp_path, labelled=False)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("seq.in", None, "wanted a file, or a folder that holds seq.in, seq.out, label; check the path"),
+        ("seq.out", None, "seq.out: no such file; check the path"),
+        ("seq.out", "O O\n", "seq.out: wanted 2 lines, as many as .*seq.in has, got 1"),
+        ("label", "A\nB\nC\n", "label: wanted 2 lines, as many as .*seq.in has, got 3"),
+        ("seq.out", "O O\nO O O\n", "seq.out:2: wanted 2 labels, one for each word of .*seq.in:2, got 3"),
+        ("seq.in", "a b\n\n", "seq.in:2: the line is empty; remove line 2 of each file"),
+        ("label", "A\n\n", "label:2: the line is empty; remove line 2 of each file"),
+    ],
+)
+def test_folder_faults(tmp_path: Path, name: str, text: str | None, message: str) -> None:
+    for file, content in (("seq.in", "a b\nc d\n"), ("seq.out", "O O\nO O\n"), ("label", "A\nB\n")):
+        write(tmp_path, file, content)
+    if text is None:
+        (tmp_path / name).unlink()
+    else:
+        write(tmp_path, name, text)
+    with pytest.raises(DataError, match=message):
+        read_folder(tmp_path)
 
 
 def test_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:

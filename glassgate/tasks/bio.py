@@ -1,0 +1,109 @@
+"""Labels in BIO form: B-X begins an entity of type X, I-X goes on with it, O is outside; IOB2 in the CoNLL files."""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+_FORM = re.compile(r"O|[BI](-.+)?")
+_OUTSIDE, _BEGINS, _INSIDE = 0, 1, 2
+_KINDS = {"O": _OUTSIDE, "B": _BEGINS, "I": _INSIDE}
+
+
+def is_bio(labels: Iterable[str]) -> bool:
+    """Whether all labels have the form, and some begin an entity.
+
+    Example:
+        >>> is_bio(["O", "B-PER", "I-PER"]), is_bio(["NOUN", "VERB"])
+        (True, False)
+    """
+    labels = set(labels)
+    return all(_FORM.fullmatch(label) for label in labels) and any(label[0] == "B" for label in labels)
+
+
+def may_follow(before: str | None, label: str) -> bool:
+    """Whether a label may stand behind another, or at the start (None): I-X only goes on with an entity of type X.
+
+    Example:
+        >>> may_follow("B-PER", "I-PER"), may_follow("B-LOC", "I-PER"), may_follow(None, "I-PER")
+        (True, False, False)
+    """
+    return label[0] != "I" or (before is not None and before[0] != "O" and before[1:] == label[1:])
+
+
+def is_valid(labels: Sequence[str]) -> bool:
+    """Whether each label may stand behind the one before."""
+    return all(may_follow(before, label) for before, label in pairwise([None, *labels]) if label is not None)
+
+
+def penalties(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return what keeps paths valid, 0 or -inf: of each label at the start, `(K,)`, and behind each other, `(K, K)`."""
+    start = [[may_follow(None, label) for label in labels]]
+    follow = [[may_follow(before, label) for label in labels] for before in labels]
+    allowed = torch.tensor(start + follow)
+    values = torch.zeros(allowed.shape).masked_fill(~allowed, -torch.inf)
+    return values[0], values[1:]
+
+
+class EntityScores(Metric):
+    """Precision, recall and F1 of whole entities as `conlleval` counts them (Tjong Kim Sang and Buchholz 2000).
+
+    An entity is right if its first unit, its last unit and its type are. I-X begins one where none of type X goes on.
+
+    Args:
+        labels: all of them, in the order of their numbers
+
+    Example:
+        >>> metric = EntityScores(["O", "B-PER", "I-PER"])
+        >>> metric.update(torch.tensor([[1, 2, 0, 1]]), torch.tensor([[1, 2, 0, 0]]))
+        >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
+        {'precision': 0.5, 'recall': 1.0, 'f1': 0.667}
+    """
+
+    right: Tensor
+    found: Tensor
+    wanted: Tensor
+
+    def __init__(self, labels: Sequence[str]):
+        super().__init__()
+        types = sorted({label[1:] for label in labels})
+        self.kinds = torch.tensor([_KINDS[label[0]] for label in labels])
+        self.types = torch.tensor([types.index(label[1:]) for label in labels])
+        for name in ("right", "found", "wanted"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Count a batch: both `(N, L)`, `target` negative where there is no unit."""
+        none = target < 0
+        found, found_ends, found_types = self._entities(preds, none)
+        wanted, wanted_ends, wanted_types = self._entities(target, none)
+        same = (found_ends == wanted_ends) & (found_types == wanted_types)
+        self.right += (found & wanted & same).sum()
+        self.found += found.sum()
+        self.wanted += wanted.sum()
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the shares, 0 where there is no entity."""
+        right = self.right.double()
+        return {
+            "precision": right / self.found.clamp(min=1),
+            "recall": right / self.wanted.clamp(min=1),
+            "f1": 2 * right / (self.found + self.wanted).clamp(min=1),
+        }
+
+    def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where entities begin, where each ends that begins here, and each unit's type: all `(N, L)`."""
+        labels = labels.masked_fill(none, 0)
+        kinds = self.kinds.to(labels.device)[labels].masked_fill(none, _OUTSIDE)
+        types = self.types.to(labels.device)[labels]
+        goes_on = torch.zeros_like(none)
+        goes_on[:, 1:] = (kinds[:, 1:] == _INSIDE) & (kinds[:, :-1] != _OUTSIDE) & (types[:, 1:] == types[:, :-1])
+        begins = (kinds != _OUTSIDE) & ~goes_on
+        places = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
+        last = torch.ones_like(none)
+        last[:, :-1] = ~goes_on[:, 1:]
+        ends = places.where(last, labels.shape[1]).flip(1).cummin(1).values.flip(1)
+        return begins, ends, types

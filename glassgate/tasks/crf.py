@@ -1,0 +1,86 @@
+"""A linear-chain conditional random field over labels, and the best path through any chain of scores."""
+
+import torch
+from torch import Tensor, nn
+
+
+class CRF(nn.Module):
+    """Lafferty, McCallum and Pereira 2001: a path's score is the sum of its labels' scores and its transitions' scores.
+
+    Args:
+        labels: how many labels there are, K
+    """
+
+    def __init__(self, labels: int):
+        super().__init__()
+        self.start = nn.Parameter(torch.zeros(labels))
+        self.transitions = nn.Parameter(torch.zeros(labels, labels))  # from the row's label to the column's
+        self.end = nn.Parameter(torch.zeros(labels))
+
+    def forward(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+        """Return minus the logarithm of the paths' probabilities, nats, `(N,)`.
+
+        Args:
+            scores: of each label at each step, `(N, L, K)`
+            labels: the paths, `(N, L)`; what stands behind a path's end is of no account
+            lengths: of the paths, from 1 to L, `(N,)`
+        """
+        with torch.autocast(scores.device.type, enabled=False):
+            scores = scores.float() if scores.dtype != torch.float64 else scores
+            lengths = lengths.to(scores.device)
+            return self._all(scores, lengths) - self._one(scores, labels, lengths)
+
+    def _one(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+        """The score of each path, `(N,)`."""
+        inside = _inside(scores, lengths)
+        labels = labels.where(inside, 0)
+        total = (scores.gather(2, labels[..., None]).squeeze(2) * inside).sum(1)
+        total = total + (self.transitions[labels[:, :-1], labels[:, 1:]] * inside[:, 1:]).sum(1)
+        last = labels.gather(1, lengths[:, None] - 1).squeeze(1)
+        return total + self.start[labels[:, 0]] + self.end[last]
+
+    def _all(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """The logarithm of the sum of the exponentials of all paths' scores, `(N,)`."""
+        factors = self.transitions.exp()
+        inside = _inside(scores, lengths)
+        total = self.start + scores[:, 0]
+        for step in range(1, scores.shape[1]):
+            # A product of matrices in place of logsumexp, which is several times slower. The largest entry is 1 before
+            # the product, so nothing is lost unless a transition's score falls below -87.
+            largest = total.detach().amax(1, keepdim=True)
+            longer = ((total - largest).exp() @ factors).log() + largest + scores[:, step]
+            total = longer.where(inside[:, step, None], total)
+        return (total + self.end).logsumexp(1)
+
+
+def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor) -> Tensor:
+    """Return the paths of the largest score, `(N, L)`, 0 behind their ends (Viterbi 1967).
+
+    Args:
+        scores: of each label at each step, `(N, L, K)`
+        lengths: of the paths, from 1 to L, `(N,)`
+        start: of each label at the first step, `(K,)`; -inf forbids it
+        transitions: from the row's label to the column's, `(K, K)`
+        end: of each label at the last step, `(K,)`
+
+    Example:
+        >>> scores = torch.tensor([[[2.0, 1.0], [0.0, 3.0]]])
+        >>> never = torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])  # from the first label to the second
+        >>> best_paths(scores, torch.tensor([2]), torch.zeros(2), never, torch.zeros(2)).tolist()
+        [[1, 1]]
+    """
+    inside = _inside(scores, lengths.to(scores.device))
+    stay = torch.arange(scores.shape[2], device=scores.device).expand(len(scores), -1)
+    total, before = start + scores[:, 0], []
+    for step in range(1, scores.shape[1]):
+        longer, where = (total[:, :, None] + transitions).max(1)
+        total = (longer + scores[:, step]).where(inside[:, step, None], total)
+        before.append(where.where(inside[:, step, None], stay))
+    path = [(total + end).argmax(1)]
+    for where in reversed(before):
+        path.append(where.gather(1, path[-1][:, None]).squeeze(1))
+    return torch.stack(path[::-1], 1) * inside
+
+
+def _inside(scores: Tensor, lengths: Tensor) -> Tensor:
+    return torch.arange(scores.shape[1], device=scores.device) < lengths[:, None]

@@ -1,0 +1,109 @@
+"""Pretrained word vectors in text form, as word2vec, fastText and GloVe write them; only words asked for are kept."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from glassgate.tasks.data.lines import opened
+from glassgate.tasks.errors import DataError
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of some words.
+
+    Attributes:
+        size: numbers in a vector
+        places: of the words that have one, in the list asked for
+        values: theirs, `(len(places), size)`, float32
+        lower_case: how many of them are those of the word in lower case, since it has none as written
+        asked: how many words were asked for
+    """
+
+    size: int
+    places: list[int]
+    values: np.ndarray
+    lower_case: int
+    asked: int
+
+    def coverage(self) -> str:
+        """Say how many words have a vector."""
+        share = len(self.places) / max(self.asked, 1)
+        return (
+            f"vectors of {self.size} numbers for {len(self.places):,} of {self.asked:,} words ({share:.1%}), "
+            f"{self.lower_case:,} of them by the word in lower case"
+        )
+
+
+def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
+    """Read a file line by line: a word and its numbers, parted by blanks; word2vec's first line may stand before them.
+
+    Args:
+        path: the file
+        words: those whose vectors are wanted; one that the file lacks takes the vector of itself in lower case
+
+    Raises:
+        DataError: the file cannot be read, is cut short, or a line holds no such vector
+    """
+    places = {word.encode(): place for place, word in enumerate(words)}
+    lowered: dict[bytes, list[int]] = {}
+    for place, word in enumerate(words):
+        if word.lower() != word:
+            lowered.setdefault(word.lower().encode(), []).append(place)
+    exact: dict[int, np.ndarray] = {}
+    fallback: dict[int, np.ndarray] = {}
+    for number, key, numbers in _rows(path):
+        if key in places or key in lowered:
+            vector = _vector(path, number, numbers)
+            fallback |= dict.fromkeys(lowered.get(key, ()), vector)
+            if key in places:
+                exact[places[key]] = vector
+    both = fallback | exact
+    kept = sorted(both)
+    if not kept:
+        raise DataError(
+            path,
+            None,
+            f"wanted vectors of the {len(words)} words of the training data, got none; give a file of their language",
+        )
+    values = np.stack([both[place] for place in kept])
+    return Vectors(values.shape[1], kept, values, len(fallback.keys() - exact.keys()), len(words))
+
+
+def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield each line's number, word and numbers, as many in each line."""
+    size, count, rows = 0, None, 0
+    with opened(path) as file:
+        for number, raw in enumerate(file, start=1):
+            line = raw.rstrip()
+            blanks = line.count(b" ")
+            if number == 1 and blanks == 1 and line.replace(b" ", b"").isdigit():
+                count, size = map(int, line.split())
+                continue
+            size = size or blanks
+            if blanks < size or not size:
+                raise DataError(
+                    path,
+                    number,
+                    f"wanted a word and {size or 'its'} numbers, parted by blanks, got {blanks + 1} columns; "
+                    "give vectors as text, as GloVe and word2vec -binary 0 write them, or download the file again",
+                )
+            rows += 1
+            # A word may hold blanks itself (GloVe 840B has such), so the numbers are counted from the end.
+            place = line.index(b" ") if blanks == size else len(line.rsplit(b" ", size)[0])
+            yield number, line[:place], line[place:]
+    if not rows or (count is not None and rows < count):
+        wanted = "at least one word" if count is None else f"{count} words, as its first line says"
+        raise DataError(path, None, f"wanted {wanted}, got {rows}; the file is cut short: download it again")
+
+
+def _vector(path: str | Path, number: int, numbers: bytes) -> np.ndarray:
+    try:
+        vector = np.array(numbers.split(), dtype=np.float32)
+    except ValueError as error:
+        raise DataError(path, number, f"wanted numbers behind the word: {error}; correct or remove the line") from None
+    if not np.isfinite(vector).all():
+        raise DataError(path, number, "wanted finite numbers, got NaN or infinity; correct or remove the line")
+    return vector

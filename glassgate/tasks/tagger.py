@@ -1,0 +1,123 @@
+"""The network of tagging: units and their characters as vectors, recurrent layers, scores of labels and of intents."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.tasks.bio import penalties
+from glassgate.tasks.crf import CRF, best_paths
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.encoder import encoder
+
+if TYPE_CHECKING:
+    from glassgate.tasks.tagging import TaggingOptions
+
+
+class Scores(NamedTuple):
+    """A network's output: a score for each label of each unit, `(N, L, K)`, and for each intent, `(N, intents)`."""
+
+    labels: Tensor
+    intents: Tensor | None
+
+
+class Tagger(nn.Module):
+    """Vectors of the units, recurrent layers over them, a score for each label, and for each intent if there are any.
+
+    Args:
+        options: sizes, cell and head
+        units: how many units are known, padding and unknown included
+        input_size: numbers of a unit's vector
+        labels: all of them
+        characters: how many characters are known, likewise; 0 for no network over them
+        singletons: the first number of a unit met once in training
+        valid: whether paths keep to BIO
+        intents: how many there are
+    """
+
+    transition_penalties: Tensor
+    start_penalties: Tensor
+
+    def __init__(
+        self,
+        options: "TaggingOptions",
+        units: int,
+        input_size: int,
+        labels: Sequence[str],
+        *,
+        characters: int = 0,
+        singletons: int | None = None,
+        valid: bool = False,
+        intents: int = 0,
+    ):
+        super().__init__()
+        size = options.hidden_size * (1 + options.bidirectional)
+        self.singletons, self.singleton_dropout, self.valid = singletons, options.singleton_dropout, valid
+        self.embedding = nn.Embedding(units, input_size, padding_idx=PADDING)
+        self.spelling = Spelling(options, characters) if characters else None
+        self.dropout = nn.Dropout(options.dropout)
+        self.encoder = encoder(options, input_size + 2 * options.character_size * bool(characters))
+        self.head = nn.Linear(size, len(labels))
+        self.crf = CRF(len(labels)) if options.head == "crf" else None
+        self.intent_head = nn.Linear(size, intents) if intents else None
+        if valid:
+            start, transitions = penalties(labels)
+            self.register_buffer("start_penalties", start, persistent=False)
+            self.register_buffer("transition_penalties", transitions, persistent=False)
+
+    def forward(self, batch: Batch) -> Scores:
+        """From `units`, `(N, L)`, `characters`, `(N, L, W)`, if the network reads them, and `lengths`, `(N,)`."""
+        vectors = self.embedding(self._noisy(batch["units"]))
+        if self.spelling is not None:
+            vectors = torch.cat([vectors, self.spelling(batch["characters"])], -1)
+        output, _ = self.encoder(self.dropout(vectors), lengths=batch["lengths"])
+        labels = self.head(self.dropout(output))
+        if self.intent_head is None:
+            return Scores(labels, None)
+        pooled = output.masked_fill(batch["units"][..., None] == PADDING, -torch.inf).amax(1)
+        return Scores(labels, self.intent_head(self.dropout(pooled)))
+
+    def best(self, scores: Scores, lengths: Tensor) -> Tensor:
+        """Return the number of each unit's label, `(N, L)`: those of the best path that keeps to what is allowed."""
+        labels = scores.labels.float()
+        if self.crf is None and not self.valid:
+            return labels.argmax(-1)
+        start, transitions, end = labels.new_zeros(3, 1, labels.shape[-1])
+        if self.crf is not None:
+            start, transitions, end = self.crf.start, self.crf.transitions, self.crf.end
+        if self.valid:
+            start, transitions = start + self.start_penalties, transitions + self.transition_penalties
+        return best_paths(labels, lengths, start, transitions, end)
+
+    def _noisy(self, units: Tensor) -> Tensor:
+        """In training some units that were met once become unknown, so that the unknown unit's vector learns."""
+        if not self.training or self.singletons is None or not self.singleton_dropout:
+            return units
+        hidden = (units >= self.singletons) & (torch.rand(units.shape, device=units.device) < self.singleton_dropout)
+        return units.masked_fill(hidden, UNKNOWN)
+
+
+class Spelling(nn.Module):
+    """A vector of each word's characters: the last states of two directions over them (Ling et al. 2015).
+
+    Args:
+        options: sizes and cell
+        characters: how many characters are known, padding and unknown included
+    """
+
+    def __init__(self, options: "TaggingOptions", characters: int):
+        super().__init__()
+        self.embedding = nn.Embedding(characters, options.character_embedding_size, padding_idx=PADDING)
+        layers = replace(options, hidden_size=options.character_size, num_layers=1, bidirectional=True)
+        self.encoder = encoder(layers, options.character_embedding_size)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """From `(N, L, W)` to `(N, L, 2 * character_size)`; each distinct word is read once."""
+        words, places = torch.unique(characters.flatten(0, 1), dim=0, return_inverse=True)
+        _, state = self.encoder(self.embedding(words), lengths=(words != PADDING).sum(1))
+        ends = state[0] if isinstance(state, tuple) else state
+        vectors: Tensor = ends.transpose(0, 1).flatten(1)[places]
+        return vectors.unflatten(0, characters.shape[:2])

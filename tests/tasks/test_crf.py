@@ -1,0 +1,86 @@
+"""The chain's probabilities and best paths are those of counting every path, its gradients those of small steps."""
+
+import math
+from itertools import pairwise, product
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassgate.tasks.crf import CRF, best_paths
+
+LENGTHS = torch.tensor([4, 1, 3])
+
+
+def chain(labels: int = 3, scale: float = 1.0) -> tuple[CRF, Tensor, Tensor]:
+    """A chain with random scores of transitions, scores of steps, and paths."""
+    crf = CRF(labels).double()
+    for parameter in crf.parameters():
+        torch.nn.init.normal_(parameter, std=scale)
+    scores = (scale * torch.randn(3, 4, labels, dtype=torch.float64)).requires_grad_()
+    return crf, scores, torch.randint(labels, (3, 4))
+
+
+def score(crf: CRF, scores: Tensor, path: tuple[int, ...]) -> Tensor:
+    total = crf.start[path[0]] + crf.end[path[-1]]
+    for step, label in enumerate(path):
+        total = total + scores[step, label]
+    for before, label in pairwise(path):
+        total = total + crf.transitions[before, label]
+    return total
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_probabilities_by_every_path(scale: float) -> None:
+    crf, scores, labels = chain(scale=scale)
+    nats = crf(scores, labels, LENGTHS).detach()
+    for row, length in enumerate(LENGTHS.tolist()):
+        every = torch.stack([score(crf, scores[row], path) for path in product(range(3), repeat=length)])
+        own = score(crf, scores[row], tuple(labels[row, :length].tolist()))
+        assert float(nats[row]) == pytest.approx(float((every.logsumexp(0) - own).detach()), rel=1e-10, abs=1e-10)
+
+
+def test_probabilities_of_all_paths_sum_to_one() -> None:
+    crf, scores, _ = chain(labels=2)
+    paths = torch.tensor(list(product(range(2), repeat=4)))
+    nats = crf(scores[:1].expand(len(paths), -1, -1), paths, torch.full((len(paths),), 4))
+    assert nats.neg().exp().sum().item() == pytest.approx(1, rel=1e-12)
+
+
+def test_gradients() -> None:
+    crf, scores, labels = chain()
+    labels[1, 1:] = -100
+    assert torch.autograd.gradcheck(
+        lambda s, *_: crf(s, labels, LENGTHS), (scores, crf.start, crf.transitions, crf.end)
+    )
+    crf(scores, labels, LENGTHS).sum().backward()
+    assert scores.grad is not None
+    assert not scores.grad[1, 1:].any()
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_best_paths_by_every_path(scale: float) -> None:
+    crf, scores, _ = chain(scale=scale)
+    found = best_paths(scores, LENGTHS, crf.start, crf.transitions, crf.end)
+    for row, length in enumerate(LENGTHS.tolist()):
+        best = max(product(range(3), repeat=length), key=lambda path: score(crf, scores[row], path).item())
+        assert found[row].tolist() == [*best, *[0] * (4 - length)]
+
+
+def test_forbidden_paths_are_not_taken() -> None:
+    _, scores, _ = chain()
+    never = torch.zeros(3, 3, dtype=torch.float64)
+    never[0, 1] = never[1, 1] = never[2, 0] = -math.inf
+    start = torch.tensor([0.0, -math.inf, 0.0], dtype=torch.float64)
+    paths = best_paths(scores, LENGTHS, start, never, torch.zeros(3, dtype=torch.float64)).tolist()
+    for path, length in zip(paths, LENGTHS.tolist(), strict=True):
+        assert path[0] != 1
+        assert not {(0, 1), (1, 1), (2, 0)} & set(pairwise(path[:length]))
+
+
+def test_half_precision_does_not_reach_the_chain() -> None:
+    crf, scores, labels = chain()
+    crf, scores = crf.float(), scores.detach().float()
+    expected = crf(scores, labels, LENGTHS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(crf(scores, labels, LENGTHS), expected)
