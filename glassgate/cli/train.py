@@ -1,5 +1,6 @@
 """`glassgate train`: a task from the start, or an interrupted run to its end."""
 
+import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
@@ -13,8 +14,11 @@ from glassgate.cli import INTERRUPTED
 from glassgate.cli.arguments import add_options, given
 from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import TASKS, run_class, task_class
+from glassgate.tasks.logs import FOLDER as LOGS
+from glassgate.tasks.logs import PICTURE
 from glassgate.tasks.options import Options, read_config
 from glassgate.tasks.runs import next_folder
+from glassgate.tasks.task import Task
 from glassgate.tasks.training import Interrupted
 
 
@@ -49,13 +53,13 @@ def _start(name: str, words: list[str]) -> None:
     run = str(arguments.run or next_folder(name))
     with resumable(run), display(Console(stderr=True)) as bars:
         result = task_type(options).fit(run=run, progress=Bar(bars, name))
-    _end(run, result, options)
+    _end(run, result, task_type, options)
 
 
 def _resume(run: str) -> None:
     with resumable(run), display(Console(stderr=True)) as bars:
         task, result = run_class(run).resume(run, progress=Bar(bars, run))
-    _end(run, result, task.options)
+    _end(run, result, type(task), task.options)
 
 
 @contextmanager
@@ -71,13 +75,12 @@ def resumable(*runs: str) -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from None
 
 
-def _end(run: str, result: Mapping[str, Any], options: Options) -> None:
+def _end(run: str, result: Mapping[str, Any], kind: type[Task[Any, Any, Any]], options: Options) -> None:
     for name in ("dev", "test"):
         if result[name]:
             print(f"{name:<6}{told(result[name])}")
-    print(f"the run is in {run}, its scores in {run}/metrics.json")
+    print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
     print("try next:")
-    file = options.test or options.dev
-    if file:
-        print(f"  glassgate evaluate {run} {file}")
-    print(f"  glassgate predict {run} {file or 'FILE'}")
+    places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
+    for words in kind.try_next:
+        print(f"  glassgate {words.format(**places)}")

@@ -78,6 +78,7 @@ class Options:
     device: str = option("auto", "where to compute", group="training", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(0, "processor threads; 0 leaves it to torch", group="training", least=0)
     seed: int = option(1, "what weights, order and dropout follow from", group="training", least=0)
+    log_every: int = option(50, "steps between rows of the logs", group="training", least=1)
     save_every: float = option(20.0, "seconds between checkpoints", group="training", least=0)
 
     def __post_init__(self) -> None:

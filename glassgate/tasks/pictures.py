@@ -1,8 +1,9 @@
 """Pictures of results, by matplotlib where it is installed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 
 def has_pictures() -> bool:
@@ -34,3 +35,47 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
                 colour = "white" if shares[row][column] > 0.5 else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=8)
     figure.savefig(path, dpi=120)
+
+
+def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[bytes]) -> None:
+    """Draw a training: the loss and the monitored score, on training and dev data, and the learning rate below.
+
+    Args:
+        rows: of the log, each with its "step" and some of "train_loss", "dev_loss", "train_<monitor>",
+            "dev_<monitor>" and "learning_rate"
+        monitor: the score's name
+        file: the picture goes there, as PNG
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure((9, 4), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(5, 1))
+    for place, name in enumerate(("loss", monitor)):
+        axes = figure.add_subplot(grid[0, place])
+        for part, colour in (("train", "tab:blue"), ("dev", "tab:orange")):
+            steps, values = _curve(rows, f"{part}_{name}")
+            marker = "." if len(steps) < 60 else None
+            axes.plot(steps, values, color=colour, marker=marker, linewidth=1.2, label=part)
+            if steps and part == "dev":
+                end = (steps[-1], values[-1])
+                axes.annotate(f"{end[1]:.4g}", end, (0, 5), textcoords="offset points", ha="right", fontsize=8)
+        axes.set_title(name.replace("_", " "), fontsize=10)
+        axes.legend(fontsize=8)
+    axes = figure.add_subplot(grid[1, :])
+    axes.plot(*_curve(rows, "learning_rate"), color="tab:gray", linewidth=1.0)
+    axes.set_ylabel("rate", fontsize=8)
+    axes.set_xlabel("steps", fontsize=9)
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    for each in figure.axes:
+        each.grid(alpha=0.3)
+        each.tick_params(labelsize=8)
+        each.yaxis.offsetText.set_fontsize(7)
+        each.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.savefig(file, dpi=120, format="png")
+
+
+def _curve(rows: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:
+    """The steps at which a value was written, and the values."""
+    points = [(row["step"], row[name]) for row in rows if name in row]
+    return [step for step, _ in points], [value for _, value in points]

@@ -42,6 +42,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         name: what the command line calls it
         options_type: its dataclass of options
         lower_is_better: whether less of it is better
+        one_loss: whether the loss on dev data means what it means in training, so that their curves may be compared
+        try_next: what to do with a trained run, as words of the command line with {run} and {file} in them
         padding: the fields of an encoded example, and the value that pads each
         own_options: what differs from the options' defaults when no data is given
         vocabularies: the symbols met in training, once there are any
@@ -53,6 +55,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     name: ClassVar[str]
     options_type: ClassVar[type[Options]]
     lower_is_better: ClassVar[bool] = False
+    one_loss: ClassVar[bool] = True
+    try_next: ClassVar[tuple[str, ...]] = ("evaluate {run} {file}", "predict {run} {file}")
     padding: ClassVar[dict[str, int]]
     own_options: ClassVar[dict[str, Any]] = {}
 
@@ -208,7 +212,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
 
     def score(self, encoded: Sequence[Encoded]) -> dict[str, float]:
         """Return the scores on encoded examples."""
-        metrics = self.metrics()
+        metrics = self.metrics().to(next(self.network.parameters()).device)
         for output, batch, _ in self.outputs(encoded):
             metrics.update(**self.observe(output, batch))
         return computed(metrics)

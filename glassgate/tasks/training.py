@@ -18,10 +18,11 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
-from torchmetrics import MetricCollection
+from torchmetrics import MeanMetric, MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece
+from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece, padding, sample
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.logs import Logs
 from glassgate.tasks.runs import Run
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _MODEL = "model."
 _BUFFER = "buffer."
 _OPTIMIZER = "optimizer."
+
+# So much of the training data, in units, is scored like the dev data, for the curves.
+_SAMPLE = 20_000
 
 
 class Progress:
@@ -77,7 +81,10 @@ def train(
     keeper = _Keeper(module, run, progress)
     keeper.restore()
     if not keeper.finished:
+        progress.note(f"{module.units_an_epoch:,} units an epoch; {module.padding:.1%} of the batches is padding")
         progress.begin(options.epochs * module.units_an_epoch, module.units)
+        if run:
+            keeper.logs = Logs(run, task.monitor, module.steps)
         try:
             with _quiet(), _ctrl_c(keeper):
                 _trainer(module, keeper).fit(module)
@@ -97,6 +104,7 @@ def train(
         "history": keeper.history,
         "seconds": round(module.seconds, 3),
         "units_per_second": round(module.units / max(module.seconds, 1e-9)),
+        "padding": round(module.padding, 4),
         "threads": torch.get_num_threads(),
     }
     if run:
@@ -120,7 +128,7 @@ def _trainer(module: "_Training", keeper: "_Keeper") -> Trainer:
         callbacks=[keeper],
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
-        logger=False,
+        logger=[keeper.logs.csv, keeper.logs.tensorboard] if keeper.logs else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -143,11 +151,16 @@ class _Training(LightningModule):
         self.units_an_epoch = sum(map(units, data))
         self.epoch = 0
         self.batch = 0
+        self.steps = 0
         self.units = 0
         self.seconds = 0.0
         self.batches: list[list[Piece]] = []
         self.optimizer_state: dict[int, dict[str, Tensor]] = {}
         self.scores: dict[str, float] = {}
+        self.dev_loss = MeanMetric()
+        self.sample = sample(data, _SAMPLE, task.options.seed)
+        self.padding = padding(self.order())
+        self.taken_rate = 0.0
 
     def train_dataloader(self) -> Loader:
         self.batches = self.order()
@@ -185,15 +198,34 @@ class _Training(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.task.loss(self.network(batch), batch)
+        self.taken_rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         self.batch += 1
+        self.steps += 1
         return loss
 
+    def on_validation_epoch_start(self) -> None:
+        self.dev_loss.reset()
+        self.metrics.reset()
+
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self.metrics.update(**self.task.observe(self.network(batch), batch))
+        output = self.network(batch)
+        self.metrics.update(**self.task.observe(output, batch))
+        if self.task.one_loss:
+            self.dev_loss.update(self.task.loss(output, batch), batch["lengths"].sum())
 
     def on_validation_epoch_end(self) -> None:
         self.scores = computed(self.metrics)
-        self.metrics.reset()
+
+    def dev_curves(self) -> dict[str, float]:
+        """The dev data's part in the logs."""
+        loss = {"loss": float(self.dev_loss.compute())} if self.scores and self.task.one_loss else {}
+        return {f"dev_{name}": value for name, value in (loss | self.scores).items()}
+
+    def sample_score(self) -> dict[str, float]:
+        """The monitored score on some of the training data, seen as the dev data is."""
+        scores = self.task.score(self.sample)
+        self.network.train()
+        return {name: value for name, value in scores.items() if name == self.task.monitor}
 
 
 class _Keeper(Callback):
@@ -206,6 +238,8 @@ class _Keeper(Callback):
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
         self.loss = 0.0
+        self.unlogged = {"loss": 0.0, "units": 0.0}  # summed since the last row of the logs
+        self.logs: Logs | None = None
         self.precision: dict[str, Any] = {}
         self.interrupted = False
         self.clock = self.saved = time.monotonic()
@@ -238,8 +272,9 @@ class _Keeper(Callback):
         for name, tensor in _under(_OPTIMIZER, tensors).items():
             number, key = name.split(".")
             module.optimizer_state.setdefault(int(number), {})[key] = tensor
-        module.epoch, module.batch, module.units = state["epoch"], state["batch"], state["units"]
-        module.seconds, self.loss, self.history = state["seconds"], state["loss"], state["history"]
+        module.epoch, module.batch, module.steps = state["epoch"], state["batch"], state["steps"]
+        module.units, module.seconds = state["units"], state["seconds"]
+        self.loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
         self.precision = state["precision"]
         module.batches = module.order()
         if self.history:
@@ -256,13 +291,17 @@ class _Keeper(Callback):
         state = {
             "epoch": module.epoch,
             "batch": module.batch,
+            "steps": module.steps,
             "units": module.units,
             "seconds": module.seconds,
             "loss": self.loss,
+            "unlogged": self.unlogged,
             "history": self.history,
             "precision": trainer.precision_plugin.state_dict(),
         }
         if self.run:
+            if self.logs:
+                self.logs.save()  # first, so that the logs know all that the checkpoint does
             self.run.save_checkpoint(tensors, state)
         self.saved = time.monotonic()
 
@@ -277,9 +316,13 @@ class _Keeper(Callback):
         done, loss = int(batch["lengths"].sum()), float(outputs["loss"]) * module.task.options.accumulate
         module.units += done
         self.loss += loss * done
+        self.unlogged["loss"] += loss * done
+        self.unlogged["units"] += done
         self._tick()
         self.progress.step(done, loss)
         last = module.batch == len(module.batches)
+        if module.steps % module.task.options.log_every == 0 and not last:
+            self._log()
         between_steps = module.batch % module.task.options.accumulate == 0
         due = self.interrupted or time.monotonic() - self.saved >= module.task.options.save_every
         # After the last batch the epoch's scores are still to come: the checkpoint waits for them.
@@ -292,6 +335,9 @@ class _Keeper(Callback):
         self._tick()
         entry = {"epoch": module.epoch + 1, "loss": self.loss / module.units_an_epoch, **module.scores}
         self.history.append(entry)
+        if self.logs:
+            named = {f"train_{name}": value for name, value in module.sample_score().items()}
+            self._log({**module.dev_curves(), **named})
         module.epoch, module.batch, self.loss = module.epoch + 1, 0, 0.0
         if self.best_epoch == len(self.history) - 1:
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in module.network.state_dict().items()}
@@ -299,9 +345,19 @@ class _Keeper(Callback):
                 self.run.save_model(self.best)
         self.progress.epoch(module.epoch, {name: value for name, value in entry.items() if name != "epoch"})
         self.save(trainer)
+        if self.logs:
+            self.logs.draw(ended=self.finished)
         trainer.should_stop = self.finished
         if not self.finished:
             self._leave_if_interrupted()
+
+    def _log(self, values: Mapping[str, float] | None = None) -> None:
+        module = self.module
+        if self.logs:
+            loss = self.unlogged["loss"] / max(1.0, self.unlogged["units"])
+            row = {"epoch": module.epoch + 1, "learning_rate": module.taken_rate, "train_loss": loss, **(values or {})}
+            self.logs.add(row, module.steps)
+        self.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _tick(self) -> None:
         now = time.monotonic()

@@ -39,7 +39,8 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_train_leaves_json_and_safetensors_alone(run: Path) -> None:
-    assert {path.suffix for path in run.iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in run.iterdir() if path.is_file()} == {".json", ".safetensors", ".png"}
+    assert sorted(path.name.split(".")[0] for path in (run / "logs").iterdir()) == ["events", "hparams", "metrics"]
     assert json.loads((run / "run.json").read_text())["options"]["hidden_size"] == 8
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["dev"]["accuracy"] > 0.9
@@ -158,6 +159,22 @@ def test_help_names_all_commands_and_loads_no_library(capsys: pytest.CaptureFixt
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'lightning', 'torchmetrics', 'rich', 'yaml')))"
     )
     assert subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_threads_do_not_spin_while_they_wait() -> None:
+    """OpenMP reads its settings when torch loads, so they are made before, and what a user has set stands."""
+    code = "import sys, os; from glassgate.cli import main; assert 'torch' not in sys.modules\n"
+    code += "try: main(['train', 'tagging', '--help'])\nexcept SystemExit: print(os.environ['OMP_WAIT_POLICY'])"
+    for given, wanted in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        around = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=around | ({"OMP_WAIT_POLICY": given} if given else {}),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.endswith(f"\n{wanted}\n")
 
 
 def test_module_is_the_command() -> None:

@@ -1,6 +1,7 @@
 """Language models, blanks and classifiers from the command line: train, evaluate, predict, generate, fill."""
 
 import io
+import shlex
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task, file in (("language-model", "text.txt"), ("fill-blanks", "text.txt"), ("classification", "table.csv")):
         assert main(["train", task, f"--data={folder / file}", f"--run={folder / task}", *SMALL]) == 0
     return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "words"),
+    [
+        ("language-model", "text.txt", ["generate", "evaluate"]),
+        ("fill-blanks", "text.txt", ["fill", "evaluate"]),
+        ("classification", "table.csv", ["evaluate", "predict"]),
+    ],
+)
+def test_what_to_try_next_can_be_tried(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, file: str, words: list[str]
+) -> None:
+    run = tmp_path / "a run"
+    assert main(["train", task, f"--data={folder / file}", f"--dev={folder / file}", f"--run={run}", *SMALL]) == 0
+    commands = [shlex.split(line) for line in capsys.readouterr().out.split("try next:\n")[1].splitlines()]
+    assert [command[:2] for command in commands] == [["glassgate", word] for word in words]
+    for command in commands:
+        assert main(command[1:]) == 0
+        assert capsys.readouterr().out
 
 
 def test_generate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,27 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data.batches import padding
+from glassgate.tasks.data.tagged import read_columns, read_text
 from glassgate.tasks.data.text import Text, hold_out
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
+from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 
 _FOLDER = os.environ.get("GLASSGATE_DATA")
 pytestmark = pytest.mark.skipif(not _FOLDER, reason="GLASSGATE_DATA names no folder of real data")
 
 ROOT = Path(_FOLDER or ".")
+
+
+@pytest.mark.parametrize("file", ["ud_english_ewt_pos/train.tsv", "snips_slu/train"])
+def test_little_of_a_batch_is_padding(file: str) -> None:
+    """By the default options, sentences are batched with their likes in length."""
+    path = ROOT / file
+    words = read_columns(path) if path.is_file() else read_text(path / "seq.in", labelled=False)
+    batches = Tagging(TaggingOptions()).training_batches([len(each.units) for each in words], epoch=0)
+    assert padding(batches) < 0.1
 
 
 def test_japanese_vowels() -> None:

@@ -108,6 +108,37 @@ def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, e
     return [batches[place] for place in random.permutation(len(batches))]
 
 
+def padding(batches: Sequence[Sequence[Piece]]) -> float:
+    """Return the share of the batches' values that only fill pieces up to the longest of their batch.
+
+    Example:
+        >>> padding([[Piece(0, 0, 4), Piece(1, 0, 2)]])
+        0.25
+    """
+    lengths = [[len(piece) for piece in batch] for batch in batches]
+    full = sum(max(batch) * len(batch) for batch in lengths)
+    return 1 - sum(map(sum, lengths)) / full if full else 0.0
+
+
+def sample(encoded: Sequence[Encoded], most: int, seed: int) -> list[Encoded]:
+    """Draw sequences until they have so many units, and cut the last one there.
+
+    Example:
+        >>> drawn = sample([{"units": np.arange(9)}, {"units": np.arange(9)}], most=12, seed=1)
+        >>> [len(fields["units"]) for fields in drawn]
+        [9, 3]
+    """
+    drawn: list[Encoded] = []
+    for index in np.random.default_rng(seed).permutation(len(encoded)):
+        if most <= 0:
+            break
+        fields = encoded[index]
+        piece = Piece(int(index), 0, most)
+        drawn.append({name: _cut(field, piece) for name, field in fields.items()})
+        most -= len(next(iter(fields.values())))
+    return drawn
+
+
 def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mapping[str, int]) -> Batch:
     """Cut the pieces out of their sequences and pad each field to one tensor.
 

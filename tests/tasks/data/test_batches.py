@@ -2,11 +2,12 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassgate.tasks.data.batches import shuffled, streams, whole
+from glassgate.tasks.data.batches import Loader, Piece, padding, shuffled, streams, whole
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
@@ -42,3 +43,15 @@ def test_rows_of_a_stream_go_on(lengths: list[int], rows: int, longest: int, fir
 def test_pieces_are_no_longer_than_asked(longest: int) -> None:
     for batches in (streams([50, 3], 2, longest), whole([50, 3], 2, longest), shuffled([50, 3], 2, longest, 1, 0)):
         assert max(len(piece) for batch in batches for piece in batch) <= longest
+
+
+def test_padding_is_what_the_tensors_hold() -> None:
+    lengths = [int(length) for length in np.random.default_rng(0).geometric(0.06, 2000)]
+    encoded = [{"units": np.full(length, 5)} for length in lengths]
+    batches = shuffled(lengths, batch_size=32, longest=0, seed=1, epoch=0)
+    tensors = [batch["units"] for batch in Loader(encoded, batches, {"units": 0})]
+    empty = sum(int((tensor == 0).sum()) for tensor in tensors)
+    assert padding(batches) == pytest.approx(empty / sum(tensor.numel() for tensor in tensors))
+    assert padding(batches) < 0.1
+    unsorted = [[Piece(n, 0, lengths[n]) for n in range(start, min(start + 32, 2000))] for start in range(0, 2000, 32)]
+    assert padding(unsorted) > 0.5
