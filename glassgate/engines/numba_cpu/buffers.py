@@ -72,6 +72,34 @@ class Gradients(NamedTuple):
     """(S, W) for each output "d_gate_f", "d_new_c" and the like of the trace."""
 
 
+def tensors(
+    inputs: Inputs, kept: Kept, gradients: Gradients | None, states: Sequence[Tensor], panels: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """All that a kernel reads and writes, but for noise and what is recorded.
+
+    Args:
+        states: those of `kept`, or where two steps of one take turns.
+        panels: the packed matrices.
+    """
+    start = (inputs.initial, inputs.restart or inputs.initial, inputs.parameters)
+    found = [*panels, kept.ih, kept.hh, kept.row, kept.hr, inputs.resets, inputs.bias_ih, inputs.bias_hh, *states]
+    found += [v for group in start for v in group]
+    if gradients is not None:
+        found += [gradients.d_pre, gradients.left, gradients.raw, gradients.d_hr, gradients.d_parameter]
+        found += [*gradients.d_states, *gradients.d_next, *gradients.d_initial]
+    return found
+
+
+def tensor_words(cell: Cell, trace: Trace, products: int) -> list[str]:
+    """The words for the addresses of `tensors`, in the same order."""
+    words = [f"weights_{k}" for k in range(products)]
+    words += ["ih_rows", "hh_rows", "row_rows", "hr_rows", "resets", "bias_ih", "bias_hh"]
+    words += [f"{name}_{what}" for what in ("rows", "0", "restart") for name in cell.state]
+    words += [f"{name}_{gate}_values" if gate else f"{name}_values" for name, gate in trace.parameters]
+    words += ["d_pre_rows", "left_rows", "raw_rows", "d_hr_rows", "d_parameter_ranks"]
+    return words + [f"d_{name}_{what}" for what in ("rows", "next_ranks", "0_ranks") for name in cell.state]
+
+
 class Timetable(NamedTuple):
     """Which rows each step has."""
 

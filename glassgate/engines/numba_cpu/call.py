@@ -1,15 +1,15 @@
 """One direction's call of a kernel: matrices packed, addresses written down, what is left to do after the loop."""
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from glassgate.engines.numba_cpu import threads
-from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept, even_timetable, timetable, two_turns
-from glassgate.engines.numba_cpu.layout import ALIGN, Sizes, layout
+from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept, tensors, timetable
+from glassgate.engines.numba_cpu.layout import ALIGN, Sizes, layout, times
 from glassgate.engines.numba_cpu.panels import pack
 from glassgate.engines.numba_cpu.printer import Kernel
 from glassgate.engines.numba_cpu.processor import host
@@ -53,7 +53,7 @@ class Call:
                 tuple([d is None for d in gradients.d_states]) if gradients is not None else (),
             ),
         )
-        self.time = even_timetable(steps, self.N) if sizes is None else timetable(sizes)
+        self.time = timetable(sizes) if self.layout.time is None else self.layout.time
         self.barrier: Tensor | None = None
         """Where threads meet that share the units of a row: how many came, and how often one waited long."""
         self.panels = [pack(self._matrix(product), self.lanes) for product in kernel.products]
@@ -61,18 +61,10 @@ class Call:
             initial.new_empty(2 * self.N, initial.shape[1]) if state is None else state
             for state, initial in zip(kept.states, inputs.initial, strict=True)
         ]
-        turns = two_turns(self.time.steps, self.N, inputs.reverse)
-        self.state_starts = [turns if state is None else None for state in kept.states]
-        """The first row of each step, for states whose steps take turns."""
         self.words = self.layout.words[:]
         self.alive: list[Tensor] = []
         """What must outlive the jobs, and no caller holds."""
-        slots = self.layout.slots
-        for k, panels in enumerate(self.panels):
-            self.words[slots[f"panel_{k}"]] = panels.shape[1]
-        for name, tensor in self._tensors():
-            if tensor is not None and name in slots:
-                self.words[slots[name]] = tensor.data_ptr()
+        self._write_addresses()
 
     @property
     def work(self) -> int:
@@ -102,57 +94,23 @@ class Call:
         self.alive.append(tensor)
         return tensor
 
-    def _tensors(self) -> Iterator[tuple[str, Tensor | None]]:
-        """All that the kernel reads and writes, by the word that holds its address."""
-        inputs, kept = self.inputs, self.kept
-        yield "resets", inputs.resets
-        yield "bias_ih", inputs.bias_ih
-        yield "bias_hh", inputs.bias_hh
-        yield "ih_rows", kept.ih
-        yield "hh_rows", kept.hh
-        yield "row_rows", kept.row
-        yield "hr_rows", kept.hr
-        for k, panels in enumerate(self.panels):
-            yield f"weights_{k}", panels
-        restart = inputs.restart or inputs.initial
-        for name, state, initial, anew in zip(inputs.cell.state, self.states, inputs.initial, restart, strict=True):
-            yield f"{name}_rows", state
-            yield f"{name}_0", initial
-            yield f"{name}_restart", anew
-        yield from self._times()
-        for (name, gate), values in zip(inputs.trace.parameters, inputs.parameters, strict=True):
-            yield f"{name}_{gate}_values" if gate else f"{name}_values", values
-        for name, factors in inputs.noise.items():
-            yield f"{name}_noise", factors
-        for name, buffer in kept.recorded.items():
-            yield f"{name}_rows", buffer
-        if self.gradients is not None:
-            yield from self._gradients(self.gradients)
-
-    def _times(self) -> Iterator[tuple[str, Tensor]]:
-        """Which rows each step has, where that differs from call to call or from buffer to buffer."""
-        inputs, starts = self.inputs, self.time.starts[1:]
+    def _write_addresses(self) -> None:
+        """Tell the kernel where everything is."""
+        inputs, words, slots = self.inputs, self.words, self.layout.slots
+        found = tensors(inputs, self.kept, self.gradients, self.states, self.panels)
+        for k, slot in self.layout.addresses:
+            tensor = found[k]
+            if tensor is not None:
+                words[slot] = tensor.data_ptr()
+        named: dict[str, int] = {f"panel_{k}": panels.shape[1] for k, panels in enumerate(self.panels)}
         if self.layout.time is None:
-            yield "sizes", self.time.sizes[1:]
-            yield "starts", starts
-        for name, own in zip(inputs.cell.state, self.state_starts, strict=True):
-            yield f"{name}_starts", starts if own is None else own[1:]
-        for name in inputs.noise:
-            if inputs.cell.noise[name].per_step:
-                yield f"{name}_noise_starts", starts
-
-    def _gradients(self, gradients: Gradients) -> Iterator[tuple[str, Tensor | None]]:
-        for k, name in enumerate(self.inputs.cell.state):
-            yield f"d_{name}_rows", gradients.d_states[k]
-            yield f"d_{name}_next_ranks", gradients.d_next[k]
-            yield f"d_{name}_0_ranks", gradients.d_initial[k]
-        yield "d_pre_rows", gradients.d_pre
-        yield "left_rows", gradients.left
-        yield "raw_rows", gradients.raw
-        yield "d_hr_rows", gradients.d_hr
-        yield "d_parameter_ranks", gradients.d_parameter
-        for name, buffer in gradients.recorded.items():
-            yield f"{name}_rows", buffer
+            named |= times(self.time, inputs.cell, [state is None for state in self.kept.states])
+        named |= {f"{name}_noise": factors.data_ptr() for name, factors in inputs.noise.items()}
+        recorded = self.kept.recorded if self.gradients is None else self.gradients.recorded
+        named |= {f"{name}_rows": buffer.data_ptr() for name, buffer in recorded.items()}
+        for name, value in named.items():
+            if name in slots:
+                words[slots[name]] = value
 
     def _matrix(self, product: Product) -> Tensor:
         """What a product multiplies by, `(heads, depth, sums, units)`."""
@@ -175,19 +133,19 @@ class Call:
 
     def final(self) -> list[Tensor]:
         """The final states, (N, W) each, in memory of their own."""
-        ways = zip(self.kept.states, self.states, self.state_starts, self.inputs.initial, strict=True)
-        last = [(kept, self._last(state, starts, initial)) for kept, state, starts, initial in ways]
+        ways = zip(self.kept.states, self.states, self.inputs.initial, strict=True)
+        last = [(kept, self._last(state, kept is None, initial)) for kept, state, initial in ways]
         return [state if kept is None and self.time.steps else state.clone() for kept, state in last]
 
-    def _last(self, state: Tensor, starts: Tensor | None, initial: Tensor) -> Tensor:
+    def _last(self, state: Tensor, in_turns: bool, initial: Tensor) -> Tensor:
         """A state after the last step of each sequence."""
         steps, N, reverse, sizes = self.time.steps, self.N, self.inputs.reverse, self.inputs.batch_sizes
         if sizes is None:
             if steps == 0:
                 return initial
-            in_turns = starts is not None
-            return state.narrow(0, 0 if reverse or in_turns else (steps - 1) * N, N)
-        starts = self.time.starts if starts is None else starts
+            first = 0 if reverse or in_turns else (steps - 1) * N
+            return state.narrow(0, first, N)
+        starts = self.layout.turns if in_turns else self.time.starts
         lengths = (sizes[:, None] > torch.arange(N)).sum(0)
         rows = starts[torch.ones_like(lengths) if reverse else lengths] + torch.arange(N)
         return torch.where((lengths > 0)[:, None], state[rows.clamp(max=len(state) - 1)], initial)

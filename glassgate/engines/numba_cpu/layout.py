@@ -1,6 +1,7 @@
 """The words that a kernel is called with: what sizes alone decide is written once, for all calls of these sizes."""
 
 from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.numba_cpu.buffers import Timetable, even_timetable
+from glassgate.engines.numba_cpu.buffers import Timetable, even_timetable, tensor_words, two_turns
 from glassgate.engines.numba_cpu.panels import MOST_PANELS, MOST_ROWS
 from glassgate.engines.numba_cpu.printer import Kernel
 from glassgate.engines.trace import Trace
@@ -42,19 +43,23 @@ class Layout(NamedTuple):
     Attributes:
         words: constants where sizes decide them, zero where each call writes an address.
         slots: the place of each word.
+        addresses: for each of `buffers.tensors` that the kernel takes, its number there and its slot.
         places: where in a job's own scratch memory a word points, in bytes.
         scratch: the bytes of that memory.
         work: about how many multiplications a row takes at each step.
         time: which rows each step has; None where that differs from call to call.
+        turns: the first row of each step, for states whose steps take turns.
         nothing: zeros, which stand for tensors that a call does without.
     """
 
     words: "array[int]"
     slots: dict[str, int]
+    addresses: list[tuple[int, int]]
     places: dict[str, int]
     scratch: int
     work: int
     time: Timetable | None
+    turns: Tensor
     nothing: Tensor
 
 
@@ -69,17 +74,29 @@ def layout(kernel: Kernel, cell: Cell, trace: Trace, sizes: Sizes) -> Layout:
     absent += [f"d_{name}_rows" for name, gone in zip(cell.state, sizes.unreached, strict=False) if gone]
     constants |= dict.fromkeys(absent, nothing.data_ptr())
     if time is not None:
-        starts = time.starts[1:].data_ptr()
-        constants |= {"sizes": time.sizes[1:].data_ptr(), "starts": starts}
+        constants |= times(time, cell, sizes.unasked)
+    turns = two_turns(sizes.steps, sizes.N, sizes.reverse)
+    taking_turns = [name for name, alone in zip(cell.state, sizes.unasked, strict=True) if alone]
+    constants |= {f"{name}_starts": turns[1:].data_ptr() for name in taking_turns}
     places, at = {}, 0
     for name, size in _scratch(kernel, sizes).items():
         places[name] = at
         at += size + -size % ALIGN
     slots = {name: slot for slot, name in enumerate(kernel.words)}
     words = array("q", [constants.get(name, 0) for name in slots])
+    named = tensor_words(cell, trace, len(kernel.products))
+    addresses = [(k, slots[name]) for k, name in enumerate(named) if name in slots]
     a_row = sum(max(len(product.gates), 1) * sizes.P * sizes.H for product in kernel.products)
     work = a_row // cell.heads + 50 * sizes.H
-    return Layout(words, slots, places, at + ALIGN, work, time, nothing)
+    return Layout(words, slots, addresses, places, at + ALIGN, work, time, turns, nothing)
+
+
+def times(time: Timetable, cell: Cell, unasked: Sequence[bool]) -> dict[str, int]:
+    """Where it is written which rows each step has, of all buffers that have every step."""
+    starts = time.starts[1:].data_ptr()
+    names = [name for name, taking_turns in zip(cell.state, unasked, strict=True) if not taking_turns]
+    names += [f"{name}_noise" for name, noise in cell.noise.items() if noise.per_step]
+    return {"sizes": time.sizes[1:].data_ptr(), "starts": starts} | {f"{name}_starts": starts for name in names}
 
 
 def _loop(sizes: Sizes) -> dict[str, int]:
