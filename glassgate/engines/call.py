@@ -56,7 +56,9 @@ class Result(NamedTuple):
     states: tuple[Tensor, ...]
     """One (S, H_out or H_cell) a state, the output first; an engine may leave out the others if not asked for them."""
     final: tuple[Tensor, ...]
-    """One (N, H_out or H_cell) a state: after each sequence's last step, the initial one where it has none."""
+    """One (N, H_out or H_cell) a state: after each sequence's last step, the initial one where it has none.
+
+    In memory that nothing else reads without a graph."""
 
 
 def is_transformed() -> bool:

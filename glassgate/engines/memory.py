@@ -6,6 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from glassgate.engines.call import Direction
+from glassgate.engines.plan import Plan, given_of
+
 
 def rows_of(data: Tensor, batch_sizes: Tensor | None) -> int:
     """How many of the rows are steps, and not padding."""
@@ -20,6 +23,14 @@ def first_rows(tensor: Tensor, rows: int) -> Tensor:
 def computable(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     """The tensors as kernels take them."""
     return [(v if v.dtype == dtype else v.to(dtype)).contiguous() for v in tensors]
+
+
+def computable_direction(plan: Plan, direction: Direction, dtype: torch.dtype) -> Direction:
+    """The direction with its tensors as kernels take them; itself where they are so."""
+    given = given_of([direction])
+    if all([v.dtype == dtype and v.is_contiguous() for v in given]):
+        return direction
+    return plan.direction(computable(given, dtype))
 
 
 def unwritten(S: int, width: int, rows: int, like: Tensor) -> Tensor:

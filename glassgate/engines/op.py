@@ -13,7 +13,7 @@ from torch import Tensor
 from glassgate.engines import operators, products, reference
 from glassgate.engines.call import Direction, Recording, Result, Steps, is_transformed
 from glassgate.engines.handle import untraceable
-from glassgate.engines.memory import computable, first_rows, rows_of, unwritten, used_again
+from glassgate.engines.memory import computable, computable_direction, first_rows, rows_of, unwritten, used_again
 from glassgate.engines.plan import Plan, count_of_results, form_of, given_of, plans, split
 
 if TYPE_CHECKING:
@@ -52,16 +52,18 @@ def run(
     """One layer, all of its directions in one call."""
     form, given = form_of(directions, recordings is not None), given_of(directions)
     data, sizes, resets = steps
+    asked = directions
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         data, *given = [v.to(dtype) if v.dtype == torch.float32 else v for v in (data, *given)]
+        steps, asked = Steps(data, sizes, resets), split(form, given)
     save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         flat = operators.layer(data, sizes, resets, given, form, all_states, save)
     elif save:
-        flat = _Layer.apply(sizes, resets, form, recordings, data, *given)
+        flat = _Layer.apply(steps, form, asked, recordings, data, *given)
     else:
-        flat = _forward(data, sizes, resets, given, form, all_states, False, recordings)
+        flat = _forward(steps, form, asked, all_states, False, recordings)
     results, at = [], 0
     for direction in directions:
         count = len(direction.initial)
@@ -83,11 +85,12 @@ class Stepper:
         from glassgate.engines.numba_cpu.step import Step
 
         given = [v.detach().clone().contiguous() for v in given_of([direction])]
-        ((plan, own, H),) = split(form_of([direction]), given)
+        form = form_of([direction])
+        (plan,), (own,) = plans(form), split(form, given)
         none = Steps(given[0].new_zeros(0, own.weights["weight_ih"].shape[1]), None, None)
         self._weight = products.input_weight(own, plan.trace)
         self._ih = given[0].new_empty(len(own.initial[0]), self._weight.shape[1])
-        self._step = Step(_inputs(plan, own, H, none), self._ih)
+        self._step = Step(_inputs(plan, own, none), self._ih)
 
     @property
     def states(self) -> Sequence[Tensor]:
@@ -100,13 +103,13 @@ class Stepper:
         return self._step.run()
 
 
-def _inputs(plan: Plan, direction: Direction, H: int, steps: Steps, forward: bool = True) -> "kernel.Inputs":
+def _inputs(plan: Plan, direction: Direction, steps: Steps, forward: bool = True) -> "kernel.Inputs":
     from glassgate.engines.numba_cpu import kernel
 
     return kernel.Inputs(
         plan.cell,
         plan.trace,
-        H,
+        plan.hidden_size(direction),
         direction.reverse,
         steps.batch_sizes,
         steps.resets,
@@ -134,8 +137,7 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     return run_
 
 
-@_without_autocast
-def _forward(
+def _forward_of_operator(
     data: Tensor,
     batch_sizes: Tensor | None,
     resets: Tensor | None,
@@ -143,18 +145,31 @@ def _forward(
     form: str,
     all_states: bool,
     save: bool,
+) -> list[Tensor]:
+    return _forward(Steps(data, batch_sizes, resets), form, split(form, given), all_states, save)
+
+
+@_without_autocast
+def _forward(
+    steps: Steps,
+    form: str,
+    directions: Sequence[Direction],
+    all_states: bool,
+    save: bool,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
     """The states after each step and the final ones of each direction; with `save`, what each backward pass reads."""
     from glassgate.engines.numba_cpu import kernel
 
-    dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
-    S, rows = data.shape[0], rows_of(data, batch_sizes)
-    steps = Steps(first_rows(data, rows).to(computed), batch_sizes, resets)
+    data, dtype, computed = steps.data, steps.data.dtype, COMPUTED_IN[steps.data.dtype]
+    S, rows = data.shape[0], rows_of(data, steps.batch_sizes)
+    if rows != S or dtype != computed:
+        steps = steps._replace(data=first_rows(data, rows).to(computed))
     calls: list[tuple[kernel.Inputs, kernel.Kept]] = []
     outputs: list[list[Tensor]] = []
     behind: list[Tensor] = []
-    for plan, direction, H in split(form, computable(given, computed)):
+    for plan, given in zip(plans(form), directions, strict=True):
+        direction, H = computable_direction(plan, given, computed), plan.hidden_size(given)
         widths = [v.shape[1] for v in direction.initial]
         buffer_widths = plan.kept(widths, H)
         if save:
@@ -166,7 +181,7 @@ def _forward(
         unasked = [None] * (len(widths) - len(states))
         shown = {f"gate_{name}": steps.data.new_empty(S, H) for name in plan.trace.recorded}
         buffers = kernel.Kept(kept["ih"], [*states, *unasked], kept.get("hh"), kept.get("row"), kept.get("hr"), shown)
-        calls.append((_inputs(plan, direction, H, steps), buffers))
+        calls.append((_inputs(plan, direction, steps), buffers))
         outputs.append(states)
         behind += kept.values() if save else ()
     final = kernel.forward(calls, save)
@@ -186,12 +201,15 @@ def _fake_forward(
     save: bool,
 ) -> list[Tensor]:
     S, results, behind = data.shape[0], [], []
-    for plan, direction, H in split(form, given):
+    for plan, direction in zip(plans(form), split(form, given), strict=True):
         widths = [v.shape[1] for v in direction.initial]
         results += [data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
         results += [data.new_empty(v.shape) for v in direction.initial]
         if save:
-            behind += [data.new_empty(S, n, dtype=COMPUTED_IN[data.dtype]) for n in plan.kept(widths, H).values()]
+            behind += [
+                data.new_empty(S, n, dtype=COMPUTED_IN[data.dtype])
+                for n in plan.kept(widths, plan.hidden_size(direction)).values()
+            ]
     return [*results, *behind]
 
 
@@ -227,14 +245,15 @@ def _backward(
     d_result = dict(zip(reached, computable(d_results, computed), strict=True))
     calls: list[tuple[kernel.Inputs, kernel.Kept, kernel.Gradients]] = []
     directions, at = [], 0
-    for plan, direction, H in split(form, computable(given, computed)):
+    for plan, direction in zip(plans(form), split(form, computable(given, computed)), strict=True):
+        H = plan.hidden_size(direction)
         count = len(plan.cell.state)
         states = computable(flat[at : at + count], computed)
         d = [d_result.get(k) for k in range(at, at + 2 * count)]
         kept = {name: next(behind) for name in plan.kept([v.shape[1] for v in states], H)}
         buffers = kernel.Kept(kept["ih"], states, kept.get("hh"), kept.get("row"), kept.get("hr"))
         gradients = _gradients(plan, direction, H, (len(data), rows), d[:count], d[count:], resets is not None)
-        calls.append((_inputs(plan, direction, H, steps, forward=False), buffers, gradients))
+        calls.append((_inputs(plan, direction, steps, forward=False), buffers, gradients))
         directions.append(direction)
         at += 2 * count
     kernel.backward(calls)
@@ -321,7 +340,7 @@ def _fake_backward(
     data_too: bool,
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if data_too else (0,))]
-    for plan, direction, _ in split(form, given):
+    for plan, direction in zip(plans(form), split(form, given), strict=True):
         d += [data.new_empty(v.shape) for v in (*direction.weights.values(), *direction.initial, *direction.restart)]
         d += [data.new_empty(0) for _ in plan.noise]
     return d
@@ -333,16 +352,16 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        batch_sizes: Tensor | None,
-        resets: Tensor | None,
+        steps: Steps,
         form: str,
+        directions: Sequence[Direction],
         recordings: Sequence[Recording] | None,
         data: Tensor,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
-        flat = _forward(data, batch_sizes, resets, given, form, True, True, recordings)
+        flat = _forward(steps, form, directions, True, True, recordings)
         ctx.recordings = recordings
-        _remember(ctx, (data, batch_sizes, resets, given, form), flat)
+        _remember(ctx, (*steps, given, form), flat)
         return tuple(flat[: ctx.results])
 
     @staticmethod
@@ -400,8 +419,7 @@ def _backward_twice(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
         data, *given = inputs = leaves[: ctx.given + 1]
-        directions = [direction for _, direction, _ in split(ctx.form, given)]
-        results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
+        results = reference.run(Steps(data, batch_sizes, resets), split(ctx.form, given), all_states=True)
         values = [v for result in results for v in (*result.states, *result.final)]
         d = _gradient([values[k] for k in ctx.reached], inputs, leaves[len(inputs) :])
         used = [k for k, v in enumerate(dd) if v is not None and d[k].requires_grad and v.shape == d[k].shape]

@@ -26,7 +26,7 @@ def _later(name: str) -> Callable[..., Any]:
 _library = torch.library.Library("glassgate", "DEF")
 for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
-_library.impl("layer", _later("_forward"), "CPU")
+_library.impl("layer", _later("_forward_of_operator"), "CPU")
 _library.impl("layer_backward", _later("_backward"), "CPU")
 torch.library.register_fake("glassgate::layer", _later("_fake_forward"), lib=_library)
 torch.library.register_fake("glassgate::layer_backward", _later("_fake_backward"), lib=_library)

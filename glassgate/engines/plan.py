@@ -1,6 +1,6 @@
 """A call's directions as text and a flat list of tensors, the form that operators take, and back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -62,6 +62,10 @@ class Plan(NamedTuple):
         noise = dict(zip(self.noise, given[n + self.states :], strict=True))
         return Direction(self.cell, weights, states[:count], self.way[0] == "<", noise, states[count:])
 
+    def hidden_size(self, direction: Direction) -> int:
+        """H_cell."""
+        return direction.weights["weight_ih"].shape[0] // len(self.cell.gates)
+
     def kept(self, widths: list[int], H: int) -> dict[str, int]:
         """The buffers that the backward pass reads beside the states, and their widths."""
         columns = {
@@ -90,10 +94,10 @@ def count_of_results(form: str) -> int:
     return sum(2 * len(plan.cell.state) for plan in plans(form))
 
 
-def split(form: str, given: Sequence[Tensor]) -> Iterator[tuple[Plan, Direction, int]]:
-    """The directions, each with its part of all tensors, and its hidden size."""
-    at = 0
+def split(form: str, given: Sequence[Tensor]) -> list[Direction]:
+    """The directions, each with its part of all tensors."""
+    directions, at = [], 0
     for plan in plans(form):
-        direction = plan.direction(given[at : at + plan.given])
-        yield plan, direction, direction.weights["weight_ih"].shape[0] // len(plan.cell.gates)
+        directions.append(plan.direction(given[at : at + plan.given]))
         at += plan.given
+    return directions

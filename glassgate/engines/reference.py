@@ -54,7 +54,9 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
                 take(every[t])
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(every[t], state, strict=True))
     padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
-    return Result(tuple(torch.cat(steps_of) for steps_of in zip(*every, padding, strict=True)), state)
+    return Result(
+        tuple(torch.cat(steps_of) for steps_of in zip(*every, padding, strict=True)), tuple(v.clone() for v in state)
+    )
 
 
 class Stepper:

@@ -178,7 +178,12 @@ class Recurrent(nn.Module):
     def weights(self) -> Iterator[tuple[Cell, Weights]]:
         """The cell and its parameters by name, for each layer and direction in torch's order."""
         for part in self._parts:
-            yield self.cell, {name: getattr(self, full) for name, full in part.names.items()}
+            yield self.cell, self._weights(part)
+
+    def _weights(self, part: Part) -> Weights:
+        # A parameter is found at once; one that is computed (a parametrization) is an attribute alone.
+        found = self._parameters
+        return {name: getattr(self, full) if (w := found.get(full)) is None else w for name, full in part.names.items()}
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -280,7 +285,8 @@ class Recurrent(nn.Module):
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
             shown = recordings[len(every) : len(every) + len(calls)] or None
             if len(inputs) == 1:
-                every += self._run_layer(steps._replace(data=inputs[0]), calls, all_states, shown)
+                here = steps if layer == 0 else steps._replace(data=inputs[0])
+                every += self._run_layer(here, calls, all_states, shown)
             else:
                 for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
                     every += self._run_layer(steps._replace(data=v), [call], all_states, shown and [shown[d]])
@@ -300,20 +306,20 @@ class Recurrent(nn.Module):
         """What engines are asked, layer by layer, noise apart."""
         D, cell = self.num_directions, self._noisy_cell if self.training else self._calm_cell
         every = [
-            Direction(cell, weights, state, k % D == 1)
-            for k, ((_, weights), state) in enumerate(zip(self.weights(), initial, strict=True))
+            Direction(cell, self._weights(part), state, part.direction == 1)
+            for part, state in zip(self._parts, initial, strict=True)
         ]
         return [every[k : k + D] for k in range(0, len(every), D)]
 
     def _noisy(self, steps: Steps, call: Direction, hidden_size: int) -> Direction:
         """The call with the noise of this layer's regularisers."""
-        weights = call.weights
-        if self.weight_dropout and self.training and "weight_hh" in weights:
-            weights = {**weights, "weight_hh": dropout(weights["weight_hh"], self.weight_dropout)}
+        if self.weight_dropout and self.training and "weight_hh" in call.weights:
+            weight = dropout(call.weights["weight_hh"], self.weight_dropout)
+            call = call._replace(weights={**call.weights, "weight_hh": weight})
         if not call.cell.noise:
-            return call._replace(weights=weights)
+            return call
         noise = regularisers.draw(call.cell, steps, call.initial, hidden_size)
-        return call._replace(weights=weights, noise=noise)
+        return call._replace(noise=noise)
 
     def _dropped(self, steps: Steps, data: Tensor, initial: list[tuple[Tensor, ...]]) -> Tensor:
         """A layer's input after dropout."""
@@ -348,7 +354,8 @@ class Recurrent(nn.Module):
                 learned = (getattr(self, f"{state}_0{part.suffix}") for state in part.widths)
                 initial.append(tuple(v.expand(rows, -1) for v in learned))
             else:
-                initial.append(tuple(like.new_zeros(rows, width) for width in part.widths.values()))
+                zeros = {width: like.new_zeros(rows, width) for width in dict.fromkeys(part.widths.values())}
+                initial.append(tuple([zeros[width] for width in part.widths.values()]))
         return initial
 
 

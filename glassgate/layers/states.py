@@ -52,10 +52,14 @@ def _by_part(
 
 def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
     """The final states of every layer and direction in the form of hx."""
-    states = []
+    states: list[Tensor | tuple[Tensor, ...]] = []
     for of_state in zip(*final, strict=True):
         every = [layout.to_rows(state) for state in of_state]
         if layout.unbatched:
             every = [state.squeeze(0) for state in every]
-        states.append(torch.stack(every) if len({v.shape[-1] for v in every}) == 1 else tuple(every))
+        if len(every) == 1 and not every[0].requires_grad:
+            # Without a graph nobody else reads them: users may write to what they get.
+            states.append(every[0].unsqueeze(0))
+        else:
+            states.append(torch.stack(every) if len({v.shape[-1] for v in every}) == 1 else tuple(every))
     return states[0] if len(states) == 1 else tuple(states)

@@ -259,3 +259,26 @@ def test_every_state_at_every_step(merge):
     assert torch.equal(states["layer1.reverse.c"][0, :2], c_n[3, :2])
     assert torch.equal(states["layer0.reverse.h"][0, :2], h_n[1, :2])
     assert not any(v[3:, 1].any() or v[:, 2].any() for v in states.values())
+
+
+class Held(gg.Cell):
+    """A cell whose second state never changes."""
+
+    gates = ("a",)
+    state = ("h", "m")
+
+    def step(self, a, s):
+        return torch.tanh(a.a), s.m
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_final_states_are_the_users_to_write_to(name, steps):
+    layer, x, hx = gg.Recurrent(Held(), 3, 4), noise(1, steps, 2, 3).float(), (torch.ones(1, 2, 4), torch.ones(1, 2, 4))
+    with gg.engine(name), torch.no_grad():
+        output, final = layer(x, hx)
+    before = output.clone()
+    for state in final:
+        state.zero_()
+    assert torch.equal(output, before)
+    assert all(bool((state == 1).all()) for state in hx)

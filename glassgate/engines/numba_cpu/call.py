@@ -1,14 +1,14 @@
 """One direction's call of a kernel: matrices packed, addresses written down, what is left to do after the loop."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from glassgate.engines.numba_cpu import threads
-from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept, tensors, timetable
+from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept, even_timetable, tensors, timetable
 from glassgate.engines.numba_cpu.layout import ALIGN, Sizes, layout, times
 from glassgate.engines.numba_cpu.panels import pack
 from glassgate.engines.numba_cpu.printer import Kernel
@@ -53,7 +53,7 @@ class Call:
                 tuple([d is None for d in gradients.d_states]) if gradients is not None else (),
             ),
         )
-        self.time = timetable(sizes) if self.layout.time is None else self.layout.time
+        self.time = even_timetable(steps, self.N) if sizes is None else timetable(sizes)
         self.barrier: Tensor | None = None
         """Where threads meet that share the units of a row: how many came, and how often one waited long."""
         self.panels = [pack(self._matrix(product), self.lanes) for product in kernel.products]
@@ -102,11 +102,19 @@ class Call:
             tensor = found[k]
             if tensor is not None:
                 words[slot] = tensor.data_ptr()
-        named: dict[str, int] = {f"panel_{k}": panels.shape[1] for k, panels in enumerate(self.panels)}
+        for k, panels in enumerate(self.panels):
+            words[slots[f"panel_{k}"]] = panels.shape[1]
+        recorded = self.kept.recorded if self.gradients is None else self.gradients.recorded
+        if self.layout.time is None or inputs.noise or recorded:
+            self._write_the_rest(recorded)
+
+    def _write_the_rest(self, recorded: Mapping[str, Tensor]) -> None:
+        """Tell it what few calls have: steps that differ in their rows, noise, recordings."""
+        inputs, words, slots = self.inputs, self.words, self.layout.slots
+        named: dict[str, int] = {}
         if self.layout.time is None:
             named |= times(self.time, inputs.cell, [state is None for state in self.kept.states])
         named |= {f"{name}_noise": factors.data_ptr() for name, factors in inputs.noise.items()}
-        recorded = self.kept.recorded if self.gradients is None else self.gradients.recorded
         named |= {f"{name}_rows": buffer.data_ptr() for name, buffer in recorded.items()}
         for name, value in named.items():
             if name in slots:
