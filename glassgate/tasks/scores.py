@@ -1,4 +1,4 @@
-"""Scores that several tasks share."""
+"""Scores of tasks that torchmetrics does not have."""
 
 import math
 
@@ -34,3 +34,68 @@ class Likelihood(Metric):
         """Return the means over all units; the perplexity is e to the power of the nats."""
         nats = self.total / self.units
         return {"nats": nats, "bits": nats / math.log(2), "perplexity": nats.exp()}
+
+
+class WholeTokens(Metric):
+    """The share of tokens, each made of several units, whose units are all labelled right.
+
+    Example:
+        >>> metric = WholeTokens()
+        >>> metric.update(torch.tensor([[1, 1, 2]]), torch.tensor([[1, 1, 1]]), torch.tensor([[0, 0, 1]]))
+        >>> metric.compute()
+        tensor(0.5000)
+    """
+
+    right: Tensor
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("right", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
+        """Count a batch: all arguments `(N, L)`, tokens numbered from 0 in each row, -1 where there is none."""
+        rows = torch.arange(len(tokens), device=tokens.device)[:, None] * (tokens.max() + 1)
+        inside = tokens >= 0
+        numbers, places = torch.unique((tokens + rows)[inside], return_inverse=True)
+        wrong = torch.zeros(len(numbers), dtype=torch.long, device=tokens.device)
+        wrong.index_add_(0, places, (preds != target)[inside].long())
+        self.right += (wrong == 0).sum()
+        self.total += len(numbers)
+
+    def compute(self) -> Tensor:
+        """Return the share, not a number where there was no token."""
+        return self.right / self.total
+
+
+class Frames(Metric):
+    """The share of sequences whose intent is right, and of those whose intent and labels are all right.
+
+    Example:
+        >>> metric = Frames()
+        >>> intents = torch.tensor([3, 4])
+        >>> metric.update(torch.tensor([[1, 1], [1, 0]]), torch.tensor([[1, 2], [1, -100]]), intents, intents)
+        >>> {name: float(value) for name, value in metric.compute().items()}
+        {'intent_accuracy': 1.0, 'frame_accuracy': 0.5}
+    """
+
+    intents: Tensor
+    frames: Tensor
+    sequences: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("intents", "frames", "sequences"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
+        """Count a batch: labels `(N, L)`, `target` negative where there is no unit, and intents `(N,)`."""
+        right = intents == true_intents
+        self.intents += right.sum()
+        self.frames += (right & ((preds == target) | (target < 0)).all(1)).sum()
+        self.sequences += len(right)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the two shares."""
+        return {"intent_accuracy": self.intents / self.sequences, "frame_accuracy": self.frames / self.sequences}

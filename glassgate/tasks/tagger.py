@@ -32,8 +32,8 @@ class Tagger(nn.Module):
         units: how many units are known, padding and unknown included
         input_size: numbers of a unit's vector
         labels: all of them
+        singletons: the first number of a unit met once in training; `units` if there is none
         characters: how many characters are known, likewise; 0 for no network over them
-        singletons: the first number of a unit met once in training
         valid: whether paths keep to BIO
         intents: how many there are
     """
@@ -48,8 +48,8 @@ class Tagger(nn.Module):
         input_size: int,
         labels: Sequence[str],
         *,
+        singletons: int,
         characters: int = 0,
-        singletons: int | None = None,
         valid: bool = False,
         intents: int = 0,
     ):
@@ -94,7 +94,7 @@ class Tagger(nn.Module):
 
     def _noisy(self, units: Tensor) -> Tensor:
         """In training some units that were met once become unknown, so that the unknown unit's vector learns."""
-        if not self.training or self.singletons is None or not self.singleton_dropout:
+        if not (self.training and self.singleton_dropout and self.singletons < self.embedding.num_embeddings):
             return units
         hidden = (units >= self.singletons) & (torch.rand(units.shape, device=units.device) < self.singleton_dropout)
         return units.masked_fill(hidden, UNKNOWN)

@@ -31,6 +31,7 @@ from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
+from glassgate.tasks.scores import Frames, WholeTokens
 from glassgate.tasks.tagger import Scores, Tagger
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.training import Progress
@@ -146,8 +147,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
+        for each in examples:
+            if each.labels is None:
+                raise DataError(_source(each), each.line(), "wanted labels to train on, one for each unit, got none")
         counts = Counter(chain.from_iterable(each.units for each in examples))
-        units = Vocabulary.of(counts.elements(), self.options.least_count)
+        units = Vocabulary.of(counts, self.options.least_count)
         labels = Vocabulary.of(chain.from_iterable(each.labels or () for each in examples))
         vocabularies = {"units": units, "labels": labels}
         if self.options.character_size and any(len(unit) > 1 for unit in counts):
@@ -280,7 +284,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         """The numbers of each unit's characters, `(L, W)`."""
         half = _LONGEST_WORD // 2
         words = [unit if len(unit) <= _LONGEST_WORD else unit[:half] + unit[-half:] for unit in units]
-        spelt = np.full((len(words), max(map(len, words))), PADDING)
+        spelt = np.full((len(words), max(1, *map(len, words))), PADDING)
         for row, word in zip(spelt, words, strict=True):
             row[: len(word)] = self.vocabularies["characters"].encode(word)
         return spelt
@@ -320,71 +324,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 f"({_some(vocabulary.symbols)}); correct it, or train with it",
             )
         return vocabulary.encode([example.intent])[0] - FIRST
-
-
-class WholeTokens(Metric):
-    """The share of tokens, each made of several units, whose units are all labelled right.
-
-    Example:
-        >>> metric = WholeTokens()
-        >>> metric.update(torch.tensor([[1, 1, 2]]), torch.tensor([[1, 1, 1]]), torch.tensor([[0, 0, 1]]))
-        >>> metric.compute()
-        tensor(0.5000)
-    """
-
-    right: Tensor
-    total: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("right", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
-
-    def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
-        """Count a batch: all arguments `(N, L)`, tokens numbered from 0 in each row, -1 where there is none."""
-        rows = torch.arange(len(tokens), device=tokens.device)[:, None] * (tokens.max() + 1)
-        inside = tokens >= 0
-        numbers, places = torch.unique((tokens + rows)[inside], return_inverse=True)
-        wrong = torch.zeros(len(numbers), dtype=torch.long, device=tokens.device)
-        wrong.index_add_(0, places, (preds != target)[inside].long())
-        self.right += (wrong == 0).sum()
-        self.total += len(numbers)
-
-    def compute(self) -> Tensor:
-        """Return the share, not a number where there was no token."""
-        return self.right / self.total
-
-
-class Frames(Metric):
-    """The share of sequences whose intent is right, and of those whose intent and labels are all right.
-
-    Example:
-        >>> metric = Frames()
-        >>> intents = torch.tensor([3, 4])
-        >>> metric.update(torch.tensor([[1, 1], [1, 0]]), torch.tensor([[1, 2], [1, -100]]), intents, intents)
-        >>> {name: float(value) for name, value in metric.compute().items()}
-        {'intent_accuracy': 1.0, 'frame_accuracy': 0.5}
-    """
-
-    intents: Tensor
-    frames: Tensor
-    sequences: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("intents", "frames", "sequences"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
-
-    def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
-        """Count a batch: labels `(N, L)`, `target` negative where there is no unit, and intents `(N,)`."""
-        right = intents == true_intents
-        self.intents += right.sum()
-        self.frames += (right & ((preds == target) | (target < 0)).all(1)).sum()
-        self.sequences += len(right)
-
-    def compute(self) -> dict[str, Tensor]:
-        """Return the two shares."""
-        return {"intent_accuracy": self.intents / self.sequences, "frame_accuracy": self.frames / self.sequences}
 
 
 def _source(example: Tagged) -> str:

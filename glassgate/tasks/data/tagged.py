@@ -9,7 +9,7 @@ from glassgate.tasks.data.lines import STDIN, read_lines
 from glassgate.tasks.errors import DataError, OptionError
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-FORMATS = ("auto", "conllu", "columns", "tsv", "text", "folder", "python")
+FORMATS = ("auto", "conllu", "columns", "tsv", "text", "python", "folder")
 UNITS = ("word", "character")
 
 _BY_SUFFIX = {
@@ -75,7 +75,7 @@ def format_of(path: str | Path, format: str = "auto") -> str:
     if suffix not in _BY_SUFFIX:
         raise OptionError(
             f"{path}: cannot tell the format by the suffix {suffix!r}; known are {', '.join(_BY_SUFFIX)}; "
-            f"name it with --format {'|'.join(FORMATS[1:-1])}"
+            f"name it with --format {'|'.join(FORMATS[1:-2])}"
         )
     return _BY_SUFFIX[suffix]
 

@@ -27,7 +27,12 @@ class Vocabulary:
 
     @classmethod
     def of(cls, symbols: Iterable[str], least: int = 1) -> "Vocabulary":
-        """Number the symbols that occur at least so often, the most frequent first."""
+        """Number the symbols that occur at least so often, the most frequent first.
+
+        Args:
+            symbols: each as often as it occurs, or a `Counter` of them
+            least: how often
+        """
         counts = Counter(symbols)
         kept = [symbol for symbol, count in counts.items() if count >= least]
         return cls(sorted(kept, key=lambda symbol: (-counts[symbol], symbol)))
