@@ -176,6 +176,8 @@ def _simpler(op: str, *args: "Node | float") -> Any:
             return first - last.args[0]
         case "sub" if isinstance(last, Node) and last.op == "neg":
             return first + last.args[0]
+        case "div" if isinstance(last, float) and abs(math.frexp(last)[0]) == 0.5:
+            return first * (1.0 / last)
         case "pow" if isinstance(last, float) and last == 0 and isinstance(first, Node):
             return first.filled(1.0)
         case "pow" if isinstance(last, float) and last == 0.5:

@@ -48,6 +48,7 @@ OPERATIONS: dict[str, Operation] = {
     "round": Operation(torch.round),
     "trunc": Operation(torch.trunc),
     "sqrt": Operation(torch.sqrt, lambda d, y, x: (d * 0.5 / y,)),
+    "rsqrt": Operation(torch.rsqrt, lambda d, y, x: (d * (y * y * y) * -0.5,)),
     "exp": Operation(torch.exp, lambda d, y, x: (d * y,)),
     "expm1": Operation(torch.expm1, lambda d, y, x: (d * (y + 1.0),)),
     "log": Operation(torch.log, lambda d, y, x: (d / x,)),
@@ -115,7 +116,7 @@ def _sinh(x: Any) -> Any:
 
 
 def _mean(x: Any, dim: int, keepdim: bool) -> Any:
-    return torch.sum(x, dim, keepdim=keepdim) / x.units
+    return torch.sum(x, dim, keepdim=keepdim) * (1.0 / x.units)
 
 
 def _var(x: Any, dim: int, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
@@ -134,7 +135,6 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "ge": lambda x, other: other <= x,
     "square": lambda x: x * x,
     "reciprocal": lambda x: 1.0 / x,
-    "rsqrt": lambda x: 1.0 / torch.sqrt(x),
     "exp2": lambda x: torch.exp(x * math.log(2.0)),
     "log2": lambda x: torch.log(x) * (1.0 / math.log(2.0)),
     "log10": lambda x: torch.log(x) * (1.0 / math.log(10.0)),

@@ -80,7 +80,7 @@ def weight_gradients(
     for name in own:
         columns = [k for k, (of, _) in enumerate(trace.parameters) if of == name]
         if sums is not None and columns:
-            rows = torch.cat([sums[k * H : (k + 1) * H] for k in columns])
+            rows = torch.cat([sums[k * H : (k + 1) * H] for k in (trace.parameter_columns[c] for c in columns)])
             chosen = tuple(trace.parameters[k][1] or "" for k in columns)
             d[name] = place(rows, cell.gates if cell.parameters[name].per_gate else ("",), chosen)
     return {name: d[name] if name in d else torch.zeros_like(weights[name]) for name in names}

@@ -23,7 +23,7 @@ class Trace:
         ("row", k), ("hr", 0): a row's sum, the projection's result, kept in training where the backward pass reads it.
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`; an output of `backward`, as are the following.
         ("d_state", k): what reaches the state before, beside what comes from the step's own outputs.
-        ("d_parameter", k): of the parameter `parameters[k]`, one value a unit and row.
+        ("d_parameter", k): of the parameters whose `parameter_columns` are k, one value a unit and row.
         ("left", k): the row vector `left[k]` that `weight_hh` is multiplied by, where that is not the state itself.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` is multiplied by, and the gradient of the product.
         ("gate_f", 0), ("d_gate_f", 0), ("d_new_c", 0): where recording is asked for, a gate, an output of `forward`,
@@ -38,6 +38,7 @@ class Trace:
         ih_only: gates whose input half the step uses on its own.
         left: row vectors, other than the state, that `weight_hh` is multiplied by.
         parameters: the cell's own parameters, each with its gate or None.
+        parameter_columns: where the gradient of each of them is; parameters with equal ones share a column.
         recorded: names of the gates that recording takes; empty where it is not asked for.
     """
 
@@ -49,6 +50,7 @@ class Trace:
     ih_only: tuple[str, ...]
     left: tuple[Node, ...]
     parameters: tuple[tuple[str, str | None], ...]
+    parameter_columns: tuple[int, ...]
     recorded: tuple[str, ...]
 
     @cached_property
@@ -188,7 +190,6 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
     outputs = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
     leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
     outputs |= {("d_state", k): gradient(leaves[name,]) for k, name in enumerate(cell.state) if (name,) in leaves}
-    outputs |= {("d_parameter", k): gradient(leaves[parameter]) for k, parameter in enumerate(parameters)}
     outputs |= {("left", k): replay[u] for k, u in enumerate(left)}
     for node in order:
         if node.op == "hr":
@@ -198,8 +199,11 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
         outputs[f"d_gate_{name}", 0] = gradient(node)
     for name, node in zip(cell.state, states, strict=True) if record else ():
         outputs[f"d_new_{name}", 0] = gradient(node)
-    new = merged(outputs.values())
-    backward = Graph({key: new[node] for key, node in outputs.items()})
+    of_parameters = [gradient(leaves[parameter]) for parameter in parameters]
+    new = merged([*outputs.values(), *of_parameters])
+    columns_of = {node: k for k, node in enumerate(dict.fromkeys(new[d_p] for d_p in of_parameters))}
+    outputs |= {("d_parameter", k): node for node, k in columns_of.items()}
+    backward = Graph({key: new.get(node, node) for key, node in outputs.items()})
     for node in backward.nodes:
         if node.op == "grad" and node.name is None:
             node.name = f"d_{node.args[0]}_out"
@@ -217,6 +221,7 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
         ih_only=ih_only,
         left=left,
         parameters=parameters,
+        parameter_columns=tuple(columns_of[new[d_p]] for d_p in of_parameters),
         recorded=tuple(gates),
     )
 

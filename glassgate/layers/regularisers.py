@@ -3,6 +3,7 @@
 Noise is drawn here, by torch's generator, and handed to the engines as data: every engine gives the same result.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,8 +124,10 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
     for name, noise in cell.noise.items():
         width = hidden_size if noise.state is None else initial[cell.state.index(noise.state)].shape[1]
         rows = steps.data.shape[0] if noise.per_step else initial[0].shape[0]
-        factors_of = _hits if noise.keeps else _dropout_factors
-        factors[name] = factors_of(steps.data, rows, width, noise.rate)
+        if noise.keeps:
+            factors[name] = _hits(steps.data, rows, width, noise.rate).to(steps.data.dtype)
+        else:
+            factors[name] = _dropout_factors(steps.data, rows, width, noise.rate)
     return factors
 
 
@@ -140,10 +143,18 @@ def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
     return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
 
 
-def _hits(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
-    return torch.empty(rows, width, dtype=like.dtype, device=like.device).bernoulli_(rate)
+def dropped(weight: Tensor, rate: float) -> Tensor:
+    """The weight (rows, columns) after dropout of its entries."""
+    return weight * _dropout_factors(weight, *weight.shape, rate)
 
 
 def _dropout_factors(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
     """0 where dropped, else 1 / (1 - rate)."""
-    return _hits(like, rows, width, 1 - rate) / (1 - rate or 1.0)
+    return (~_hits(like, rows, width, rate)).to(like.dtype).mul_(1 / (1 - rate or 1.0))
+
+
+def _hits(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
+    """True with the rate, rounded up to 1 / 65536: 16 random bits each, at a fifth of the cost of `bernoulli_`."""
+    bits = torch.empty(-(-rows * width // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    highest = math.ceil(rate * 2**16) - 2**15 - 1
+    return bits.view(torch.int16)[: rows * width].view(rows, width) <= highest

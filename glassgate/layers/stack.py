@@ -314,7 +314,7 @@ class Recurrent(nn.Module):
     def _noisy(self, steps: Steps, call: Direction, hidden_size: int) -> Direction:
         """The call with the noise of this layer's regularisers."""
         if self.weight_dropout and self.training and "weight_hh" in call.weights:
-            weight = dropout(call.weights["weight_hh"], self.weight_dropout)
+            weight = regularisers.dropped(call.weights["weight_hh"], self.weight_dropout)
             call = call._replace(weights={**call.weights, "weight_hh": weight})
         if not call.cell.noise:
             return call

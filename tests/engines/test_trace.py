@@ -84,7 +84,7 @@ class Step:
             total = total + (self._rows(leaves["ih"], gate) * columns["d_pre", len(traced.hh_only) + k]).sum()
         for k, name in enumerate(self.cell.state):
             total = total + (leaves[f"{name} before"] * columns.get(("d_state", k), 0.0)).sum()
-        for k, (name, gate) in enumerate(traced.parameters):
+        for k, (name, gate) in zip(traced.parameter_columns, traced.parameters, strict=True):
             total = total + (self._rows(leaves[name], gate) * columns["d_parameter", k]).sum()
         if self.projected:
             total = total + (F.linear(columns["raw", 0], leaves["weight_hr"]) * columns["d_hr", 0]).sum()

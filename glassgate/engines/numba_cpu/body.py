@@ -39,7 +39,7 @@ def broken(line: str) -> list[str]:
 
 
 class Body:
-    """What a stage does with one vector of units: the addresses of its rows, and the work."""
+    """What a stage does with one vector of units: what holds for its row (addresses, numbers), and the work."""
 
     def __init__(self, printer: "Printer", stage: Stage) -> None:
         self.printer, self.stage = printer, stage
@@ -51,12 +51,9 @@ class Body:
         for product in stage.products:
             printer.products.append(product)
         needed = printer.stages.needed(stage)
-        self.uses = Counter(
-            arg
-            for node in needed
-            if printer.stages.computed(node, stage) and node.op not in PRODUCTS
-            for arg in node.inputs
-        )
+        computed = [n for n in needed if printer.stages.computed(n, stage) and n.op not in PRODUCTS]
+        self.uses = Counter(arg for node in computed for arg in node.inputs)
+        self.spread = {arg for node in computed if node.axis != "1" for arg in node.inputs if arg.axis == "1"}
         for node in needed:
             self._print(node)
         self._stores()
@@ -82,6 +79,14 @@ class Body:
     def _rank(self, name: str, pitch: str) -> str:
         """The address of a row of which there is one a sequence."""
         return self._at(f"{name}_rank", f"{self.printer.word(f'{name}_ranks')} + one * {self.printer.word(pitch)}")
+
+    def _temporary(self, node: Node) -> str:
+        """Where a temporary lies: address, place and lanes."""
+        name = self.printer.temporaries[node]
+        if node in self.printer.of_one_row:
+            # Whole vectors: a processor hands on what it has just stored, unless a mask was in between.
+            return f"{self.printer.word(f'{name}_ranks')}, unit, LANES"
+        return f"{self._rank(name, f'{node.axis}_pitch')}, unit, live"
 
     def _column(self, k: int, axis: str) -> str:
         if k == 0:
@@ -127,7 +132,7 @@ class Body:
         if node in printer.stages.homes:
             key = printer.stages.homes[node]
             return self._load(self._row(key), key[1] if key[0] != "state" else 0, node.axis)
-        return self._load(self._rank(printer.temporaries[node], f"{node.axis}_pitch"), 0, node.axis)
+        return f"load({self._temporary(node)})"
 
     def _input_half(self, column: int) -> str:
         product = self._load(self._row(("ih", 0)), column, "H")
@@ -156,14 +161,16 @@ class Body:
             if node.op == "size":
                 self.text[node] = text, ATOM
             else:
-                self.reads.append(self._assign(node, text))
+                of_row = node.axis == "1"
+                (self.addresses if of_row else self.reads).append(self._assign(node, text))
         elif node.op in PRODUCTS:
             self.reads.append(self._assign(node, self._product(node)))
         else:
             text, strength = self._expression(node)
-            kept = node.name or self.uses[node] != 1 or len(text) > LONGEST
+            kept = node.name or self.uses[node] != 1 or len(text) > LONGEST or node in self.spread
             if kept:
-                self.equations.append(self._assign(node, text))
+                # What all units of a row share is computed once, before them.
+                (self.addresses if node.axis == "1" else self.equations).append(self._assign(node, text))
             else:
                 self.text[node] = text, strength
 
@@ -182,7 +189,8 @@ class Body:
         if node.op in INFIX:
             sign, strength = INFIX[node.op]
             a, b = node.args
-            tight = strength + (node.op in ("sub", "div") or strength == 3)
+            divides = isinstance(b, Node) and b.op == "div"
+            tight = strength + (node.op in ("sub", "div") or strength == 3 or divides)
             return f"{self._operand(a, strength + (strength == 3))} {sign} {self._operand(b, tight)}", strength
         if node.op in PREFIX:
             return f"{PREFIX[node.op]}{self._operand(node.args[0], UNARY)}", UNARY
@@ -209,12 +217,14 @@ class Body:
             else:
                 self.writes.append(f"store({self._row(key)}, {self._column(k, node.axis)}, live, {value})")
         for node in self.stage.temporaries:
-            at = self._rank(printer.temporaries[node], f"{node.axis}_pitch")
-            self.writes.append(f"store({at}, unit, live, {self._value(node)})")
+            self.writes.append(f"store({self._temporary(node)}, {self._value(node)})")
         for node in self.stage.row_sums:
-            k = place(printer.row_sums, node)
-            at = self._at(f"sum_{k}", f"{printer.word(f'sum_{k}')} + one * LANES * BYTES")
-            self.writes.append(f"store({at}, 0, LANES, load({at}, 0, LANES) + keep({self._value(node.args[0])}, live))")
+            k, term = place(printer.row_sums, node), f"keep({self._value(node.args[0])}, live)"
+            if self.stage.products:
+                at = self._at(f"sum_{k}", f"{printer.word(f'sum_{k}')} + one * LANES * BYTES")
+                self.writes.append(f"store({at}, 0, LANES, load({at}, 0, LANES) + {term})")
+            else:
+                self.writes.append(f"sum_{k} = sum_{k} + {term}")
         if self.stage.keeps:
             self.writes.append(f"if {printer.word('save')}:")
             for (buffer, k), node in self.stage.keeps:

@@ -137,6 +137,8 @@ def _scratch(kernel: Kernel, sizes: Sizes) -> dict[str, int]:
         needed[f"left_{k}"] = 8 * sizes.N
     for name, axis in kernel.temporaries.items():
         needed[f"{name}_ranks"] = sizes.N * width[axis] * sizes.bytes
+    for name, axis in kernel.of_one_row.items():
+        needed[f"{name}_ranks"] = -(-width[axis] // sizes.lanes) * vector
     for k in range(kernel.row_sums):
         needed[f"sum_{k}"] = sizes.N * vector
         needed[f"total_{k}"] = sizes.N * sizes.bytes

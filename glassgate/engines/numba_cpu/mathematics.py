@@ -144,6 +144,12 @@ def sqrt(x: Lanes) -> Lanes:
 
 
 @_kernel_function(VectorType)
+def rsqrt(x: Lanes) -> Lanes:
+    """1 / sqrt(x)."""
+    return 1.0 / sqrt(x)
+
+
+@_kernel_function(VectorType)
 def absolute(x: Lanes) -> Lanes:
     """|x|."""
     return x.call("llvm.fabs")

@@ -23,7 +23,8 @@ class Kernel:
         text: the Python source of one function of one argument, the address of the words.
         words: names of the 64-bit integers behind that address, in order.
         products: the matrices to pack, by the number in `weights_0`, `weights_1`, ...
-        temporaries: rows of scratch memory by name, each as wide as its axis says.
+        temporaries: rows of scratch memory by name, each as wide as its axis says, one a sequence.
+        of_one_row: such memory of which all sequences share one row, as wide as whole vectors.
         row_sums: how many sums over a row there are.
         split_units: whether threads can share the units of a row.
     """
@@ -32,6 +33,7 @@ class Kernel:
     words: tuple[str, ...]
     products: tuple[Product, ...]
     temporaries: dict[str, str]
+    of_one_row: dict[str, str]
     row_sums: int
     split_units: bool
 
@@ -55,6 +57,9 @@ class Printer:
     def __post_init__(self) -> None:
         self.row_sums = [node for stage in self.stages for node in stage.row_sums]
         self.temporaries = {node: self.name(node) for stage in self.stages for node in stage.temporaries}
+        self.shared = self._shared_stages()
+        self.passes = self._passes()
+        self.of_one_row = self._of_one_row()
 
     def kernel(self, title: str) -> Kernel:
         """Print the loop over time, then what it needs at the top."""
@@ -63,25 +68,28 @@ class Printer:
             self.word(word)
         for word in ("sizes", "starts"):
             self.word(word, "words")
-        shared = self._shared_stages()
         self.line("for step in range(steps):")
         self.depth += 1
         self._step()
-        for number, stage in enumerate(self.stages):
-            self._stage(number, stage)
-            if stage in shared:
+        for stages in self.passes:
+            if stages[0].products:
+                self._stage_of_products(stages[0])
+            else:
+                self._row_by_row(stages)
+            if stages[-1] in self.shared:
                 self.line(f"met = meet({self.word('barrier')}, {self.word('parties')}, met)")
         head = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(address):")]
         head += [(1, f"{word} = {how.format(k)}") for k, (word, how) in enumerate(self.words.items())]
         head.insert(3, (1, "job = words(address)"))
-        if shared:
+        if self.shared:
             head.append((1, "met = 1"))
         text = "\n".join("    " * depth + line for depth, line in [*head, *self.lines]) + "\n"
         return Kernel(
             text,
             tuple(self.words),
             tuple(self.products),
-            {name: node.axis for node, name in self.temporaries.items()},
+            {name: node.axis for node, name in self.temporaries.items() if node not in self.of_one_row},
+            {name: node.axis for node, name in self.temporaries.items() if node in self.of_one_row},
             len(self.row_sums),
             not self.row_sums,
         )
@@ -100,6 +108,7 @@ class Printer:
         if node not in self.names:
             name = node.name or f"v{len(self.names)}"
             taken = set(self.names.values()) | RESERVED | self.words.keys()
+            taken |= {f"sum_{k}" for k in range(len(self.row_sums))}
             while name in taken:
                 name += "_"
             self.names[node] = name
@@ -118,6 +127,29 @@ class Printer:
             shared.append(self.stages[-1])
         return shared
 
+    def _passes(self) -> list[list[Stage]]:
+        """Stages without products that can follow each other row by row; any other stage alone."""
+        passes: list[list[Stage]] = []
+        for stage in self.stages:
+            before = passes[-1][-1] if passes else None
+            if before is None or stage.products or before.products or before in self.shared:
+                passes.append([])
+            passes[-1].append(stage)
+        return passes
+
+    def _of_one_row(self) -> set[Node]:
+        """Temporaries that no other pass reads: every row can have them in the same place."""
+        of_pass = {id(stage): k for k, stages in enumerate(self.passes) for stage in stages}
+        readers: dict[Node, set[int]] = {node: set() for node in self.temporaries}
+        for stage in self.stages:
+            for node in self.stages.needed(stage):
+                if node in readers:
+                    readers[node].add(of_pass[id(stage)])
+            for node in (product.left for product in stage.products):
+                if node in readers:
+                    readers[node].add(-1)
+        return {node for node, passes in readers.items() if len(passes) == 1}
+
     def _step(self) -> None:
         """What holds for all rows of a step."""
         self.line("t = origin + step * turn")
@@ -134,33 +166,50 @@ class Printer:
                     f"{self.word(f'{name}_0')}, {self.word(f'{name}_restart')})"
                 )
 
-    def _stage(self, number: int, stage: Stage) -> None:
-        width, units = stage.axis, ("unit_0", "unit_1") if stage.axis == "H" else ("out_0", "out_1")
-        for node in stage.row_sums:
-            k = place(self.row_sums, node)
-            self.line("for one in range(first, here):")
-            self.line(f"store({self.word(f'sum_{k}')} + one * LANES * BYTES, 0, LANES, fill(0.0))", 1)
-        body = Body(self, stage)
-        if not stage.products:
-            self.line("for one in range(first, here):")
-            self.depth += 1
-            self._lines(body.addresses)
-            self.line(f"for unit in range({self.word(units[0])}, {self.word(units[1])}, LANES):")
-            self.line(f"live = {self.word(width)} - unit", 1)
+    def _row_by_row(self, stages: list[Stage]) -> None:
+        """Stages one after the other for each row, so that what they tell each other stays near the processor."""
+        known: set[str] = set()
+        self.line("for one in range(first, here):")
+        self.depth += 1
+        for stage in stages:
+            body = Body(self, stage)
+            sums = [place(self.row_sums, node) for node in stage.row_sums]
+            self._lines([line for line in body.addresses if line not in known])
+            known |= set(body.addresses)
+            self._lines([f"sum_{k} = fill(0.0)" for k in sums])
+            first, last = self._units(stage)
+            self.line(f"for unit in range({first}, {last}, LANES):")
+            self.line(f"live = {self.word(stage.axis)} - unit", 1)
             self.depth += 1
             self._lines(body.work)
-            self.depth -= 2
-        else:
-            self._product_loops(stage, body, units)
-        for node in stage.row_sums:
-            self._end_of_sum(node)
+            self.depth -= 1
+            self._totals(stage, {k: f"sum_{k}" for k in sums})
+        self.depth -= 1
+
+    def _stage_of_products(self, stage: Stage) -> None:
+        sums = [place(self.row_sums, node) for node in stage.row_sums]
+        places = {k: f"{self.word(f'sum_{k}')} + one * LANES * BYTES, 0, LANES" for k in sums}
+        if sums:
+            self.line("for one in range(first, here):")
+        for at in places.values():
+            self.line(f"store({at}, fill(0.0))", 1)
+        self._product_loops(stage, Body(self, stage))
+        if sums:
+            self.line("for one in range(first, here):")
+            self.depth += 1
+            self._totals(stage, {k: f"load({at})" for k, at in places.items()})
+            self.depth -= 1
+
+    def _units(self, stage: Stage) -> tuple[str, str]:
+        first, last = ("unit_0", "unit_1") if stage.axis == "H" else ("out_0", "out_1")
+        return self.word(first), self.word(last)
 
     def _lines(self, lines: list[str]) -> None:
         for line in lines:
             for part in broken(line):
                 self.line(part)
 
-    def _product_loops(self, stage: Stage, body: Body, units: tuple[str, str]) -> None:
+    def _product_loops(self, stage: Stage, body: Body) -> None:
         heads = self.stages.heads > 1
         numbers = [self.products.index(product) for product in stage.products]
         for k in numbers:
@@ -170,7 +219,7 @@ class Printer:
         if heads:
             self.line(f"block, last_block = {self.word('block_0')}, {self.word('block_1')}")
         else:
-            first, last = (self.word(unit) for unit in units)
+            first, last = self._units(stage)
             self.line(f"block, last_block = {first} // LANES, ({last} + LANES - 1) // LANES")
         self.line("while block < last_block:")
         self.depth += 1
@@ -243,13 +292,14 @@ class Printer:
         n = len(product.results)
         self.line(f"tile_{n}({rows}, rank, {first}, {panel}, panel_{k}, {depth}, {self.word(f'sums_{k}')}, rows, wide)")
 
-    def _end_of_sum(self, node: Node) -> None:
-        k = place(self.row_sums, node)
-        partial_sums = f"load(sum_{k} + one * LANES * BYTES, 0, LANES)"
-        self.line("for one in range(first, here):")
-        self.line(f"put_total({self.word(f'total_{k}')} + one * BYTES, {partial_sums})", 1)
-        for key, kept in self.stages.saved.items():
-            if kept is node:
-                base, pitch = self.buffer(key)
-                self.line(f"if {self.word('save')}:", 1)
-                self.line(f"put_total({base} + (row + one) * {pitch} + {key[1]} * BYTES, {partial_sums})", 2)
+    def _totals(self, stage: Stage, partial_sums: dict[int, str]) -> None:
+        """The end of a row's sums over its units."""
+        for k, partial_sum in partial_sums.items():
+            self.line(f"put_total({self.word(f'total_{k}')} + one * BYTES, {partial_sum})")
+        sums = set(stage.row_sums)
+        kept = [(key, place(self.row_sums, node)) for key, node in self.stages.saved.items() if node in sums]
+        if kept:
+            self.line(f"if {self.word('save')}:")
+        for key, k in kept:
+            base, pitch = self.buffer(key)
+            self.line(f"put_total({base} + (row + one) * {pitch} + {key[1]} * BYTES, {partial_sums[k]})", 1)

@@ -10,6 +10,9 @@ from glassgate.engines.trace import Trace
 PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
 LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
 """What any stage can read again."""
+CHEAP = ("add", "sub", "mul", "neg")
+MOST_CHEAP, MOST_READS = 3, 1
+"""So many cheap operations on so many vectors that any stage can read again cost less than memory for their result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +74,8 @@ class Stages(list[Stage]):
         self.graph = trace.backward if backward else trace.forward
         self.outputs = dict(self.graph.outputs)
         self.saved = {} if backward else trace.saved
+        self.again = self._computed_again()
+        """What every stage computes for itself that needs it."""
         self.level: dict[Node, int] = {}
         for node in self.graph.nodes:
             self.level[node] = self._level(node)
@@ -88,6 +93,21 @@ class Stages(list[Stage]):
         self._carry_over()
         self._keep_input_halves()
         self += [stage for stage in self.by_place.values() if not stage.empty]
+
+    def _computed_again(self) -> set[Node]:
+        reads: dict[Node, frozenset[Node]] = {}
+        operations: dict[Node, int] = {}
+        again = set()
+        for node in self.graph.nodes:
+            wide = [arg for arg in node.inputs if arg.axis != "1"]
+            if node.axis == "1" or node.op in LEAVES:
+                reads[node], operations[node] = frozenset([node] if node.axis != "1" else []), 0
+            elif node.op in CHEAP and all(arg in reads for arg in wide):
+                reads[node] = frozenset().union(*(reads[arg] for arg in wide))
+                operations[node] = 1 + sum(operations[arg] for arg in wide)
+                if operations[node] <= MOST_CHEAP and len(reads[node]) <= MOST_READS:
+                    again.add(node)
+        return again
 
     def _level(self, node: Node) -> int:
         before = max((self.level[arg] for arg in node.inputs), default=0)
@@ -168,7 +188,8 @@ class Stages(list[Stage]):
         """Whether the stage computes the node itself, rather than reading it."""
         if node.op in LEAVES or node.op == "row_sum":
             return False
-        return node.op in MASKS or node.axis == "1" or self._at(node) is stage
+        again = node in self.again and node not in self.homes
+        return node.op in MASKS or node.axis == "1" or again or self._at(node) is stage
 
     def needed(self, stage: Stage) -> list[Node]:
         """Everything that the stage computes or reads, each after what it needs."""
