@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the test suite"
-	@echo "make fuzz    the random tests alone, thousands of cases each"
+	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, 40 minutes; BENCH=--quick: 3"
 	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
 	@echo "make clean   remove .venv, runs and caches"
@@ -24,8 +24,8 @@ test: .venv/installed
 	@$(pytest)
 
 fuzz: .venv/installed
-	@echo "Random constructions against torch.nn, thousands a test; some minutes ..."
-	@$(pytest) -m hypothesis --hypothesis-profile=fuzz
+	@echo "Random constructions against torch.nn, thousands a test, and cells with regularisers; some minutes ..."
+	@$(pytest) -m "hypothesis or matrix" --hypothesis-profile=fuzz
 
 bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)

@@ -145,7 +145,8 @@ def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
 
 def dropped(weight: Tensor, rate: float) -> Tensor:
     """The weight (rows, columns) after dropout of its entries."""
-    return weight * _dropout_factors(weight, *weight.shape, rate)
+    rows, columns = weight.shape
+    return weight * _dropout_factors(weight, rows, columns, rate)
 
 
 def _dropout_factors(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
@@ -155,6 +156,6 @@ def _dropout_factors(like: Tensor, rows: int, width: int, rate: float) -> Tensor
 
 def _hits(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
     """True with the rate, rounded up to 1 / 65536: 16 random bits each, at a fifth of the cost of `bernoulli_`."""
-    bits = torch.empty(-(-rows * width // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    bits = torch.randint(-(2**63), 2**63 - 1, (-(-rows * width // 4),), device=like.device).view(torch.int16)
     highest = math.ceil(rate * 2**16) - 2**15 - 1
-    return bits.view(torch.int16)[: rows * width].view(rows, width) <= highest
+    return bits[: rows * width].view(rows, width) <= highest

@@ -1,0 +1,201 @@
+"""Every cell that ships with every regulariser: the kernel equals the reference with the same noise; what noise is."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+import glassgate as gg
+from tests.compare import Results, check, measure, noise
+
+L, N, INPUTS, H, P = 4, 3, 3, 6, 4
+CELLS = {name: getattr(gg.cells, name) for name in gg.cells.__all__} | {
+    "RNN, relu": lambda: gg.cells.RNN("relu"),
+    "IndRNN, tanh": lambda: gg.cells.IndRNN("tanh"),
+    "ClippedLSTM": lambda: gg.cells.ClippedLSTM(0.2, 0.05),
+    "SLSTM": lambda: gg.cells.SLSTM(heads=2),
+}
+PROJECTED = {"GRUP", "ClippedLSTM"}
+WITHOUT_PRODUCT = {"IndRNN", "IndRNN, tanh", "MinGRU", "MinLSTM"}
+
+ZONEOUT = {"zoneout": 0.3}
+ON_UPDATE = {"recurrent_dropout": 0.2}
+ON_STATE = {"recurrent_dropout": 0.2, "recurrent_dropout_on": "state"}
+BETWEEN = {"dropout": 0.4, "variational_dropout": True, "num_layers": 2}
+ON_WEIGHT = {"weight_dropout": 0.5}
+REGULARISERS = {
+    "none": {},
+    "zoneout": ZONEOUT,
+    "on the update": ON_UPDATE,
+    "on the state": ON_STATE,
+    "between layers": BETWEEN,
+    "on the weight": ON_WEIGHT,
+    "all": {**ZONEOUT, **ON_UPDATE, **BETWEEN, **ON_WEIGHT},
+}
+"""Few enough of them need kernels of their own that each run covers several at once."""
+TOGETHER = {
+    "inside": ({**ZONEOUT, **ON_UPDATE}, torch.float64),
+    "on the state": ({**ZONEOUT, **ON_STATE}, torch.float32),
+    "around": ({**BETWEEN, **ON_WEIGHT}, torch.float64),
+}
+FORMS = {"padded": {}, "ragged": {"lengths": [2, 0, 4]}, "resets": {"resets": noise(98, L, N) > 0.5}}
+
+
+def applies(cell: str, options: dict) -> bool:
+    """A cell without a product has none that its state could be dropped from."""
+    return cell not in WITHOUT_PRODUCT or options.get("recurrent_dropout_on") != "state"
+
+
+class Call:
+    """One layer and its leaves, in any dtype from the same numbers."""
+
+    def __init__(self, cell: str, options: dict, bidirectional: bool) -> None:
+        self.cell, self.options = cell, {**options, "bidirectional": bidirectional}
+        self.options["proj_size"] = P if cell in PROJECTED else 0
+
+    def results(self, engine: str, dtype: torch.dtype, form: dict) -> Results:
+        torch.manual_seed(0)
+        layer = gg.Recurrent(CELLS[self.cell](), INPUTS, H, dtype=torch.float64, **self.options)
+        with torch.no_grad():
+            for k, weight in enumerate(layer.parameters()):
+                weight.add_(noise(k, *weight.shape) / 2)
+        layer.to(dtype)
+        leaves = {"input": noise(99, L, N, INPUTS)}
+        rows = layer.num_layers * layer.num_directions
+        for k, state in enumerate(layer.cell.state):
+            width = P if k == 0 and self.cell in PROJECTED else H
+            leaves[f"{state}_0"] = noise(90 + k, rows, N, width).abs()
+        leaves = {name: v.to(dtype).requires_grad_() for name, v in leaves.items()}
+        x, *hx = leaves.values()
+        torch.manual_seed(1)
+        with gg.engine(engine):
+            output, final = layer(x, tuple(hx) if len(hx) > 1 else hx[0], **form)
+        final = final if isinstance(final, tuple) else (final,)
+        outputs = {"output": output} | {f"{s}_n": v for s, v in zip(layer.cell.state, final, strict=True)}
+        return measure(outputs, leaves | dict(layer.named_parameters()))
+
+    def check(self, dtype: torch.dtype, form: str) -> None:
+        """The kernel against the reference; the noise must not depend on the dtype either."""
+        truth = self.results("reference", torch.float64, FORMS[form])
+        eager = None if dtype == torch.float64 else self.results("reference", dtype, FORMS[form])
+        try:
+            check(self.results("cpu", dtype, FORMS[form]), truth, eager)
+        except AssertionError as fault:
+            fault.add_note(f"{form}, {self.options}")
+            raise
+
+
+@pytest.mark.parametrize("together", TOGETHER)
+@pytest.mark.parametrize("cell", CELLS)
+def test_kernels_equal_the_reference(cell, together):
+    options, dtype = TOGETHER[together]
+    options = options if applies(cell, options) else {**ZONEOUT, **ON_UPDATE}
+    for bidirectional, form in product((False, True), FORMS):
+        Call(cell, options, bidirectional).check(dtype, form)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("regulariser", REGULARISERS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_combination_equals_the_reference(cell, regulariser, dtype):
+    options = REGULARISERS[regulariser]
+    if not applies(cell, options):
+        with pytest.raises(ValueError, match="needs a product with the state"):
+            gg.Recurrent(CELLS[cell](), INPUTS, H, **options)
+        return
+    for bidirectional, form in product((False, True), FORMS):
+        Call(cell, options, bidirectional).check(dtype, form)
+
+
+def drawn(**options) -> dict[str, Tensor]:
+    """The random factors of one call of a layer, by name."""
+    layer, seen = gg.LSTM(2, 64, **options), {}
+    noisy = layer._noisy
+
+    def watch(*args):
+        call = noisy(*args)
+        seen.update(call.noise)
+        return call
+
+    layer._noisy = watch
+    layer(torch.zeros(50, 40, 2))
+    return seen
+
+
+def test_factors_have_their_rates():
+    keep = drawn(zoneout={"h": 0.1, "c": 0.6})
+    assert {name: v.shape for name, v in keep.items()} == {"keep_h": (2000, 64), "keep_c": (2000, 64)}
+    for name, rate in (("keep_h", 0.1), ("keep_c", 0.6)):
+        assert set(keep[name].unique().tolist()) == {0.0, 1.0}
+        assert abs(keep[name].mean() - rate) < 0.01
+        assert (keep[name].mean(0) - rate).abs().max() < 0.06
+        assert (keep[name].mean(1) - rate).abs().max() < 0.3
+    assert (keep["keep_h"] * keep["keep_c"]).mean().sub(0.06).abs() < 0.01
+    update = drawn(recurrent_dropout=0.2)["update"]
+    assert update.shape == (2000, 64)
+    assert sorted(update.unique().tolist()) == pytest.approx([0.0, 1.25])
+    assert abs(update.mean() - 1) < 0.01
+    state = drawn(recurrent_dropout=0.25, recurrent_dropout_on="state")["state"]
+    assert state.shape == (40, 64)
+    assert abs(state.mean() - 1) < 0.05
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1.0])
+def test_ends_of_the_range_of_rates(rate):
+    assert abs(drawn(zoneout=rate)["keep_h"].mean() - rate) < 1e-3
+    factors = drawn(recurrent_dropout=rate)["update"]
+    assert abs((factors == 0).float().mean() - rate) < 1e-3
+    assert factors.isfinite().all()
+
+
+def test_noise_is_the_seed_s_alone():
+    def draw(threads: int) -> Tensor:
+        torch.set_num_threads(threads)
+        torch.manual_seed(5)
+        return drawn(zoneout=0.3)["keep_c"]
+
+    assert torch.equal(draw(1), draw(2))
+    assert not torch.equal(drawn(zoneout=0.3)["keep_c"], draw(1))
+
+
+def test_zoneout_of_one_keeps_a_state_for_ever():
+    layer, h_0, c_0 = gg.LSTM(3, 5, zoneout={"c": 1.0}), torch.randn(1, 2, 5), torch.randn(1, 2, 5)
+    h_n, c_n = layer(torch.randn(7, 2, 3), (h_0, c_0))[1]
+    assert torch.equal(c_n, c_0)
+    assert not torch.equal(h_n, h_0)
+
+
+def test_zoneout_evaluates_the_mean():
+    layer, x = gg.RNN(3, 5, zoneout=0.25).eval(), torch.randn(1, 2, 3)
+    h_0 = torch.randn(1, 2, 5)
+    plain = gg.RNN(3, 5)
+    plain.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(layer(x, h_0)[0], 0.25 * h_0 + 0.75 * plain(x, h_0)[0])
+
+
+def test_variational_dropout_is_one_mask_a_sequence():
+    layer = gg.RNN(2, 3, 2, "relu", dropout=0.5, variational_dropout=True)
+    with torch.no_grad():
+        for name, weight in layer.named_parameters():
+            weight.zero_()
+            if name.startswith("bias_ih_l0"):
+                weight.fill_(1.0)
+            if name == "weight_ih_l1":
+                weight.copy_(torch.eye(3))
+    output = layer(torch.zeros(6, 50, 2), lengths=torch.arange(50) % 7)[0]
+    assert set(output.unique().tolist()) == {0.0, 2.0}
+    for k in range(50):
+        length = k % 7
+        assert output[:length, k].unique(dim=0).shape[0] == (1 if length else 0)
+        assert not output[length:, k].any()
+
+
+def test_weight_dropout_leaves_the_parameter():
+    layer = gg.LSTM(3, 64, weight_dropout=0.5)
+    before = layer.weight_hh_l0.clone()
+    output, _ = layer(torch.randn(5, 2, 3))
+    output.sum().backward()
+    assert torch.equal(layer.weight_hh_l0, before)
+    assert abs((layer.weight_hh_l0.grad == 0).float().mean() - 0.5) < 0.02
