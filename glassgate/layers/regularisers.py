@@ -81,7 +81,7 @@ class Noisy(Cell):
         if state not in self.zoneout:
             return new
         keep = getattr(a.noise, f"keep_{state}") if self.training else self.zoneout[state]
-        return new + keep * (old - new)
+        return keep * old + (1 - keep) * new
 
 
 def regularised(
