@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from glassgate.shapes import ShapeError
+
 
 class Named:
     """Values by name: `s.c` is the value called `c`. Iterates in the order of the names."""
@@ -173,12 +175,26 @@ class Cell:
     ) -> tuple[Any, ...]:
         """The states after a step, in the order of `state`: `step`, and the output's projection if there is one."""
         new = self.step(a, s, p) if self.parameters else self.step(a, s)
-        new = new if isinstance(new, tuple) else (new,)
+        new = tuple(new) if isinstance(new, tuple | list) else (new,)
         if len(new) != len(self.state):
             raise ValueError(
                 f"cell {type(self).__name__}: step must return {len(self.state)} states {self.state}, got {len(new)}"
             )
-        return new if projection is None else (self.project(projection(new[0])), *new[1:])
+        for name, value in zip(self.state, new, strict=True):
+            if not hasattr(value, "__torch_function__"):
+                raise TypeError(
+                    f"cell {type(self).__name__}: step must return a tensor for state {name!r}, "
+                    f"got {type(value).__name__}"
+                )
+        if projection is not None:
+            new = self.project(projection(new[0])), *new[1:]
+        for name, before, value in zip(self.state, s, new, strict=True):
+            if isinstance(value, Tensor) and value.shape != before.shape:
+                raise ShapeError(
+                    f"cell {type(self).__name__}: step must return for state {name!r} one number a unit, "
+                    f"{tuple(before.shape)}, got {tuple(value.shape)}"
+                )
+        return new
 
     def shapes(
         self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True
@@ -226,6 +242,8 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
     """Raises unless `cell` is a cell, and its heads divide the widths of its states."""
     if not isinstance(cell, Cell):
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
+    if not cell.gates:
+        raise ValueError(f"cell {type(cell).__name__}: gates must name at least one, got ()")
     for width in widths:
         if width % cell.heads:
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")

@@ -150,6 +150,34 @@ class TestOwn:
         with pytest.raises(ValueError, match=r"cell Short: step must return 2 states \('h', 'c'\), got 1"):
             self.run(Short(), self.h, self.c)
 
+    @pytest.mark.parametrize(
+        ("returned", "error", "said"),
+        [
+            (lambda a, s: None, TypeError, "must return a tensor for state 'h', got NoneType"),
+            (lambda a, s: {"h": a.a}, TypeError, "must return a tensor for state 'h', got dict"),
+            (
+                lambda a, s: a.a.mean(-1, keepdim=True),
+                gg.ShapeError,
+                r"must return for state 'h' one number a unit, \(3, 4\), got \(3, 1\)",
+            ),
+        ],
+    )
+    def test_a_step_that_returns_no_state(self, returned, error, said):
+        cell = type("Odd", (gg.Cell,), {"gates": ("a",), "step": lambda self, a, s: returned(a, s)})()
+        with gg.engine("reference"), pytest.raises(error, match=f"cell Odd: step {said}"):
+            gg.Recurrent(cell, 2, 4)(torch.randn(5, 3, 2))
+
+    def test_states_in_a_list(self):
+        cell = type("Listed", (gg.cells.LSTM,), {"step": lambda self, a, s: list(gg.cells.LSTM.step(self, a, s))})()
+        layer, plain = gg.LSTM(2, 4, cell=cell), gg.LSTM(2, 4)
+        layer.load_state_dict(plain.state_dict())
+        x = torch.randn(5, 3, 2)
+        assert torch.equal(layer(x)[0], plain(x)[0])
+
+    def test_a_cell_without_gates(self):
+        with pytest.raises(ValueError, match=r"cell None_: gates must name at least one, got \(\)"):
+            gg.Recurrent(type("None_", (gg.Cell,), {"step": lambda self, a, s: s.h})(), 2, 4)
+
 
 SHAPES = {
     (): ["weight_ih (12, 2)", "weight_hh (12, 4)", "bias_ih (12,)", "bias_hh (12,)"],

@@ -13,6 +13,8 @@ class SLSTM(Cell):
     z = tanh(...),  o = sigmoid(...),  m = max(log f + m', i) where i and log f = logsigmoid(...) are as they come,
     c = exp(log f + m' - m) c + exp(i - m) z,  n = exp(log f + m' - m) n + exp(i - m),  h = o c / n
 
+    c, n and m are parts of one number, so zoneout belongs on the output alone: `zoneout={"h": 0.1}`.
+
     Args:
         heads: blocks of units that see each other.
     """
