@@ -7,7 +7,7 @@ import torch
 
 from glassgate.tasks.bio import EntityScores, is_bio, is_valid, may_follow, penalties
 
-LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+LABELS = ["B-PER", "O", "I-PER", "B-LOC", "I-LOC"]
 
 
 def entities(labels: list[str]) -> set[tuple[int, int, str]]:

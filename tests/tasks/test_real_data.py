@@ -35,6 +35,21 @@ def test_japanese_vowels() -> None:
     assert Classification(options).fit()["test"]["accuracy"] > 0.9
 
 
+def test_parts_of_speech() -> None:
+    folder = ROOT / "ud_english_ewt_pos"
+    tagging = Tagging(TaggingOptions(column="2", epochs=2))
+    split = Split(tagging.read(folder / "train.tsv")[:4000], test=tagging.read(folder / "test.tsv"))
+    assert tagging.fit(split)["test"]["accuracy"] > 0.8
+
+
+def test_slots_and_intents() -> None:
+    files = {part: str(ROOT / "snips_slu" / part) for part in ("train", "test")}
+    scores = Tagging(TaggingOptions(data=files["train"], test=files["test"], head="crf", epochs=2)).fit()["test"]
+    assert scores["f1"] > 0.8
+    assert scores["intent_accuracy"] > 0.95
+    assert scores["frame_accuracy"] > 0.55
+
+
 def test_shakespeare() -> None:
     options = LanguageModelOptions(
         data=str(ROOT / "char_lm/tinyshakespeare.txt"), epochs=1, hidden_size=128, learning_rate=8e-3

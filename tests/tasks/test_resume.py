@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.runs import CHECKPOINT, METRICS, MODEL
 from glassgate.tasks.tagging import Tagging, TaggingOptions
@@ -72,6 +73,21 @@ def test_ctrl_c(tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: 
     Tagging.resume(run, SPLIT)
     assert same_files(whole, run, MODEL)
     assert same_files(whole, run, CHECKPOINT)
+
+
+def test_chain_that_keeps_to_bio(tmp_path: Path) -> None:
+    """What forbids transitions is neither learned nor part of the model, and there again after a break."""
+    names = [Tagged(["mr", "ann", "lee", "?"], ["O", "B-PER", "I-PER", "O"], intent="ask")] * 20
+    names += [Tagged(["to", "paris", "."], ["O", "B-LOC", "O"], intent="tell")] * 20
+    split, options = Split(names, names[15:25]), TaggingOptions.from_mapping(SIZES | {"head": "crf"})
+    Tagging(options).fit(split, run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        Tagging(options).fit(split, run=tmp_path / "run", progress=CtrlC(7))
+    task, _ = Tagging.resume(tmp_path / "run", split)
+    assert task.network.valid
+    assert same_files(tmp_path / "whole", tmp_path / "run", MODEL)
+    assert same_files(tmp_path / "whole", tmp_path / "run", CHECKPOINT)
+    assert not [name for name in load_file(tmp_path / "run" / MODEL) if "penalties" in name]
 
 
 def test_killed(tmp_path: Path) -> None:

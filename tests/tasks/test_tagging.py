@@ -209,6 +209,15 @@ def test_entities_and_intents_together(head: str, tmp_path: Path) -> None:
     assert len(lines) == 1 + len(examples[0].units)
 
 
+def test_padding_does_not_reach_intents() -> None:
+    tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"epochs": 1}))
+    tagging.fit(Split(entities(20)))
+    long, short = (Tagged(words, None) for words in (["mr", "ann", "lee", "."], ["to"]))
+    (together, _, _) = next(tagging.outputs([tagging.encode(each) for each in (long, short)]))
+    (alone, _, _) = next(tagging.outputs([tagging.encode(short)]))
+    assert torch.allclose(together.intents[1], alone.intents[0], atol=1e-6)
+
+
 def test_monitored_score() -> None:
     for examples, monitor in ((without_intents(entities(5)), "f1"), (sentences(5), "accuracy")):
         tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"epochs": 1}))
