@@ -7,13 +7,14 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz bench check clean
+.PHONY: help demo test fuzz bench results check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, 40 minutes; BENCH=--quick: 3"
+	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
 	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
 	@echo "make clean   remove .venv, runs and caches"
 
@@ -29,6 +30,9 @@ fuzz: .venv/installed
 
 bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)
+
+results: .venv/installed
+	@$(bin)/python -m results $(RESULTS)
 
 check: .venv/installed
 	@echo "Lint and format (ruff) ..."

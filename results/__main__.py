@@ -1,0 +1,90 @@
+"""`python -m results [CASE ...]`: trains what is missing, both sides by turns, and makes the page anew."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
+from pathlib import Path
+
+from results import report
+from results.cases import CASES, Case
+from results.store import Store
+from results.turns import Broken, take_turns
+
+ROOT = Path(__file__).parents[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs what the command line asks for."""
+    options = _parser().parse_args(arguments)
+    for wanted in options.cases:
+        if not any(fnmatch(case.name, wanted) for case in CASES):
+            sys.exit(f"no case {wanted!r}; there are: {', '.join(case.name for case in CASES)}")
+    cases = [case for case in CASES if not options.cases or any(fnmatch(case.name, each) for each in options.cases)]
+    if options.list:
+        for case in cases:
+            print(f"{case.name:16}{case.what}; {case.seeds} seeds")
+        return
+    store = Store(options.out)
+    if not options.report:
+        run(cases, _data(), store, options.jobs, ROOT / "runs" / "results")
+    report.write(store, options.page)
+    print(f"The page: {options.page}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m results", description="Trains each task beside plain PyTorch.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, * for any letters; all if left out")
+    parser.add_argument("--list", action="store_true", help="name the cases and end")
+    parser.add_argument("--report", action="store_true", help="make the page anew from the JSON files and end")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time, a thread each (2)")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "results" / "figures", metavar="DIR", help="of the JSON files"
+    )
+    parser.add_argument(
+        "--page", type=Path, default=ROOT / "docs" / "results.md", metavar="FILE", help="what is written"
+    )
+    return parser
+
+
+def _data() -> Path:
+    folder = os.environ.get("GLASSGATE_DATA")
+    if not folder or not Path(folder).is_dir():
+        sys.exit(
+            f"wanted a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md says what lies in it"
+        )
+    return Path(folder)
+
+
+def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) -> None:
+    """Trains what the store lacks, the first seed of all cases before the second of any, telling each epoch."""
+    most = max(case.seeds for case in cases)
+    pairs = [(case, seed) for seed in range(1, most + 1) for case in cases if seed <= case.seeds]
+    missing = {(case.name, seed): store.lacks(case, seed) for case, seed in pairs}
+    count = sum(map(len, missing.values()))
+    print(f"{2 * len(pairs) - count} trainings are there, {count} to do", flush=True)
+    start = time.monotonic()
+
+    def told(line: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - start), 60)
+        print(f"{minutes:4}:{seconds:02}  {line}", flush=True)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        works = [
+            pool.submit(take_turns, case, seed, missing[case.name, seed], data, runs, store, told)
+            for case, seed in pairs
+            if missing[case.name, seed]
+        ]
+        try:
+            for work in works:
+                work.result()
+        except (KeyboardInterrupt, Broken) as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            sys.exit(f"stopped: {error or 'by Ctrl-C'}; the same command goes on")
+
+
+if __name__ == "__main__":
+    main()

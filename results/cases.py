@@ -1,0 +1,252 @@
+"""The cases, one table: the data, the options, how many seeds, which scores are shown, and what others report."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.task import Split, Task
+from glassgate.tasks.training import Progress
+
+THREADS = 1
+"""Of each training, so that processor time is time of work, not of waiting for another thread."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score on the test data.
+
+    Attributes:
+        key: its name in metrics.json
+        title: what the page calls it
+        percent: whether it is a share, shown in per cent
+        lower_is_better: whether less of it is better
+    """
+
+    key: str
+    title: str
+    percent: bool = True
+    lower_is_better: bool = False
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A figure of somebody else for a score.
+
+    Attributes:
+        score: the score's key
+        value: in the score's unit, per cent or nats
+        who: the source
+        setting: what differs
+    """
+
+    score: str
+    value: float
+    who: str
+    setting: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task on a data set.
+
+    Attributes:
+        name: what the command line calls it
+        what: what the page calls it
+        task: a name of `glassgate.tasks`
+        paths: files below the data folder, by the names of the options
+        options: what differs from the task's defaults
+        seeds: how many trainings of each side
+        scores: the first one is drawn
+        reported: other figures
+        note: what a reader should know
+        read: reads the examples where the task's own formats do not fit
+        sample: shows what a trained model does
+    """
+
+    name: str
+    what: str
+    task: str
+    paths: Mapping[str, str]
+    options: Mapping[str, Any]
+    seeds: int
+    scores: tuple[Score, ...]
+    reported: tuple[Reported, ...] = ()
+    note: str = ""
+    read: Callable[[Path], Split[Any]] | None = None
+    sample: Callable[[Task[Any, Any, Any], Path], str] | None = None
+
+    def files(self, data: Path) -> dict[str, Any]:
+        """The options that say where the data is and how many threads compute."""
+        paths = {} if self.read else {name: str(data / path) for name, path in self.paths.items()}
+        return {**paths, "threads": THREADS, "device": "cpu", "save_every": 3600.0}
+
+    def key(self, seed: int, side: str) -> dict[str, Any]:
+        """What a result belongs to."""
+        return {"case": self.name, "task": self.task, "options": dict(self.options), "seed": seed, "side": side}
+
+    def command(self) -> str | None:
+        """The command that trains this case alone; None where `read` reads the data."""
+        if self.read:
+            return None
+        words = [f"glassgate train {self.task}"]
+        words += [f"--{name} $GLASSGATE_DATA/{path}" for name, path in self.paths.items()]
+        for name, value in self.options.items():
+            option = name.replace("_", "-")
+            words.append(f"--{'' if value else 'no-'}{option}" if isinstance(value, bool) else f"--{option} {value}")
+        return " ".join(words)
+
+
+def _snips_intents(data: Path) -> Split[Labelled]:
+    def read(part: str) -> list[Labelled]:
+        folder = data / "snips_slu" / part
+        texts, labels = ((folder / name).read_text("utf-8").splitlines() for name in ("seq.in", "label"))
+        return [Labelled(text.strip(), label.strip()) for text, label in zip(texts, labels, strict=True)]
+
+    return Split(read("train"), read("valid"), read("test"))
+
+
+def _written(task: Any, data: Path) -> str:
+    return "".join(task.generate("", 300, temperature=0.8, seed=1)).strip()
+
+
+def _filled(task: Any, data: Path) -> str:
+    """Lines of the test part with their middle character hidden: what stood there, and the likeliest candidates."""
+    shown = []
+    for text in task.read_split(Progress()).test[:400:50]:
+        line = "".join(text.units).strip()[:24]
+        middle = next(place for place in range(len(line) // 2, len(line)) if line[place].isalpha())
+        best = task.fill(f"{line[:middle]}___{line[middle + 1 :]}", length=1, most=5)[0]
+        shown.append(
+            f"{line[:middle]}[{line[middle]}]{line[middle + 1 :]}  "
+            + " ".join(f"{each.text} {each.probability:.2f}" for each in best)
+        )
+    return "\n".join(shown)
+
+
+NATS = Score("nats", "nats a character", percent=False, lower_is_better=True)
+ACCURACY = Score("accuracy", "accuracy")
+FIRST_TRY = "plain PyTorch, first try"
+
+CASES = (
+    Case(
+        "ewt",
+        "UD English EWT: part of speech, 17 tags",
+        "tagging",
+        {name: f"ud_english_ewt_pos/{name}.tsv".replace("data", "train") for name in ("data", "dev", "test")},
+        {"column": "2", "epochs": 6},
+        2,
+        (ACCURACY, Score("macro_f1", "macro F1")),
+        (
+            Reported("accuracy", 95.1, "BiLSTM-CNN-CRF", "an earlier release of the treebank"),
+            Reported("accuracy", 92.7, FIRST_TRY, "BiLSTM over words and their characters"),
+            Reported("accuracy", 88.2, FIRST_TRY, "BiLSTM over words, 6 epochs"),
+        ),
+        "No pretrained vectors: words and their characters are learned from the 204,577 words of the training part.",
+    ),
+    Case(
+        "snips",
+        "SNIPS: 39 types of slots, and the intent",
+        "tagging",
+        {"data": "snips_slu/train", "dev": "snips_slu/valid", "test": "snips_slu/test"},
+        {"head": "crf", "epochs": 10},
+        2,
+        (Score("f1", "slot F1"), Score("intent_accuracy", "intent accuracy"), Score("frame_accuracy", "whole frames")),
+        (
+            Reported("f1", 88.8, "Goo et al. 2018, slot-gated BiLSTM", "attention; no network over characters"),
+            Reported("f1", 94.2, "stronger later BiLSTMs", "settings not recorded"),
+            Reported("f1", 87.1, FIRST_TRY, "BiLSTM over words and their characters, H=100, 12 epochs"),
+            Reported("intent_accuracy", 97.0, "Goo et al. 2018, slot-gated BiLSTM", "attention"),
+            Reported("intent_accuracy", 98.0, "stronger later BiLSTMs", "settings not recorded"),
+            Reported("intent_accuracy", 97.3, FIRST_TRY, "as above"),
+            Reported("frame_accuracy", 72.6, FIRST_TRY, "as above"),
+        ),
+        "Entities are counted as conlleval does. No pretrained vectors.",
+    ),
+    Case(
+        "vowels",
+        "Japanese vowels: 9 speakers from series of 12 channels",
+        "classification",
+        {"data": "japanese_vowels/JapaneseVowels_TRAIN.ts", "test": "japanese_vowels/JapaneseVowels_TEST.ts"},
+        {"hidden_size": 100, "epochs": 40, "dropout": 0.3},
+        5,
+        (ACCURACY, Score("macro_f1", "macro F1")),
+        (Reported("accuracy", 94.1, FIRST_TRY, "LSTM in one direction, H=100, 100 epochs, 3 seeds, +- 0.9"),),
+        "No dev data: the last epoch counts, and nothing was chosen by the test series.",
+    ),
+    Case(
+        "chorales",
+        "JSB chorales: the notes of the next step",
+        "language-model",
+        {"data": "jsb_chorales/JSB_Chorales.mat"},
+        {
+            "unit": "notes",
+            "hidden_size": 200,
+            "dropout": 0.3,
+            "batch_size": 4,
+            "learning_rate": 1e-2,
+            "epochs": 40,
+        },
+        3,
+        (Score("nats", "nats a step", percent=False, lower_is_better=True),),
+        (
+            Reported("nats", 8.43, "Bai, Kolter & Koltun 2018, GRU", "best of a search over sizes and rates"),
+            Reported("nats", 8.45, "Bai, Kolter & Koltun 2018, LSTM", "best of a search over sizes and rates"),
+            Reported("nats", 8.62, FIRST_TRY, "LSTM 2 x 200, dropout 0.2"),
+        ),
+    ),
+    Case(
+        "shakespeare",
+        "Tiny Shakespeare: the next character",
+        "language-model",
+        {"data": "char_lm/tinyshakespeare.txt"},
+        {"hidden_size": 128, "num_layers": 2, "epochs": 5, "learning_rate": 8e-3},
+        1,
+        (NATS, ACCURACY),
+        (Reported("nats", 1.61, FIRST_TRY, "LSTM 2 x 128, 9 epochs, T=50, the same split 90/5/5"),),
+        "The last twentieth of the file is the test part, the one before it the dev part.",
+        sample=_written,
+    ),
+    Case(
+        "tang-blanks",
+        "Tang poems: one missing character of about 6,000, from both sides",
+        "fill-blanks",
+        {"data": "char_lm/tang_10k_poems.txt"},
+        {"sequence": "line", "hidden_size": 128, "longest_blank": 1, "epochs": 3, "learning_rate": 5e-3},
+        1,
+        (NATS, ACCURACY),
+        (
+            Reported("nats", 4.63, FIRST_TRY, "two directions, H=128, 3 epochs; split not recorded"),
+            Reported("nats", 5.46, FIRST_TRY, "forward only, H=128, 3 epochs; split not recorded"),
+        ),
+        "The last twentieth of the poems is the test part.",
+        sample=_filled,
+    ),
+    Case(
+        "tang-poems",
+        "Tang poems: the next character",
+        "language-model",
+        {"data": "char_lm/tang_10k_poems.txt"},
+        {"sequence": "line", "hidden_size": 128, "epochs": 3, "learning_rate": 5e-3},
+        1,
+        (NATS, ACCURACY),
+        sample=_written,
+    ),
+    Case(
+        "snips-intents",
+        "SNIPS: 7 intents as classes of texts",
+        "classification",
+        {"data": "snips_slu"},
+        {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 5, "least_count": 1},
+        3,
+        (ACCURACY, Score("macro_f1", "macro F1")),
+        (
+            Reported(
+                "accuracy", 97.0, "Goo et al. 2018, slot-gated BiLSTM with attention", "slots and intent together"
+            ),
+            Reported("accuracy", 97.1, FIRST_TRY, "word BiLSTM, H=64, 15 epochs, slots and intent together"),
+        ),
+        read=_snips_intents,
+    ),
+)

@@ -1,0 +1,74 @@
+"""The other side of a comparison: a task whose network holds the layers of `torch.nn` in the place of ours."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import glassgate as gg
+from glassgate.tasks.task import Task
+
+_KINDS: dict[type[gg.Cell], Any] = {gg.cells.LSTM: nn.LSTM, gg.cells.GRU: nn.GRU, gg.cells.RNN: nn.RNN}
+
+
+def plain(task: type[Task[Any, Any, Any]]) -> type[Task[Any, Any, Any]]:
+    """The task on `torch.nn`: the same data, batches, first weights, losses and scores, other recurrent layers."""
+
+    class Plain(task):  # type: ignore[misc, valid-type]
+        def build(self) -> nn.Module:
+            return with_plain_layers(super().build())
+
+    return Plain
+
+
+def with_plain_layers(network: nn.Module) -> nn.Module:
+    """Swaps every `gg.Recurrent` in a network, weights kept."""
+    for name, part in list(network.named_modules()):
+        if isinstance(part, gg.Recurrent):
+            parent, _, child = name.rpartition(".")
+            setattr(network.get_submodule(parent), child, PlainLayers(part))
+    return network
+
+
+class PlainLayers(nn.Module):
+    """Layers of `torch.nn` that are asked as a task asks ours, written as one writes it without us.
+
+    Two directions over rows of unequal lengths are packed, as they must be; an empty row as one step of padding.
+    In one direction padding comes after all that a row's output depends on, so nothing is packed, which is faster; the
+    final state of a row that ended early has then read padding. No case looks at either.
+
+    Args:
+        ours: the layers whose options and weights are taken over
+    """
+
+    def __init__(self, ours: gg.Recurrent):
+        super().__init__()
+        if ours.merge == "none" and ours.num_layers > 1:
+            raise ValueError("torch.nn has no stack whose directions never meet; compare one layer")
+        self.num_directions, self.bidirectional = ours.num_directions, ours.bidirectional
+        self.output_size, self.merge = ours.output_size, ours.merge
+        with torch.random.fork_rng():
+            self.layers: nn.RNNBase = _KINDS[type(ours.cell)](
+                ours.input_size,
+                ours.hidden_size,
+                ours.num_layers,
+                batch_first=True,
+                dropout=ours.dropout,
+                bidirectional=ours.bidirectional,
+            )
+        self.layers.load_state_dict(ours.state_dict())
+
+    def forward(self, input: Tensor, hx: Any = None, *, lengths: Tensor | None = None) -> tuple[Any, Any]:
+        """From `(N, L, H_in)` and `lengths`, `(N,)`, to the output, or two if directions do not meet, and h_n."""
+        steps = input.shape[1]
+        if lengths is None or not self.bidirectional or bool((lengths == steps).all()):
+            output, state = self.layers(input, hx)
+        else:
+            packed = pack_padded_sequence(input, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+            output, state = self.layers(packed, hx)
+            # Time-major in memory, as our output is: dropout draws its numbers in that order.
+            output = pad_packed_sequence(output, total_length=steps)[0].transpose(0, 1)
+        if self.merge == "none" and self.bidirectional:
+            output = output.chunk(2, -1)
+        return output, state

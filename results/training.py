@@ -1,0 +1,106 @@
+"""One training of one side: timed step by step, told epoch by epoch, kept as JSON when it ends."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import commit, environment
+from glassgate.tasks import task_class
+from glassgate.tasks.training import Progress
+from results.cases import Case
+from results.plain import plain
+
+Told = Callable[[Mapping[str, Any]], None]
+
+
+class Meter(Progress):
+    """Takes the time of steps, each from the end of the one before: an epoch's first step, the scores and the
+    checkpoints at its end and what compiles before the first step are in none.
+
+    Args:
+        path: where each epoch's times are kept, a line of JSON each, for a training that is broken off
+        told: called at the end of each epoch with its number and scores; the training goes on when it returns
+    """
+
+    def __init__(self, path: Path, told: Told):
+        self.path, self.told = path, told
+        self.last: tuple[float, float] | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        self.units, self.processor, self.wall = 0, 0.0, 0.0
+
+    def begin(self, units: int, done: int) -> None:
+        self.last = None
+
+    def step(self, units: int, loss: float) -> None:
+        now = time.process_time(), time.perf_counter()
+        if self.last:
+            self.units += units
+            self.processor += now[0] - self.last[0]
+            self.wall += now[1] - self.last[1]
+        self.last = now
+
+    def epoch(self, number: int, scores: Mapping[str, float]) -> None:
+        times = {"epoch": number, "units": self.units, "processor": self.processor, "wall": self.wall}
+        with self.path.open("a") as file:
+            print(json.dumps(times), file=file)
+        self.clear()
+        self.told({"epoch": number, **scores})
+        self.last = None
+
+    def times(self) -> list[dict[str, float]]:
+        """Of each epoch; of one that was done twice, because its checkpoint was not written, the second."""
+        lines = (json.loads(line) for line in self.path.read_text().splitlines())
+        return list({line["epoch"]: line for line in lines}.values())
+
+
+def train(case: Case, seed: int, side: str, data: Path, runs: Path, told: Told) -> dict[str, Any]:
+    """Train one side, from where it was broken off if it was.
+
+    Args:
+        data: the folder of data
+        runs: where run folders lie
+        told: see `Meter`
+
+    Returns:
+        the result as it is kept
+    """
+    kind = task_class(case.task)
+    kind = kind if side == "ours" else plain(kind)
+    options = kind.options_type.from_mapping({**case.files(data), **case.options, "seed": seed})
+    split = case.read(data) if case.read else None
+    folder = runs / f"{case.name}-{seed}-{side}"
+    meter = Meter(folder.with_suffix(".times"), told)
+    if _broken_off(folder, options.to_mapping()):
+        task, result = kind.resume(folder, split, progress=meter)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        meter.path.parent.mkdir(parents=True, exist_ok=True)
+        meter.path.write_text("")
+        task = kind(options)
+        result = task.fit(split, run=folder, progress=meter)
+    return {
+        **case.key(seed, side),
+        "dev": result["dev"],
+        "test": result["test"],
+        "best_epoch": result["best_epoch"],
+        "history": result["history"],
+        "times": meter.times(),
+        "parameters": sum(parameter.numel() for parameter in task.network.parameters()),
+        "sample": case.sample(task, data) if case.sample and side == "ours" else None,
+        "environment": environment(options.threads),
+        "commit": commit(),
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _broken_off(folder: Path, options: Mapping[str, Any]) -> bool:
+    """Whether a run of these options can be resumed."""
+    if not (folder / "run.json").exists() or (folder / "metrics.json").exists():
+        return False
+    return bool(json.loads((folder / "run.json").read_text("utf-8"))["options"] == options)

@@ -1,0 +1,70 @@
+"""Both sides of a case and seed, each in a process of its own, an epoch by turns: one trains while the other waits."""
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from glassgate.tasks.training import Interrupted
+from results.cases import Case
+from results.store import Store
+from results.training import train
+
+
+class Broken(Exception):
+    """A training ended without a result."""
+
+
+def take_turns(
+    case: Case, seed: int, sides: Sequence[str], data: Path, runs: Path, store: Store, told: Callable[[str], None]
+) -> None:
+    """Train the sides and keep their results.
+
+    Args:
+        sides: those that are missing
+        data: the folder of data
+        runs: where run folders lie, of which one that was broken off goes on
+        store: where results go
+        told: called with a line for each epoch
+
+    Raises:
+        Broken: a process ended early
+    """
+    context = multiprocessing.get_context("spawn")
+    waiting: dict[str, Connection] = {}
+    for side in sides:
+        here, there = context.Pipe()
+        context.Process(target=_train, args=(case, seed, side, data, runs, there), daemon=True).start()
+        there.close()
+        waiting[side] = here
+    while waiting:
+        for side, process in list(waiting.items()):
+            try:
+                process.send("your turn")
+                happened, what = process.recv()
+            except (EOFError, BrokenPipeError):
+                raise Broken(f"{case.name}, seed {seed}, {side}: the training ended without a result") from None
+            if happened == "epoch":
+                scores = "  ".join(f"{name} {value:.4g}" for name, value in what.items() if name != "epoch")
+                told(f"{case.name:14} seed {seed}  {side:5}  epoch {what['epoch']:3}  {scores}")
+            else:
+                store.keep(case, seed, side, what)
+                told(f"{case.name:14} seed {seed}  {side:5}  test {what['test']}")
+                del waiting[side]
+
+
+def _train(case: Case, seed: int, side: str, data: Path, runs: Path, parent: Connection) -> None:
+    """What a process does: train, waiting at the start and after each epoch until it is its turn."""
+
+    def told(epoch: Mapping[str, Any]) -> None:
+        parent.send(("epoch", dict(epoch)))
+        parent.recv()
+
+    try:
+        parent.recv()
+        result = train(case, seed, side, data, runs, told)
+        parent.send(("result", result))
+    except (Interrupted, KeyboardInterrupt, EOFError, BrokenPipeError):
+        sys.exit(1)

@@ -1,0 +1,121 @@
+"""The comparison with plain PyTorch end to end on a toy grammar: equal sides, turns, resumption, figures and page."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.task import Split
+from results import report
+from results.__main__ import main, run
+from results.cases import CASES, Case, Reported, Score
+from results.plain import PlainLayers
+from results.store import Store
+from results.training import train
+from tests.tasks.corpus import sentences
+
+
+def grammar(data: Path) -> Split[Tagged]:
+    return Split(sentences(40), sentences(20, seed=1), sentences(20, seed=2))
+
+
+TOY = Case(
+    "toy",
+    "A toy grammar",
+    "tagging",
+    {"data": "toy"},
+    {"hidden_size": 8, "embedding_size": 8, "epochs": 2, "character_size": 4, "learning_rate": 0.02},
+    1,
+    (Score("accuracy", "accuracy"),),
+    (Reported("accuracy", 50.0, "a coin", "two tags"),),
+    read=grammar,
+)
+
+
+def trained(case: Case, side: str, runs: Path, told: Any = lambda epoch: None) -> dict[str, Any]:
+    return train(case, 1, side, runs, runs, told)
+
+
+@pytest.mark.parametrize(("directions", "merge"), [(1, "concat"), (2, "concat"), (2, "none")])
+@pytest.mark.parametrize("kind", [gg.LSTM, gg.GRU, gg.RNN])
+def test_the_layers_of_the_other_side_compute_what_ours_do(kind, directions, merge):
+    ours = kind(3, 5, 1 if merge == "none" else 2, batch_first=True, bidirectional=directions == 2, merge=merge)
+    theirs, lengths = PlainLayers(ours), torch.tensor([7, 4, 0])
+    input = torch.randn(3, 7, 3)
+    expected, got = (layers(input, lengths=lengths)[0] for layers in (ours, theirs))
+    for one, other in zip(*([each] if directions == 1 or merge == "concat" else each for each in (expected, got))):  # noqa: B905
+        for row, length in enumerate(lengths):
+            torch.testing.assert_close(other[row, :length], one[row, :length])
+    if directions == 2:
+        state, other = (layers(input[:2], lengths=lengths[:2])[1] for layers in (ours, theirs))
+        torch.testing.assert_close(other, state)
+
+
+def test_both_sides_learn_the_same_by_turns_and_what_is_there_stays(tmp_path, capsys):
+    store = Store(tmp_path / "figures")
+    run([TOY], tmp_path, store, 1, tmp_path / "runs")
+    said = [line.split()[4:6] + line.split()[6:8] for line in capsys.readouterr().out.splitlines() if "epoch" in line]
+    assert [words[0] + words[2] for words in said] == ["ours1", "plain1", "ours2", "plain2"]
+    ((ours, plain),) = store.pairs(TOY)
+    for one, other in zip(ours["history"], plain["history"], strict=True):
+        assert other == pytest.approx(one, rel=1e-4)
+    assert plain["test"] == pytest.approx(ours["test"], abs=0.02)
+    assert [epoch["epoch"] for epoch in ours["times"]] == [1, 2]
+    assert all(epoch["processor"] > 0 and epoch["units"] > 0 for epoch in ours["times"])
+    run([TOY], tmp_path, store, 1, tmp_path / "runs")
+    assert "2 trainings are there, 0 to do" in capsys.readouterr().out
+    assert store.lacks(replace(TOY, options={**TOY.options, "epochs": 3}), 1) == ["ours", "plain"]
+
+
+def test_a_training_that_was_broken_off_goes_on(tmp_path):
+    def stop(epoch: Mapping[str, Any]) -> None:
+        raise EOFError
+
+    whole = trained(TOY, "ours", tmp_path / "whole")
+    with pytest.raises(EOFError):
+        trained(TOY, "ours", tmp_path / "broken", stop)
+    seen: list[Any] = []
+    resumed = trained(TOY, "ours", tmp_path / "broken", seen.append)
+    assert resumed["history"] == whole["history"]
+    assert resumed["test"] == whole["test"]
+    assert [epoch["epoch"] for epoch in resumed["times"]] == [1, 2]
+
+
+def test_the_page_is_made_from_the_files(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="the pictures need the extra pictures")
+    store = Store(tmp_path)
+    for side in ("ours", "plain"):
+        store.keep(TOY, 1, side, trained(TOY, side, tmp_path / "runs"))
+    monkeypatch.setattr(report, "CASES", (TOY,))
+    report.write(store, tmp_path / "results.md")
+    page = (tmp_path / "results.md").read_text("utf-8")
+    accuracy = 100 * json.loads((tmp_path / "toy-1-ours.json").read_text())["test"]["accuracy"]
+    assert f"| [A toy grammar](#toy) | accuracy, % | {accuracy:.1f} | {accuracy:.1f} | +0.0 | 50 (a coin) | 1 |" in page
+    assert "- 50 % accuracy: a coin; two tags" in page
+    for name in ("results-curves.svg", "results-scores.svg"):
+        assert name in page
+        assert "<svg" in (tmp_path / name).read_text("utf-8")
+
+
+def test_each_case_says_what_trains_it_and_is_shown_by_scores_that_it_has():
+    assert len({case.name for case in CASES}) == len(CASES)
+    shakespeare = next(case for case in CASES if case.name == "shakespeare")
+    assert shakespeare.command().startswith(
+        "glassgate train language-model --data $GLASSGATE_DATA/char_lm/tinyshakespeare.txt --hidden-size 128"
+    )
+    for case in CASES:
+        assert {each.score for each in case.reported} <= {score.key for score in case.scores}, case.name
+
+
+def test_a_missing_folder_and_an_unknown_case_are_refused_by_name(monkeypatch):
+    monkeypatch.delenv("GLASSGATE_DATA", raising=False)
+    with pytest.raises(SystemExit, match="wanted a folder of data in GLASSGATE_DATA, got none"):
+        main([])
+    with pytest.raises(SystemExit, match=r"no case 'vowel'; there are: .*vowels"):
+        main(["vowel"])
