@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
 from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.batches import Batch, Encoded, Piece, whole
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, whole
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -93,7 +93,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     def longest_piece(self) -> int:
         return self.options.longest
 
-    def evaluation_batches(self, lengths: Sequence[int]) -> list[list[Piece]]:
+    def evaluation_batches(self, lengths: Sequence[int]) -> Batches:
         return whole(lengths, self.options.batch_size, _LONGEST_PIECE)
 
     def read(self, path: str | Path, labelled: bool = True) -> list[Text | str]:
@@ -120,7 +120,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def encode(self, example: Text | str) -> Encoded:
         units = example.units if isinstance(example, Text) else texts.split(example, self.options.unit)
-        return {"units": self.vocabularies["units"].encode(units)}
+        return {"units": texts.encode(units, self.vocabularies["units"])}
 
     def loss(self, output: Blanks, batch: Batch) -> Tensor:
         inside = batch["units"] != PADDING

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.batches import Batch, Encoded, Piece, streams
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Streams
 from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
 from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -86,18 +86,18 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         """Whether sequences are read in columns, with the state carried from chunk to chunk."""
         return self.options.sequence == "file" and self.options.unit != NOTES
 
-    def training_batches(self, lengths: Sequence[int], epoch: int) -> list[list[Piece]]:
+    def training_batches(self, lengths: Sequence[int], epoch: int) -> Batches:
         options = self.options
         if not self.streamed:
             return super().training_batches(lengths, epoch)
         first = 1 + int(np.random.default_rng([options.seed, epoch]).integers(options.chunk))
-        return streams(lengths, options.batch_size, options.chunk, first)
+        return Streams(lengths, options.batch_size, options.chunk, first)
 
-    def evaluation_batches(self, lengths: Sequence[int]) -> list[list[Piece]]:
+    def evaluation_batches(self, lengths: Sequence[int]) -> Batches:
         if not self.streamed:
             return super().evaluation_batches(lengths)
         columns = min(self.options.batch_size, max(1, sum(lengths) // _SHORTEST_COLUMN))
-        return streams(lengths, columns, self.options.chunk)
+        return Streams(lengths, columns, self.options.chunk)
 
     def read(self, path: str | Path, labelled: bool = True) -> list[Text | Roll]:
         """Read a text; or piano rolls, of a file in parts those for test."""
@@ -137,10 +137,12 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
 
     def encode(self, example: Text | Roll) -> Encoded:
         if isinstance(example, Roll):
-            read = np.concatenate([np.zeros_like(example.steps[:1]), example.steps])
-        else:
-            read = np.concatenate([[PADDING], self.vocabularies["units"].encode(example.units)])
-        return {"inputs": read[:-1], "targets": read[1:]}
+            return {
+                "inputs": np.concatenate([np.zeros_like(example.steps[:1]), example.steps[:-1]]),
+                "targets": example.steps,
+            }
+        numbers = texts.encode(example.units, self.vocabularies["units"])
+        return {"inputs": texts.shifted(numbers, PADDING), "targets": numbers}
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         return self._nats(output, batch).mean()

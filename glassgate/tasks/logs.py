@@ -4,14 +4,15 @@ import csv
 import io
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from glassgate.tasks.pictures import curves_picture, has_pictures
-from glassgate.tasks.runs import Run, write
+from glassgate.tasks.runs import Run, unwritten, write
 
 FOLDER = "logs"
 FILE = "metrics.csv"
@@ -47,15 +48,31 @@ class Logs:
         self.drawn = time.monotonic()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
-        """Write a row."""
+        """Write a row.
+
+        Raises:
+            RunError: the disk does not take it
+        """
         self.rows.append({**values, "step": step})
-        for logger in (self.csv, self.tensorboard):
-            logger.log_metrics(dict(values), step)
+        with self._told():
+            for logger in (self.csv, self.tensorboard):
+                logger.log_metrics(dict(values), step)
 
     def save(self) -> None:
-        """See that all rows are on the disk."""
-        self.csv.save()
-        self.tensorboard.experiment.flush()
+        """See that all rows are on the disk.
+
+        Raises:
+            RunError: the disk does not take them
+        """
+        with self._told():
+            self.csv.save()
+            self.tensorboard.experiment.flush()
+
+    def close(self) -> None:
+        """Write what can still be written, at the end of a training, a broken one's included."""
+        for logger in (self.csv, self.tensorboard):
+            with suppress(OSError):
+                logger.finalize("success")
 
     def draw(self, ended: bool) -> None:
         """Replace the picture, at the end of the training or where the last one is some seconds old."""
@@ -64,6 +81,13 @@ class Logs:
             curves_picture(self.rows, self.monitor, picture)
             write(self.run.path / PICTURE, picture.getvalue())
             self.drawn = time.monotonic()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise unwritten(self.run.path / FOLDER, self.run.path, error) from error
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -170,16 +170,21 @@ def write(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise RunError(
-            f"{path}: could not be written ({error.strerror}); what was saved before is whole, so once there is room, "
-            f"go on with: glassgate train --resume {path.parent}"
-        ) from error
+        raise unwritten(path, path.parent, error) from error
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def unwritten(path: Path, run: Path, error: OSError) -> RunError:
+    """Return what to raise where the disk does not take a run's file."""
+    return RunError(
+        f"{path}: could not be written ({error.strerror}); what was saved before is whole, so once there is room, "
+        f"go on with: glassgate train --resume {run}"
+    )
 
 
 def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece, shuffled, whole
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, Piece, shuffled, whole
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
@@ -72,12 +72,12 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Units of the pieces that training cuts longer sequences into; 0 to cut none."""
         return 0
 
-    def training_batches(self, lengths: Sequence[int], epoch: int) -> list[list[Piece]]:
+    def training_batches(self, lengths: Sequence[int], epoch: int) -> Batches:
         """Return the batches of an epoch, counted from 0: a function of options, lengths and epoch alone."""
         options = self.options
         return shuffled(lengths, options.batch_size, self.longest_piece, options.seed, epoch)
 
-    def evaluation_batches(self, lengths: Sequence[int]) -> list[list[Piece]]:
+    def evaluation_batches(self, lengths: Sequence[int]) -> Batches:
         """Return the batches in which examples are scored and predicted."""
         return whole(lengths, self.options.batch_size)
 

@@ -20,7 +20,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MeanMetric, MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Encoded, Loader, Piece, padding, sample
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, padding, sample
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.logs import Logs
 from glassgate.tasks.runs import Run
@@ -94,6 +94,8 @@ def train(
             raise
         finally:
             progress.end()
+            if keeper.logs:
+                keeper.logs.close()
     task.network.load_state_dict(keeper.best)
     task.network.eval()
     best = keeper.history[keeper.best_epoch]
@@ -128,7 +130,7 @@ def _trainer(module: "_Training", keeper: "_Keeper") -> Trainer:
         callbacks=[keeper],
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
-        logger=[keeper.logs.csv, keeper.logs.tensorboard] if keeper.logs else False,
+        logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -154,7 +156,7 @@ class _Training(LightningModule):
         self.steps = 0
         self.units = 0
         self.seconds = 0.0
-        self.batches: list[list[Piece]] = []
+        self.batches: Batches = []
         self.optimizer_state: dict[int, dict[str, Tensor]] = {}
         self.scores: dict[str, float] = {}
         self.dev_loss = MeanMetric()
@@ -166,7 +168,7 @@ class _Training(LightningModule):
         self.batches = self.order()
         return Loader(self.data, self.batches, self.task.padding, first=self.batch)
 
-    def order(self) -> list[list[Piece]]:
+    def order(self) -> Batches:
         """The batches of the present epoch."""
         return self.task.training_batches([units(fields) for fields in self.data], self.epoch)
 

@@ -1,6 +1,7 @@
 """A run broken off at any moment and resumed ends with the same weights, bit for bit, as one without a break."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -161,3 +162,39 @@ def test_same_seed_same_weights_other_seed_others(tmp_path: Path) -> None:
         Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1, "seed": seed})).fit(SPLIT, run=tmp_path / name)
     assert same_files(tmp_path / "one", tmp_path / "again", MODEL)
     assert not same_files(tmp_path / "one", tmp_path / "two", MODEL)
+
+
+FILL_THE_DISK = """
+import resource, signal, sys
+from glassgate.tasks.errors import RunError
+from glassgate.tasks.training import Progress
+from tests.tasks.test_resume import SIZES, SPLIT, Tagging, TaggingOptions
+
+class FullDisk(Progress):
+    left = int(sys.argv[2])
+    def step(self, units, loss):
+        self.left -= 1
+        if not self.left:  # from here on no file may grow beyond a few bytes
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=sys.argv[1], progress=FullDisk())
+except RunError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 5, STEPS, STEPS + 3])
+def test_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, after: int) -> None:
+    run = tmp_path / "run"
+    words = [sys.executable, "-c", FILL_THE_DISK, run, str(after)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    assert re.search(
+        rf"could not be written \(File too large\); .* go on with: .* --resume {run}$", done.stdout.strip()
+    )
+    assert not list(run.glob("*.part"))
+    Tagging.resume(run, SPLIT)
+    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "whole")
+    assert same_files(tmp_path / "whole", run, MODEL)
+    assert same_files(tmp_path / "whole", run, CHECKPOINT)

@@ -1,8 +1,6 @@
 """Machine code on disk, so that only the first run on a machine compiles. Where it cannot be kept, it is not."""
 
 import hashlib
-import os
-import sys
 import tempfile
 from functools import cache
 from importlib.metadata import version
@@ -10,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
+
+from glassgate.storage import cache_folder
 
 
 class MachineCode(NamedTuple):
@@ -19,22 +19,11 @@ class MachineCode(NamedTuple):
     code: bytes
 
 
-def folder() -> Path:
-    """Where kernels are kept: `GLASSGATE_CACHE`, or the place that the system has for such things."""
-    if given := os.environ.get("GLASSGATE_CACHE"):
-        return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "glassgate"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "glassgate"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "glassgate"
-
-
 def path_of(text: str, *properties: object) -> Path:
     """The file for a kernel's text, compiled by these tools for this processor."""
     parts = [text, *map(str, properties), _tools(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    return folder() / f"{digest[:32]}.kernel"
+    return cache_folder() / f"{digest[:32]}.kernel"
 
 
 @cache

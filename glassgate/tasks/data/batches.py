@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import chain, islice, pairwise, zip_longest
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ Batch = dict[str, Tensor]
 
 # Evaluation pads whole sequences; a batch holds no more units than this, unless one sequence alone does.
 _MOST_UNITS = 2**18
+
+# So many batches are looked at for their padding.
+_TELLING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,14 @@ class Piece:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+class Batches(Protocol):
+    """Batches in their order: a list, or what makes them one by one."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[list[Piece]]: ...
 
 
 def whole(lengths: Sequence[int], batch_size: int, longest: int = 0) -> list[list[Piece]]:
@@ -50,11 +62,11 @@ def whole(lengths: Sequence[int], batch_size: int, longest: int = 0) -> list[lis
     return batches
 
 
-def streams(lengths: Sequence[int], rows: int, longest: int, first: int = 0) -> list[list[Piece]]:
-    """Lay all sequences end to end in columns of one height, and batch chunks of them: each row reads down its column.
+class Streams:
+    """All sequences laid end to end in columns of one height; batches of chunks: each row reads down its column.
 
     A piece goes on where its row ended in the batch before, except where a sequence or a column begins, so a network
-    can carry its state from batch to batch. Where columns end early, pieces are empty.
+    can carry its state from batch to batch. Where columns end early, pieces are empty. Batches are made one by one.
 
     Args:
         lengths: units of each sequence
@@ -63,23 +75,40 @@ def streams(lengths: Sequence[int], rows: int, longest: int, first: int = 0) -> 
         first: units of a sequence's first chunk in a column, so that each epoch can cut elsewhere; `longest` if 0
 
     Example:
-        >>> for batch in streams([10], rows=2, longest=3):
+        >>> for batch in Streams([10], rows=2, longest=3):
         ...     print([(piece.start, piece.stop, piece.goes_on) for piece in batch])
         [(0, 3, False), (5, 8, False)]
         [(3, 5, True), (8, 10, True)]
     """
-    height = -(-sum(lengths) // rows)
-    columns: list[list[Piece]] = [[] for _ in range(rows)]
-    place = 0
-    for index, length in enumerate(lengths):
-        start = 0
-        while start < length:
-            row, used = divmod(place, height)
-            stop = min(length, start + height - used)
-            pieces = _cut_up(index, start, stop, longest, first)
-            columns[row] += [Piece(index, piece.start, piece.stop, piece.start > start) for piece in pieces]
-            place, start = place + stop - start, stop
-    return [list(batch) for batch in zip_longest(*columns, fillvalue=Piece(0, 0, 0))]
+
+    def __init__(self, lengths: Sequence[int], rows: int, longest: int, first: int = 0):
+        self.longest = longest
+        self.first = first
+        height = -(-sum(lengths) // rows)
+        self.columns: list[list[tuple[int, int, int]]] = [[] for _ in range(rows)]  # sequence, start, stop
+        place = 0
+        for index, length in enumerate(lengths):
+            start = 0
+            while start < length:
+                row, used = divmod(place, height)
+                stop = min(length, start + height - used)
+                self.columns[row].append((index, start, stop))
+                place, start = place + stop - start, stop
+
+    def __len__(self) -> int:
+        first = self.first or self.longest
+        return max(
+            sum(1 + max(0, -((start + first - stop) // self.longest)) for _, start, stop in c) for c in self.columns
+        )
+
+    def __iter__(self) -> Iterator[list[Piece]]:
+        columns = (self._pieces(column) for column in self.columns)
+        return (list(batch) for batch in zip_longest(*columns, fillvalue=Piece(0, 0, 0)))
+
+    def _pieces(self, column: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
+        for index, start, stop in column:
+            for piece in _cut_up(index, start, stop, self.longest, self.first):
+                yield Piece(index, piece.start, piece.stop, piece.start > start)
 
 
 def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, epoch: int) -> list[list[Piece]]:
@@ -98,7 +127,7 @@ def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, e
         [[3, 3], [5, 5]]
     """
     random = np.random.default_rng([seed, epoch])
-    pieces = []
+    pieces: list[Piece] = []
     for index, length in enumerate(lengths):
         first = 1 + int(random.integers(longest)) if longest and length > longest else 0
         pieces += _cut_up(index, 0, length, longest, first)
@@ -108,14 +137,16 @@ def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, e
     return [batches[place] for place in random.permutation(len(batches))]
 
 
-def padding(batches: Sequence[Sequence[Piece]]) -> float:
+def padding(batches: Batches) -> float:
     """Return the share of the batches' values that only fill pieces up to the longest of their batch.
+
+    Of very many batches, the first ones tell.
 
     Example:
         >>> padding([[Piece(0, 0, 4), Piece(1, 0, 2)]])
         0.25
     """
-    lengths = [[len(piece) for piece in batch] for batch in batches]
+    lengths = [[len(piece) for piece in batch] for batch in islice(batches, _TELLING)]
     full = sum(max(batch) * len(batch) for batch in lengths)
     return 1 - sum(map(sum, lengths)) / full if full else 0.0
 
@@ -162,24 +193,23 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
 class Loader:
     """The batches of one epoch, from one of them on; Lightning takes it for a data loader."""
 
-    def __init__(
-        self, encoded: Sequence[Encoded], batches: Sequence[Sequence[Piece]], padding: Mapping[str, int], first: int = 0
-    ):
+    def __init__(self, encoded: Sequence[Encoded], batches: Batches, padding: Mapping[str, int], first: int = 0):
         self.encoded = encoded
-        self.batches = batches[first:]
+        self.batches = batches
         self.padding = padding
+        self.first = first
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return len(self.batches) - self.first
 
     def __iter__(self) -> Iterator[Batch]:
-        return (collate(self.encoded, pieces, self.padding) for pieces in self.batches)
+        return (collate(self.encoded, pieces, self.padding) for pieces in islice(self.batches, self.first, None))
 
 
-def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> list[Piece]:
+def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> Iterator[Piece]:
     """The pieces of a stretch: one if `longest` is 0, else the first of `first` units, or of `longest` if that is 0."""
-    cuts = [start, *range(start + (first or longest), stop, longest), stop] if longest else [start, stop]
-    return [Piece(index, *cut) for cut in pairwise(cuts)]
+    inner = range(start + (first or longest), stop, longest) if longest else ()
+    return (Piece(index, *cut) for cut in pairwise(chain([start], inner, [stop])))
 
 
 def _cut(field: np.ndarray, piece: Piece) -> np.ndarray:

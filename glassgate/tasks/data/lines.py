@@ -26,12 +26,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(
-                path,
-                number,
-                f"wanted UTF-8, got byte 0x{raw[error.start]:02x} in column {error.start + 1}; "
-                f"convert the file, for instance: iconv -f ISO-8859-1 -t UTF-8 {path}",
-            ) from None
+            raise not_utf8(path, number, error.start + 1, raw[error.start]) from None
         yield number, text.rstrip("\r\n")
     if empty:
         raise DataError(path, None, "the file is empty; give one with at least one line of data")
@@ -66,3 +61,13 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
         raise DataError(path, None, "no permission to read this file") from None
     with file:
         yield file
+
+
+def not_utf8(path: str | Path, line: int, column: int, byte: int) -> DataError:
+    """Return what to raise for a byte that UTF-8 does not have there."""
+    return DataError(
+        path,
+        line,
+        f"wanted UTF-8, got byte 0x{byte:02x} in column {column}; "
+        f"convert the file, for instance: iconv -f ISO-8859-1 -t UTF-8 {path}",
+    )

@@ -1,11 +1,15 @@
 """Plain text as sequences of characters, bytes, words or tokens; each file one sequence, or each of its lines."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
+from typing import cast
 
+import numpy as np
+
+from glassgate.tasks.data import mapped
 from glassgate.tasks.data.lines import raw_lines, read_lines
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
@@ -97,11 +101,14 @@ def gap(before: str, after: str, unit: str) -> str:
 
 
 def read_text(path: str | Path, unit: str, sequence: str) -> list[Text]:
-    """Read a text file, or standard input, as one sequence or a sequence a line.
+    """Read a text file, or standard input, as one sequence or a sequence a line; a large one sequence stays on disk.
 
     Raises:
         DataError: see `read_lines`; there is nothing but blank lines
     """
+    cut = str if unit == "byte" else _SPLITTERS[unit]
+    if sequence == "file" and mapped.is_large(path):
+        return [Text(mapped.read_units(path, unit, cut), str(path))]
     lines: list[tuple[int, str]]
     if unit == "byte":
         lines = [(number, raw.rstrip(b"\r\n").decode("latin-1")) for number, raw in enumerate(raw_lines(path), start=1)]
@@ -109,7 +116,6 @@ def read_text(path: str | Path, unit: str, sequence: str) -> list[Text]:
         lines = list(read_lines(path))
     if not any(text.strip() for _, text in lines):
         raise DataError(path, None, "the file holds nothing but blanks; give one with text")
-    cut = str if unit == "byte" else _SPLITTERS[unit]
     if sequence == "file":
         return [Text(cut("".join(f"{text}\n" for _, text in lines)), str(path))]
     return [Text(cut(f"{text}\n"), str(path), number) for number, text in lines if text.strip()]
@@ -135,7 +141,24 @@ def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary
     """Return the units that texts are made of: those that occur often enough, or all bytes."""
     if unit == "byte":
         return Vocabulary([chr(number) for number in range(256)])
-    return Vocabulary.of(chain.from_iterable(each.units for each in texts), least_count)
+    counts: Counter[str] = Counter()
+    for each in texts:
+        counts.update(each.units.counts() if isinstance(each.units, mapped.Units) else each.units)
+    return Vocabulary.of(counts, least_count)
+
+
+def encode(units: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
+    """Number each unit, `(L,)`; of units on disk, when they are cut out."""
+    if isinstance(units, mapped.Units):
+        return cast(np.ndarray, mapped.Numbers(units, vocabulary.encode(units.symbols)))
+    return vocabulary.encode(units)
+
+
+def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
+    """Return for each of what `encode` made the one before it, `first` for the first one."""
+    if isinstance(numbers, mapped.Numbers):
+        return cast(np.ndarray, mapped.Numbers(numbers.units, numbers.table, first))
+    return np.concatenate([[first], numbers])[:-1]
 
 
 def hold_out(texts: Sequence[Text], share: float) -> tuple[list[Text], list[Text], list[Text]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassgate.tasks.data.batches import Loader, Piece, padding, shuffled, streams, whole
+from glassgate.tasks.data.batches import Loader, Piece, Streams, padding, shuffled, whole
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
@@ -22,14 +22,15 @@ def covered(batches: list) -> list[tuple[int, int]]:
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 9))
 def test_every_unit_once(lengths: list[int], rows: int, longest: int, first: int) -> None:
     units = [(index, unit) for index, length in enumerate(lengths) for unit in range(length)]
-    assert covered(streams(lengths, rows, longest, first)) == units
+    assert covered(Streams(lengths, rows, longest, first)) == units
     assert covered(whole(lengths, rows, longest)) == units
     assert covered(shuffled(lengths, rows, longest, seed=1, epoch=first)) == units
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 9))
 def test_rows_of_a_stream_go_on(lengths: list[int], rows: int, longest: int, first: int) -> None:
-    batches = streams(lengths, rows, longest, first)
+    batches = list(Streams(lengths, rows, longest, first))
+    assert len(batches) == len(Streams(lengths, rows, longest, first))
     assert not any(piece.goes_on for piece in batches[0])
     height = -(-sum(lengths) // rows)
     for before, after in pairwise(batches):
@@ -41,7 +42,7 @@ def test_rows_of_a_stream_go_on(lengths: list[int], rows: int, longest: int, fir
 
 @pytest.mark.parametrize("longest", [1, 7, 100])
 def test_pieces_are_no_longer_than_asked(longest: int) -> None:
-    for batches in (streams([50, 3], 2, longest), whole([50, 3], 2, longest), shuffled([50, 3], 2, longest, 1, 0)):
+    for batches in (Streams([50, 3], 2, longest), whole([50, 3], 2, longest), shuffled([50, 3], 2, longest, 1, 0)):
         assert max(len(piece) for batch in batches for piece in batch) <= longest
 
 
