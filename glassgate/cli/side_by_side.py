@@ -56,6 +56,9 @@ class _Relay(Progress):
     def reading(self) -> None:
         self.send("reading")
 
+    def note(self, text: str) -> None:
+        self.send("note", text)
+
     def begin(self, units: int, done: int) -> None:
         self.send("begin", units, done)
 

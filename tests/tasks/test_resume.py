@@ -198,3 +198,26 @@ def test_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, after: int) -
     Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "whole")
     assert same_files(tmp_path / "whole", run, MODEL)
     assert same_files(tmp_path / "whole", run, CHECKPOINT)
+
+
+@pytest.mark.parametrize("presses", [5, STEPS + 3])
+def test_mixed_precision_resumes_too(tmp_path: Path, presses: int) -> None:
+    mixed = TaggingOptions.from_mapping(SIZES | {"precision": "bf16-mixed"})
+    Tagging(mixed).fit(SPLIT, run=tmp_path / "mixed")
+    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "full")
+    assert not same_files(tmp_path / "mixed", tmp_path / "full", MODEL)
+    weights = load_file(tmp_path / "mixed" / MODEL)
+    assert all(tensor.dtype == torch.float32 for tensor in weights.values())
+    with pytest.raises(Interrupted):
+        Tagging(mixed).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(presses))
+    Tagging.resume(tmp_path / "broken", SPLIT)
+    assert same_files(tmp_path / "mixed", tmp_path / "broken", MODEL)
+    assert same_files(tmp_path / "mixed", tmp_path / "broken", CHECKPOINT)
+
+
+def test_early_stopping_ends_after_so_many_epochs_without_a_better_score(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES | {"epochs": 50, "patience": 2, "learning_rate": 0.05})
+    result = Tagging(options).fit(SPLIT, run=tmp_path / "run")
+    assert len(result["history"]) == result["best_epoch"] + 2 < 50
+    best, last = load_file(tmp_path / "run" / MODEL), load_file(tmp_path / "run" / CHECKPOINT)
+    assert not all(torch.equal(tensor, last["model." + name]) for name, tensor in best.items())
