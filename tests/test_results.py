@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.tasks import task_class
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.task import Split
 from results import report
@@ -110,6 +111,7 @@ def test_each_case_says_what_trains_it_and_is_shown_by_scores_that_it_has():
         "glassgate train language-model --data $GLASSGATE_DATA/char_lm/tinyshakespeare.txt --hidden-size 128"
     )
     for case in CASES:
+        task_class(case.task).options_type.from_mapping({**case.files(Path("data")), **case.options})
         assert {each.score for each in case.reported} <= {score.key for score in case.scores}, case.name
 
 
