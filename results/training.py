@@ -23,11 +23,12 @@ class Meter(Progress):
 
     Args:
         path: where each epoch's times are kept, a line of JSON each, for a training that is broken off
-        told: called at the end of each epoch with its number and scores; the training goes on when it returns
+        told: called at the end of each epoch with its number and scores
+        wait: called after the first step of each epoch, when what came before is saved; the training then goes on
     """
 
-    def __init__(self, path: Path, told: Told):
-        self.path, self.told = path, told
+    def __init__(self, path: Path, told: Told, wait: Callable[[], object]):
+        self.path, self.told, self.wait = path, told, wait
         self.last: tuple[float, float] | None = None
         self.clear()
 
@@ -43,15 +44,18 @@ class Meter(Progress):
             self.units += units
             self.processor += now[0] - self.last[0]
             self.wall += now[1] - self.last[1]
-        self.last = now
+            self.last = now
+        else:
+            self.wait()
+            self.last = time.process_time(), time.perf_counter()
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
         times = {"epoch": number, "units": self.units, "processor": self.processor, "wall": self.wall}
         with self.path.open("a") as file:
             print(json.dumps(times), file=file)
         self.clear()
-        self.told({"epoch": number, **scores})
         self.last = None
+        self.told({"epoch": number, **scores})
 
     def times(self) -> list[dict[str, float]]:
         """Of each epoch; of one that was done twice, because its checkpoint was not written, the second."""
@@ -59,13 +63,15 @@ class Meter(Progress):
         return list({line["epoch"]: line for line in lines}.values())
 
 
-def train(case: Case, seed: int, side: str, data: Path, runs: Path, told: Told) -> dict[str, Any]:
+def train(
+    case: Case, seed: int, side: str, data: Path, runs: Path, told: Told, wait: Callable[[], object]
+) -> dict[str, Any]:
     """Train one side, from where it was broken off if it was.
 
     Args:
         data: the folder of data
         runs: where run folders lie
-        told: see `Meter`
+        told, wait: see `Meter`
 
     Returns:
         the result as it is kept
@@ -75,7 +81,7 @@ def train(case: Case, seed: int, side: str, data: Path, runs: Path, told: Told) 
     options = kind.options_type.from_mapping({**case.files(data), **case.options, "seed": seed})
     split = case.read(data) if case.read else None
     folder = runs / f"{case.name}-{seed}-{side}"
-    meter = Meter(folder.with_suffix(".times"), told)
+    meter = Meter(folder.with_suffix(".times"), told, wait)
     if _broken_off(folder, options.to_mapping()):
         task, result = kind.resume(folder, split, progress=meter)
     else:

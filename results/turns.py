@@ -56,15 +56,14 @@ def take_turns(
 
 
 def _train(case: Case, seed: int, side: str, data: Path, runs: Path, parent: Connection) -> None:
-    """What a process does: train, waiting at the start and after each epoch until it is its turn."""
+    """What a process does: train, waiting at the start of each epoch, and at the end, until it is its turn."""
 
     def told(epoch: Mapping[str, Any]) -> None:
         parent.send(("epoch", dict(epoch)))
-        parent.recv()
 
     try:
-        parent.recv()
-        result = train(case, seed, side, data, runs, told)
+        result = train(case, seed, side, data, runs, told, parent.recv)
         parent.send(("result", result))
+        parent.recv()
     except (Interrupted, KeyboardInterrupt, EOFError, BrokenPipeError):
         sys.exit(1)

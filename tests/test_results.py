@@ -1,7 +1,7 @@
 """The comparison with plain PyTorch end to end on a toy grammar: equal sides, turns, resumption, figures and page."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ TOY = Case(
 )
 
 
-def trained(case: Case, side: str, runs: Path, told: Any = lambda epoch: None) -> dict[str, Any]:
-    return train(case, 1, side, runs, runs, told)
+def trained(case: Case, side: str, runs: Path, wait: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    return train(case, 1, side, runs, runs, lambda epoch: None, wait)
 
 
 @pytest.mark.parametrize(("directions", "merge"), [(1, "concat"), (2, "concat"), (2, "none")])
@@ -75,14 +75,16 @@ def test_both_sides_learn_the_same_by_turns_and_what_is_there_stays(tmp_path, ca
 
 
 def test_a_training_that_was_broken_off_goes_on(tmp_path):
-    def stop(epoch: Mapping[str, Any]) -> None:
-        raise EOFError
+    def stop_in_the_second_epoch() -> None:
+        if (tmp_path / "broken" / "toy-1-ours.times").read_text():
+            raise EOFError
 
     whole = trained(TOY, "ours", tmp_path / "whole")
     with pytest.raises(EOFError):
-        trained(TOY, "ours", tmp_path / "broken", stop)
-    seen: list[Any] = []
-    resumed = trained(TOY, "ours", tmp_path / "broken", seen.append)
+        trained(TOY, "ours", tmp_path / "broken", stop_in_the_second_epoch)
+    again: list[int] = []
+    resumed = trained(TOY, "ours", tmp_path / "broken", lambda: again.append(1))
+    assert len(again) == 1
     assert resumed["history"] == whole["history"]
     assert resumed["test"] == whole["test"]
     assert [epoch["epoch"] for epoch in resumed["times"]] == [1, 2]
