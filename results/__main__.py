@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     store = Store(options.out)
     if not options.report:
         run(cases, _data(), store, options.jobs, ROOT / "runs" / "results")
+    if not any(store.pairs(case) for case in CASES):
+        sys.exit(f"wanted results of both sides of a case in {options.out}, got none; leave --report out to make some")
     report.write(store, options.page)
     print(f"The page: {options.page}")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.task import Split, Task
-from glassgate.tasks.training import Progress
 
 THREADS = 1
 """Of each training, so that processor time is time of work, not of waiting for another thread."""
@@ -62,7 +61,7 @@ class Case:
         reported: other figures
         note: what a reader should know
         read: reads the examples where the task's own formats do not fit
-        sample: shows what a trained model does
+        sample: shows what a trained model does, of the test data if it needs some
     """
 
     name: str
@@ -75,7 +74,7 @@ class Case:
     reported: tuple[Reported, ...] = ()
     note: str = ""
     read: Callable[[Path], Split[Any]] | None = None
-    sample: Callable[[Task[Any, Any, Any], Path], str] | None = None
+    sample: Callable[[Task[Any, Any, Any], Split[Any]], str] | None = None
 
     def files(self, data: Path) -> dict[str, Any]:
         """The options that say where the data is and how many threads compute."""
@@ -107,14 +106,14 @@ def _snips_intents(data: Path) -> Split[Labelled]:
     return Split(read("train"), read("valid"), read("test"))
 
 
-def _written(task: Any, data: Path) -> str:
+def _written(task: Any, split: Split[Any]) -> str:
     return "".join(task.generate("", 300, temperature=0.8, seed=1)).strip()
 
 
-def _filled(task: Any, data: Path) -> str:
+def _filled(task: Any, split: Split[Any]) -> str:
     """Lines of the test part with their middle character hidden: what stood there, and the likeliest candidates."""
     shown = []
-    for text in task.read_split(Progress()).test[:400:50]:
+    for text in split.test[:400:50]:
         line = "".join(text.units).strip()[:24]
         middle = next(place for place in range(len(line) // 2, len(line)) if line[place].isalpha())
         best = task.fill(f"{line[:middle]}___{line[middle + 1 :]}", length=1, most=5)[0]
@@ -202,7 +201,7 @@ CASES = (
         "language-model",
         {"data": "char_lm/tinyshakespeare.txt"},
         {"hidden_size": 128, "num_layers": 2, "epochs": 5, "learning_rate": 8e-3},
-        1,
+        2,
         (NATS, ACCURACY),
         (Reported("nats", 1.61, FIRST_TRY, "LSTM 2 x 128, 9 epochs, T=50, the same split 90/5/5"),),
         "The last twentieth of the file is the test part, the one before it the dev part.",

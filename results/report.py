@@ -61,6 +61,8 @@ report has other settings, which stand below; figures of papers are quoted from 
   its processor time is time of work; the machine was busy with other work, so wall time says little and stands in the
   files only. The time is that of training steps alone, without the first of each epoch, scores, files and compiling.
   How the layers compare by themselves and with several threads is in [benchmarks](../benchmarks/README.md).
+- Rounding lets two trainings part in time, and then they are two models, as far apart as two seeds. So our trained
+  weights are scored by the layers of `torch.nn`, too, and each section says how far that moves the scores.
 - The best epoch by the dev data is the one whose test score counts; without dev data it is the last one.
 """
 
@@ -157,6 +159,7 @@ def _section(case: Case, pairs: Pairs) -> str:
     command = case.command() or f"python -m results {case.name}"
     parts.append(f"```sh\n{command}\n```\n")
     parts.append(_seeds(case, pairs))
+    parts.append(_crosswise(case, pairs))
     if case.reported:
         parts.append("Reported by others:\n")
         lines = (f"- {e.value:g} {_name(case, e.score)}: {e.who}; {e.setting}" for e in case.reported)
@@ -164,6 +167,12 @@ def _section(case: Case, pairs: Pairs) -> str:
     if sample := pairs[0][0]["sample"]:
         parts.append(f"What the model of seed 1 does:\n\n```text\n{sample}\n```\n")
     return "\n".join(parts)
+
+
+def _crosswise(case: Case, pairs: Pairs) -> str:
+    unit = "points" if case.scores[0].percent else "nats"
+    moved = max(ours["crosswise"] for ours, _ in pairs) * (100 if case.scores[0].percent else 1)
+    return f"Our trained weights in the layers of `torch.nn`: the test scores move by {moved:.1g} {unit} at most.\n"
 
 
 def _name(case: Case, key: str) -> str:

@@ -3,16 +3,17 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import commit, environment
 from glassgate.tasks import task_class
+from glassgate.tasks.task import Task
 from glassgate.tasks.training import Progress
 from results.cases import Case
-from results.plain import plain
+from results.plain import plain, with_plain_layers
 
 Told = Callable[[Mapping[str, Any]], None]
 
@@ -79,7 +80,7 @@ def train(
     kind = task_class(case.task)
     kind = kind if side == "ours" else plain(kind)
     options = kind.options_type.from_mapping({**case.files(data), **case.options, "seed": seed})
-    split = case.read(data) if case.read else None
+    split = case.read(data) if case.read else kind(options).read_split(Progress())
     folder = runs / f"{case.name}-{seed}-{side}"
     meter = Meter(folder.with_suffix(".times"), told, wait)
     if _broken_off(folder, options.to_mapping()):
@@ -98,11 +99,19 @@ def train(
         "history": result["history"],
         "times": meter.times(),
         "parameters": sum(parameter.numel() for parameter in task.network.parameters()),
-        "sample": case.sample(task, data) if case.sample and side == "ours" else None,
+        "sample": case.sample(task, split) if case.sample and side == "ours" else None,
+        "crosswise": crosswise(case, task, split.test, result["test"]) if side == "ours" else None,
         "environment": environment(options.threads),
         "commit": commit(),
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def crosswise(case: Case, task: Task[Any, Any, Any], test: Sequence[Any], scores: Mapping[str, float]) -> float:
+    """Give the task the layers of `torch.nn`, trained weights kept, and return how far a test score moves at most."""
+    task.network = with_plain_layers(task.network)
+    again = task.evaluate(test)
+    return max(abs(again[score.key] - scores[score.key]) for score in case.scores)
 
 
 def _broken_off(folder: Path, options: Mapping[str, Any]) -> bool:

@@ -67,6 +67,7 @@ def test_both_sides_learn_the_same_by_turns_and_what_is_there_stays(tmp_path, ca
     for one, other in zip(ours["history"], plain["history"], strict=True):
         assert other == pytest.approx(one, rel=1e-4)
     assert plain["test"] == pytest.approx(ours["test"], abs=0.02)
+    assert ours["crosswise"] < 1e-6
     assert [epoch["epoch"] for epoch in ours["times"]] == [1, 2]
     assert all(epoch["processor"] > 0 and epoch["units"] > 0 for epoch in ours["times"])
     run([TOY], tmp_path, store, 1, tmp_path / "runs")
@@ -117,9 +118,11 @@ def test_each_case_says_what_trains_it_and_is_shown_by_scores_that_it_has():
         assert {each.score for each in case.reported} <= {score.key for score in case.scores}, case.name
 
 
-def test_a_missing_folder_and_an_unknown_case_are_refused_by_name(monkeypatch):
+def test_a_missing_folder_no_figures_and_an_unknown_case_are_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.delenv("GLASSGATE_DATA", raising=False)
     with pytest.raises(SystemExit, match="wanted a folder of data in GLASSGATE_DATA, got none"):
         main([])
+    with pytest.raises(SystemExit, match=r"wanted results of both sides of a case in .*, got none"):
+        main(["--report", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match=r"no case 'vowel'; there are: .*vowels"):
         main(["vowel"])
