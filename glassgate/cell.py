@@ -175,25 +175,10 @@ class Cell:
     ) -> tuple[Any, ...]:
         """The states after a step, in the order of `state`: `step`, and the output's projection if there is one."""
         new = self.step(a, s, p) if self.parameters else self.step(a, s)
-        new = tuple(new) if isinstance(new, tuple | list) else (new,)
-        if len(new) != len(self.state):
-            raise ValueError(
-                f"cell {type(self).__name__}: step must return {len(self.state)} states {self.state}, got {len(new)}"
-            )
-        for name, value in zip(self.state, new, strict=True):
-            if not hasattr(value, "__torch_function__"):
-                raise TypeError(
-                    f"cell {type(self).__name__}: step must return a tensor for state {name!r}, "
-                    f"got {type(value).__name__}"
-                )
+        new = _as_states(self, new)
         if projection is not None:
             new = self.project(projection(new[0])), *new[1:]
-        for name, before, value in zip(self.state, s, new, strict=True):
-            if isinstance(value, Tensor) and value.shape != before.shape:
-                raise ShapeError(
-                    f"cell {type(self).__name__}: step must return for state {name!r} one number a unit, "
-                    f"{tuple(before.shape)}, got {tuple(value.shape)}"
-                )
+        _check_widths(self, s, new)
         return new
 
     def shapes(
@@ -247,3 +232,27 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
     for width in widths:
         if width % cell.heads:
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")
+
+
+def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:
+    """What a step returned, if it is one tensor a state."""
+    new = tuple(new) if isinstance(new, tuple | list) else (new,)
+    if len(new) != len(cell.state):
+        raise ValueError(
+            f"cell {type(cell).__name__}: step must return {len(cell.state)} states {cell.state}, got {len(new)}"
+        )
+    for name, value in zip(cell.state, new, strict=True):
+        if not hasattr(value, "__torch_function__"):
+            raise TypeError(
+                f"cell {type(cell).__name__}: step must return a tensor for state {name!r}, got {type(value).__name__}"
+            )
+    return new
+
+
+def _check_widths(cell: Cell, states: Named, new: tuple[Any, ...]) -> None:
+    for name, before, value in zip(cell.state, states, new, strict=True):
+        if isinstance(value, Tensor) and value.shape != before.shape:
+            raise ShapeError(
+                f"cell {type(cell).__name__}: step must return for state {name!r} one number a unit, "
+                f"{tuple(before.shape)}, got {tuple(value.shape)}"
+            )

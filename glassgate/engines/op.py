@@ -87,10 +87,8 @@ class Stepper:
         given = [v.detach().clone().contiguous() for v in given_of([direction])]
         form = form_of([direction])
         (plan,), (own,) = plans(form), split(form, given)
-        none = Steps(given[0].new_zeros(0, own.weights["weight_ih"].shape[1]), None, None)
-        self._weight = products.input_weight(own, plan.trace)
-        self._ih = given[0].new_empty(len(own.initial[0]), self._weight.shape[1])
-        self._step = Step(_inputs(plan, own, none), self._ih)
+        x = given[0].new_zeros(len(own.initial[0]), own.weights["weight_ih"].shape[1])
+        self._step = Step(_inputs(plan, own, Steps(x, None, None)))
 
     @property
     def states(self) -> Sequence[Tensor]:
@@ -99,8 +97,7 @@ class Stepper:
 
     def __call__(self, x: Tensor) -> Tensor:
         """One step from x (N, H_in) to the output (N, W), whose memory is used again."""
-        torch.mm(x, self._weight, out=self._ih)
-        return self._step.run()
+        return self._step.run(x.contiguous())
 
 
 def _inputs(plan: Plan, direction: Direction, steps: Steps, forward: bool = True) -> "kernel.Inputs":
@@ -113,6 +110,8 @@ def _inputs(plan: Plan, direction: Direction, steps: Steps, forward: bool = True
         direction.reverse,
         steps.batch_sizes,
         steps.resets,
+        steps.data,
+        direction.weights["weight_ih"],
         direction.weights.get("weight_hh"),
         direction.weights.get("weight_hr"),
         products.input_bias(direction, plan.trace) if forward else None,
@@ -163,8 +162,8 @@ def _forward(
 
     data, dtype, computed = steps.data, steps.data.dtype, COMPUTED_IN[steps.data.dtype]
     S, rows = data.shape[0], rows_of(data, steps.batch_sizes)
-    if rows != S or dtype != computed:
-        steps = steps._replace(data=first_rows(data, rows).to(computed))
+    if rows != S or dtype != computed or not data.is_contiguous():
+        steps = steps._replace(data=first_rows(data, rows).to(computed).contiguous())
     calls: list[tuple[kernel.Inputs, kernel.Kept]] = []
     outputs: list[list[Tensor]] = []
     behind: list[Tensor] = []
@@ -176,7 +175,6 @@ def _forward(
             kept = {name: unwritten(S, n, rows, steps.data) for name, n in buffer_widths.items()}
         else:
             kept = {"ih": used_again(len(calls), S, buffer_widths["ih"], steps.data)}
-        torch.mm(steps.data, products.input_weight(direction, plan.trace), out=first_rows(kept["ih"], rows))
         states = [steps.data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
         unasked = [None] * (len(widths) - len(states))
         shown = {f"gate_{name}": steps.data.new_empty(S, H) for name in plan.trace.recorded}
@@ -240,11 +238,15 @@ def _backward(
 
     dtype, computed = data.dtype, COMPUTED_IN[data.dtype]
     rows = rows_of(data, batch_sizes)
-    steps = Steps(first_rows(data, rows).to(computed), batch_sizes, resets)
+    steps = Steps(first_rows(data, rows).to(computed).contiguous(), batch_sizes, resets)
     behind = iter(flat[count_of_results(form) :])
     d_result = dict(zip(reached, computable(d_results, computed), strict=True))
+    d_data = steps.data.new_empty(data.shape if data_too else 0)
+    if rows < len(data):
+        d_data[rows:].zero_()
     calls: list[tuple[kernel.Inputs, kernel.Kept, kernel.Gradients]] = []
-    directions, at = [], 0
+    wanted: list[kernel.Wanted] = []
+    at, weight_at = 0, 0
     for plan, direction in zip(plans(form), split(form, computable(given, computed)), strict=True):
         H = plan.hidden_size(direction)
         count = len(plan.cell.state)
@@ -254,22 +256,19 @@ def _backward(
         buffers = kernel.Kept(kept["ih"], states, kept.get("hh"), kept.get("row"), kept.get("hr"))
         gradients = _gradients(plan, direction, H, (len(data), rows), d[:count], d[count:], resets is not None)
         calls.append((_inputs(plan, direction, steps, forward=False), buffers, gradients))
-        directions.append(direction)
+        names = [name for k, name in enumerate(direction.weights, weight_at) if needed is None or needed[k]]
+        d_weights = {name: products.gradient_of(name, direction, plan.trace, rows) for name in names}
+        wanted.append(kernel.Wanted(d_weights, first_rows(d_data, rows) if data_too else None, added=at > 0))
         at += 2 * count
-    kernel.backward(calls)
+        weight_at += plan.given
+    kernel.backward(calls, wanted)
     for recording, (_, _, gradients) in zip(recordings or (), calls, strict=False):
         shown = gradients.recorded.items()
         recording.grad = {name.removeprefix("d_gate_").removeprefix("d_new_"): v for name, v in shown}
-    d_data = steps.data.new_empty(data.shape if data_too else 0)
-    if rows < len(data):
-        d_data[rows:].zero_()
     d_given: list[Tensor] = []
-    for direction, (inputs, buffers, gradients) in zip(directions, calls, strict=True):
-        output = buffers.states[0]
-        assert output is not None
-        names = [name for k, name in enumerate(direction.weights, len(d_given)) if needed is None or needed[k]]
-        d_own = products.weight_gradients(names, steps, direction, inputs.trace, first_rows(output, rows), gradients)
-        d_given += [d_own[k] if k in d_own else weight.new_empty(0) for k, weight in direction.weights.items()]
+    for direction, (inputs, _, gradients), (d_weights, _, _) in zip(split(form, given), calls, wanted, strict=True):
+        d_weights |= products.own_gradients(d_weights, direction, inputs.trace, gradients.d_parameter)
+        d_given += [d_weights.get(name, weight.new_empty(0)) for name, weight in direction.weights.items()]
         if resets is None:
             d_given += [*gradients.d_next, *(torch.zeros_like(v) for v in direction.restart)]
         elif direction.restart:
@@ -277,11 +276,6 @@ def _backward(
         else:
             d_given += [a.add_(b) for a, b in zip(gradients.d_initial, gradients.d_next, strict=True)]
         d_given += [v.new_empty(0) for v in direction.noise.values()]
-        if data_too:
-            first = direction is directions[0]
-            products.add_input_gradient(
-                first_rows(d_data, rows), gradients.d_pre, direction, inputs.trace, keep=not first
-            )
     return [d_data, *d_given] if dtype == computed else [v.to(dtype) for v in (d_data, *d_given)]
 
 
@@ -311,7 +305,7 @@ def _gradients(
         d_states=d_states,
         d_next=d_next,
         d_initial=[torch.zeros_like(v) for v in initial] if resets else d_next,
-        d_pre=initial[0].new_empty(rows, columns["d_pre"] * H),
+        d_pre=kernel.columns_apart(initial[0], rows, columns["d_pre"] * H),
         d_parameter=parameter,
         left=buffer("left", out),
         raw=buffer("raw", H),

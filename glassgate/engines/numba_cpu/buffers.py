@@ -22,6 +22,9 @@ class Inputs(NamedTuple):
     """(L,) int64, or None where each step has all N rows."""
     resets: Tensor | None
     """(S,) bool."""
+    data: Tensor
+    """(rows, D): the input of every step."""
+    weight_ih: Tensor
     weight_hh: Tensor | None
     weight_hr: Tensor | None
     bias_ih: Tensor | None

@@ -1,16 +1,15 @@
 """One direction's call of a kernel: matrices packed, addresses written down, what is left to do after the loop."""
 
-from array import array
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.numba_cpu import threads
+from glassgate.cell import Cell
+from glassgate.engines.numba_cpu import dense, threads
 from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept, even_timetable, tensors, timetable
+from glassgate.engines.numba_cpu.compile import Function
 from glassgate.engines.numba_cpu.layout import ALIGN, Sizes, layout, times
-from glassgate.engines.numba_cpu.panels import pack
 from glassgate.engines.numba_cpu.printer import Kernel
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.stages import Product
@@ -22,7 +21,7 @@ class Call:
     def __init__(
         self,
         kernel: Kernel,
-        function: Callable[[int], None],
+        function: Function,
         inputs: Inputs,
         kept: Kept,
         gradients: Gradients | None,
@@ -56,7 +55,7 @@ class Call:
         self.time = even_timetable(steps, self.N) if sizes is None else timetable(sizes)
         self.barrier: Tensor | None = None
         """Where threads meet that share the units of a row: how many came, and how often one waited long."""
-        self.panels = [pack(self._matrix(product), self.lanes) for product in kernel.products]
+        self.panels = [self._panels(product) for product in kernel.products]
         self.states = [
             initial.new_empty(2 * self.N, initial.shape[1]) if state is None else state
             for state, initial in zip(kept.states, inputs.initial, strict=True)
@@ -87,7 +86,7 @@ class Call:
         for name, value in own.items():
             if name in slots:
                 words[slots[name]] = value
-        return partial(_run, self.function, words, (self, scratch))
+        return threads.Job(self.function, words, (self, scratch))
 
     def keep(self, tensor: Tensor) -> Tensor:
         """Let a tensor live as long as the call."""
@@ -97,13 +96,13 @@ class Call:
     def _write_addresses(self) -> None:
         """Tell the kernel where everything is."""
         inputs, words, slots = self.inputs, self.words, self.layout.slots
-        found = tensors(inputs, self.kept, self.gradients, self.states, self.panels)
+        found = tensors(inputs, self.kept, self.gradients, self.states, [panels.memory for panels in self.panels])
         for k, slot in self.layout.addresses:
             tensor = found[k]
             if tensor is not None:
                 words[slot] = tensor.data_ptr()
         for k, panels in enumerate(self.panels):
-            words[slots[f"panel_{k}"]] = panels.shape[1]
+            words[slots[f"panel_{k}"]] = panels.pitch
         recorded = self.kept.recorded if self.gradients is None else self.gradients.recorded
         if self.layout.time is None or inputs.noise or recorded:
             self._write_the_rest(recorded)
@@ -120,24 +119,21 @@ class Call:
             if name in slots:
                 words[slots[name]] = value
 
-    def _matrix(self, product: Product) -> Tensor:
-        """What a product multiplies by, `(heads, depth, sums, units)`."""
+    def _panels(self, product: Product) -> dense.Panels:
+        """What a product multiplies by."""
         inputs, cell = self.inputs, self.inputs.cell
+        turned = product.op.endswith("_t")
         if product.op in ("hr", "hr_t"):
             assert inputs.weight_hr is not None
-            matrix = inputs.weight_hr if product.op == "hr_t" else inputs.weight_hr.t()
-            return matrix[None, :, None]
+            return dense.panels(inputs.weight_hr, 1, (0,), 1, turned)
         assert inputs.weight_hh is not None
-        chosen, gates, heads = inputs.weight_hh, len(product.gates), cell.heads
-        if product.gates != cell.gates:
-            of_gate = chosen.view(len(cell.gates), -1)
-            chosen = of_gate[[cell.gates.index(gate) for gate in product.gates]]
-        head, width = self.width["H"] // heads, self.width["P"] // heads
-        if product.op == "hh":
-            return chosen.view(gates, heads, head, width).permute(1, 3, 0, 2)
-        if heads == 1:
-            return chosen.view(1, gates * head, 1, width)
-        return chosen.view(gates, heads, head, width).transpose(0, 1).reshape(heads, gates * head, 1, width)
+        return dense.panels(inputs.weight_hh, len(cell.gates), _indices(cell, product.gates), cell.heads, turned)
+
+    def input_panels(self, turned: bool) -> dense.Panels:
+        """The input weights of the gates whose input half is used."""
+        cell = self.inputs.cell
+        chosen = _indices(cell, self.inputs.trace.ih)
+        return dense.panels(self.inputs.weight_ih, len(cell.gates), chosen, 1, turned)
 
     def final(self) -> list[Tensor]:
         """The final states, (N, W) each, in memory of their own."""
@@ -172,6 +168,5 @@ class Call:
                 output[self.time.rows :].zero_()
 
 
-def _run(function: Callable[[int], None], job: "array[int]", alive: object) -> None:
-    """`alive` is what the addresses in `job` point to."""
-    function(job.buffer_info()[0])
+def _indices(cell: Cell, gates: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(cell.gates.index(gate) for gate in gates)

@@ -2,7 +2,6 @@
 
 import ctypes
 import linecache
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,12 +10,28 @@ import llvmlite.binding as llvm
 from glassgate.engines.numba_cpu.cache import MachineCode, path_of, read, write
 from glassgate.engines.numba_cpu.processor import Processor
 
+_KIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_unused = (ctypes.c_int64 * 2)()
+_UNUSED = ctypes.addressof(_unused)
+
+
+class Function:
+    """A kernel's machine code, called with the address of its words."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self._function = _KIND(address)
+
+    def __call__(self, words: int) -> None:
+        self._function(_UNUSED, _UNUSED, words)
+
+
 _engines: list[llvm.ExecutionEngine] = []
 """Machine code lives as long as the engine that holds it."""
 
 
 @cache
-def compiled(text: str, name: str, bits: int, processor: Processor) -> Callable[[int], None]:
+def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
     """The kernel of that text, to be called with the address of its words."""
     path = path_of(text, name, bits, processor)
     code = read(path)
@@ -55,16 +70,9 @@ def _machine() -> llvm.TargetMachine:
     )
 
 
-def _load(kernel: MachineCode) -> Callable[[int], None]:
+def _load(kernel: MachineCode) -> Function:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()
     _engines.append(engine)
-    numba_function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    function = numba_function(engine.get_function_address(kernel.symbol))
-    unused = (ctypes.c_int64 * 2)()
-
-    def run(address: int) -> None:
-        function(ctypes.addressof(unused), ctypes.addressof(unused), address)
-
-    return run
+    return Function(engine.get_function_address(kernel.symbol))

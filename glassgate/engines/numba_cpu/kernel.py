@@ -1,7 +1,7 @@
 """The kernels of a cell, printed and compiled when first asked for, and their calls shared out among threads."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -9,17 +9,30 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.numba_cpu import threads
+from glassgate.engines.numba_cpu import dense, threads
+from glassgate.engines.numba_cpu.around import Wanted, gradient_products
 from glassgate.engines.numba_cpu.buffers import Gradients, Inputs, Kept
 from glassgate.engines.numba_cpu.call import Call
-from glassgate.engines.numba_cpu.compile import compiled
+from glassgate.engines.numba_cpu.compile import Function, compiled
+from glassgate.engines.numba_cpu.layout import apart
 from glassgate.engines.numba_cpu.panels import MOST_ROWS
 from glassgate.engines.numba_cpu.printer import Kernel, print_kernel
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.stages import Stages
 from glassgate.engines.trace import Trace
 
-__all__ = ["Gradients", "Inputs", "Kept", "backward", "forward", "kernel_of", "prepare", "printed"]
+__all__ = [
+    "Gradients",
+    "Inputs",
+    "Kept",
+    "Wanted",
+    "backward",
+    "columns_apart",
+    "forward",
+    "kernel_of",
+    "prepare",
+    "printed",
+]
 
 FEW_OPERATIONS = 2_000_000
 """Below so many multiplications a second thread costs more than it brings."""
@@ -34,13 +47,32 @@ CROWDED_FOR = (1.0, 64.0)
 def forward(calls: Sequence[tuple[Inputs, Kept]], save: bool) -> list[list[Tensor]]:
     """Run every direction forward through its time; returns the final states of each."""
     prepared = [prepare(inputs, kept, None, save) for inputs, kept in calls]
-    _run(prepared)
+    packing, products = [], []
+    for call in prepared:
+        weights = call.input_panels(turned=False)
+        packing += [work for panels in (weights, *call.panels) for work in panels.work]
+        sums, data = len(call.inputs.trace.ih), call.inputs.data
+        products.append(dense.multiply(data, weights, sums, call.width["H"], call.kept.ih))
+    at_once = _threads(prepared)
+    _share(packing, at_once)
+    _share(products, at_once)
+    _loop(prepared, at_once)
     return [call.final() for call in prepared]
 
 
-def backward(calls: Sequence[tuple[Inputs, Kept, Gradients]]) -> None:
-    """Run every direction back through its time."""
-    _run([prepare(inputs, kept, gradients, True) for inputs, kept, gradients in calls])
+def backward(calls: Sequence[tuple[Inputs, Kept, Gradients]], wanted: Sequence[Wanted]) -> None:
+    """Run every direction back through its time, then sum what reached the weights and the input."""
+    prepared = [prepare(inputs, kept, gradients, True) for inputs, kept, gradients in calls]
+    packing = [work for call in prepared for panels in call.panels for work in panels.work]
+    products = []
+    for call, what in zip(prepared, wanted, strict=True):
+        before, after = gradient_products(call, what)
+        packing += before
+        products += after
+    at_once = _threads(prepared)
+    _share(packing, at_once)
+    _loop(prepared, at_once)
+    _share(products, at_once)
 
 
 def prepare(inputs: Inputs, kept: Kept, gradients: Gradients | None, save: bool) -> Call:
@@ -50,11 +82,16 @@ def prepare(inputs: Inputs, kept: Kept, gradients: Gradients | None, save: bool)
     return Call(kernel, function, inputs, kept, gradients, save)
 
 
+def columns_apart(like: Tensor, rows: int, width: int) -> Tensor:
+    """Memory (rows, width) whose rows lie as the kernel's layout has them for columns that are read downwards."""
+    return like.new_empty(rows, apart(width, host().lanes(like.element_size() * 8)))[:, :width]
+
+
 class Compiled(NamedTuple):
     """A printed kernel and its machine code."""
 
     kernel: Kernel
-    function: Callable[[int], None]
+    function: Function
 
 
 _compiled: dict[Any, Compiled] = {}
@@ -98,8 +135,21 @@ def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
     return print_kernel(Stages(trace, is_backward, cell.heads), title, cell.state)
 
 
-def _run(calls: list[Call]) -> None:
-    at_once = torch.get_num_threads() if sum(call.work for call in calls) > FEW_OPERATIONS else 1
+def _threads(calls: list[Call]) -> int:
+    """How many threads a pass is worth."""
+    return torch.get_num_threads() if sum(call.work for call in calls) > FEW_OPERATIONS else 1
+
+
+def _share(works: list[dense.Work], parts: int) -> None:
+    """Every thread does its part of all."""
+    if parts == 1:
+        for work in works:
+            work.part(0, 1)()
+    elif works:
+        threads.run([threads.in_turn([work.part(k, parts) for work in works]) for k in range(parts)])
+
+
+def _loop(calls: list[Call], at_once: int) -> None:
     parts = max(1, at_once // len(calls))
     jobs = [job for call in calls for job in _jobs(call, parts)]
     for k in range(0, len(jobs), at_once):
@@ -134,7 +184,7 @@ def _few_rows(call: Call, parts: int) -> bool:
     shareable = call.kernel.split_units and call.inputs.cell.heads == 1
     if not shareable or call.work < FEW_A_STEP * parts * max(call.time.steps, 1):
         return False
-    weights = sum(panels.numel() for panels in call.panels) * call.bytes
+    weights = sum(panels.memory.numel() for panels in call.panels) * call.bytes
     return 2 * parts > call.N or (weights > OWN_CACHE and 2 * MOST_ROWS * parts >= call.N)
 
 

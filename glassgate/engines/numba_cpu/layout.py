@@ -99,6 +99,11 @@ def times(time: Timetable, cell: Cell, unasked: Sequence[bool]) -> dict[str, int
     return {"sizes": time.sizes[1:].data_ptr(), "starts": starts} | {f"{name}_starts": starts for name in names}
 
 
+def apart(width: int, lanes: int) -> int:
+    """How far apart rows lie whose columns are read downwards, so that these do not meet in one place of the cache."""
+    return width + lanes
+
+
 def _loop(sizes: Sizes) -> dict[str, int]:
     """Which way time runs, and between which units."""
     H, P, last = sizes.H, sizes.P, max(sizes.steps - 1, 0)
@@ -121,7 +126,8 @@ def _pitches(cell: Cell, trace: Trace, sizes: Sizes) -> dict[str, int]:
     widths |= states | {f"{name}_noise": states.get(noise.state or "", H) for name, noise in cell.noise.items()}
     widths |= {f"d_{name}": width for name, width in states.items()}
     widths |= {f"d_{name}": 0 for name, gone in zip(cell.state, sizes.unreached, strict=False) if gone}
-    widths |= {name: columns[name] * H for name in ("d_pre", "raw", "d_parameter")}
+    widths |= {name: columns[name] * H for name in ("raw", "d_parameter")}
+    widths |= {"d_pre": apart(columns["d_pre"] * H, sizes.lanes)}
     widths |= {name: columns[name] * P for name in ("left", "d_hr")}
     widths |= {f"gate_{name}": H for name in trace.recorded} | {f"d_gate_{name}": H for name in trace.recorded}
     widths |= {f"d_new_{name}": width for name, width in states.items()}

@@ -1,4 +1,4 @@
-"""What a printed kernel calls beside mathematics: addresses of rows, shapes of tiles, the meeting of threads."""
+"""What a printed kernel calls beside mathematics: addresses of rows, shapes of tiles."""
 
 from typing import Any
 
@@ -24,6 +24,22 @@ def words(context: Any, address: Any) -> Any:
 def flags(context: Any, address: Any) -> Any:
     """The bytes at an address."""
     return types.CPointer(types.uint8)(types.int64), lambda c, b, s, a: b.inttoptr(a[0], ir.IntType(8).as_pointer())
+
+
+def memory(size: int) -> Any:
+    """A function that gives the address of as many bytes, which last until the kernel returns."""
+
+    @intrinsic
+    def function(context: Any) -> Any:
+        def code(context, builder, sig, args):
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(ir.IntType(8), size))
+                place.align = 64
+            return builder.ptrtoint(place, INT64)
+
+        return types.int64(), code
+
+    return function
 
 
 @inline
@@ -85,56 +101,5 @@ def fetch(rows, pitch, count, columns, width, size):
                 _prefetch(rows + row * pitch + column * width + byte)
 
 
-@intrinsic
-def _arrive(context: Any, counter: Any) -> Any:
-    """Add one, and let everything written before be seen by whom reads it."""
-
-    def code(context, builder, sig, args):
-        builder.atomic_rmw("add", builder.inttoptr(args[0], INT64.as_pointer()), INT64(1), "acq_rel")
-        return context.get_dummy_value()
-
-    return types.void(types.int64), code
-
-
-@intrinsic
-def _arrived(context: Any, counter: Any) -> Any:
-    def code(context, builder, sig, args):
-        return builder.load_atomic(builder.inttoptr(args[0], INT64.as_pointer()), "acquire", 8)
-
-    return types.int64(types.int64), code
-
-
-@intrinsic
-def _give_way(context: Any) -> Any:
-    """Let another thread have this core."""
-
-    def code(context, builder, sig, args):
-        kind = ir.FunctionType(ir.IntType(32), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
-        return context.get_dummy_value()
-
-    return types.void(), code
-
-
-PATIENCE = 2000
-
-
-@inline
-def meet(barrier, parties, times):
-    """Wait until every thread has come here for the `times`-th time; long waits count in the barrier's second word."""
-    if parties > 1:
-        _arrive(barrier)
-        turns = 0
-        while _arrived(barrier) < parties * times:
-            turns += 1
-            if turns == PATIENCE:
-                _arrive(barrier + 8)
-            if turns >= PATIENCE:
-                _give_way()
-    return times + 1
-
-
-FUNCTIONS: dict[str, Any] = {
-    f.__name__: f for f in (words, flags, shape_of_tiles, point, fetch, locate, is_reset, meet)
-}
+FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (words, flags, shape_of_tiles, point, fetch, locate, is_reset)}
 """By name, what a kernel imports."""

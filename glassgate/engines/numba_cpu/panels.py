@@ -1,8 +1,6 @@
-"""How a matrix is laid out for the product: panels of one vector of units each, and how many a tile takes."""
+"""How many rows and panels a tile of the product takes; a panel is one vector of units, `dense.py` packs them."""
 
 from typing import NamedTuple
-
-from torch import Tensor
 
 from glassgate.engines.numba_cpu.processor import Processor
 
@@ -27,30 +25,3 @@ def blocking(vectors: int, processor: Processor) -> Blocking:
     """Three quarters of the registers hold sums; few sums a unit leave space for more panels."""
     sums = processor.registers * 3 // 4
     return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))
-
-
-def pack(columns: Tensor, lanes: int) -> Tensor:
-    """Panels of a matrix with several columns a unit.
-
-    Args:
-        columns: `(blocks, depth, G, H)`: G sums for each of H units, in one or more independent blocks.
-
-    Returns:
-        `(panels, depth * G * lanes + lanes)`: units padded with zeros to whole vectors, one vector a panel. The end of
-        each panel is unused: without it, panels side by side would meet in the same few places of the cache.
-    """
-    blocks, depth, G, H = columns.shape
-    of_block, of_depth, of_sum, of_unit = columns.stride()
-    whole, panels, pitch = H // lanes, -(-H // lanes), depth * G * lanes + lanes
-    packed = columns.new_empty(blocks * panels, pitch)
-    inside = packed.as_strided((blocks, panels, depth, G, lanes), (panels * pitch, pitch, G * lanes, lanes, 1))
-    vectors = columns.as_strided(
-        (blocks, whole, depth, G, lanes), (of_block, lanes * of_unit, of_depth, of_sum, of_unit)
-    )
-    if whole == panels:
-        inside.copy_(vectors)
-    else:
-        inside[:, :whole] = vectors
-        inside[:, whole] = 0.0
-        inside[:, whole, :, :, : H - whole * lanes] = columns[..., whole * lanes :]
-    return packed

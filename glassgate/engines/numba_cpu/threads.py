@@ -1,52 +1,151 @@
-"""The threads that run kernels: as many as torch is allowed, asleep between calls, made anew after a fork."""
+"""The threads that run kernels: as many as torch is allowed, asleep between calls, made anew after a fork.
 
+A thread that has just worked looks for its next job a while before it sleeps, so that a call after a call finds it
+awake. A job that no thread has begun when the caller is done with its own is the caller's again: on a machine whose
+processors are busy, nobody waits for a thread that waits for a processor.
+"""
+
+import ctypes
 import os
 import threading
-from collections.abc import Callable
+from array import array
+from functools import cache
 from queue import SimpleQueue
+from typing import Any, NamedTuple
 
-Job = Callable[[], None]
+from glassgate.engines.numba_cpu.compile import Function, compiled
+from glassgate.engines.numba_cpu.processor import host
+
+
+class Job(NamedTuple):
+    """Machine code to run with one argument, the address of its words."""
+
+    function: Function
+    words: "array[int]"
+    alive: Any = None
+    """What the addresses in the words point to."""
+
+    def __call__(self) -> None:
+        self.function(self.words.buffer_info()[0])
+
+
+SEQUENCE = '''
+def sequence(address):
+    """One job after the other."""
+    job = words(address)
+    for k in range(job[0]):
+        perform(job[2 * k + 1], job[2 * k + 2])
+'''
+
+
+def in_turn(jobs: list[Job]) -> Job:
+    """All of some jobs as one."""
+    if len(jobs) == 1:
+        return jobs[0]
+    pairs = [word for job in jobs for word in (job.function.address, job.words.buffer_info()[0])]
+    return Job(_native(SEQUENCE), array("q", (len(jobs), *pairs)), jobs)
+
+
+WAITING, GIVEN, TAKEN, ASLEEP = range(4)
+"""What the first word of a desk says. The others: a function's address, its argument."""
+
+SERVE = f'''
+def serve(desk):
+    """Do what is laid on the desk until nothing came for a while."""
+    turns = 0
+    while True:
+        if swap(desk, {GIVEN}, {TAKEN}):
+            perform(words(desk)[1], words(desk)[2])
+            swap(desk, {TAKEN}, {WAITING})
+            turns = 0
+        turns += 1
+        if turns > 1500:
+            if swap(desk, {WAITING}, {ASLEEP}):
+                return
+            turns = 0
+        give_way()
+'''
+
+GIVE = f'''
+def give(desk):
+    """Lay a job on a desk; the desk's fourth word says whether its thread sleeps."""
+    words(desk)[3] = 0
+    if not swap(desk, {WAITING}, {GIVEN}):
+        words(desk)[3] = 1
+        swap(desk, {ASLEEP}, {GIVEN})
+'''
+
+FINISH = f'''
+def finish(desk):
+    """Wait for the desk's job; nobody has begun it: do it here. The desk's fourth word says which."""
+    words(desk)[3] = 0
+    if swap(desk, {GIVEN}, {TAKEN}):
+        perform(words(desk)[1], words(desk)[2])
+        words(desk)[3] = 1
+        swap(desk, {TAKEN}, {WAITING})
+    while look(desk) == {TAKEN}:
+        give_way()
+'''
+
+
+@cache
+def _native(text: str) -> Function:
+    name = text.split("(")[0].removeprefix("\ndef ")
+    return compiled(text, name, 64, host())
 
 
 class _Worker:
-    """A thread that runs one job at a time."""
+    """A thread, and the desk that its jobs are laid on."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[tuple[Job, SimpleQueue[BaseException | None]]] = SimpleQueue()
-        threading.Thread(target=self._serve, name="glassgate", daemon=True).start()
+        self._desk = array("q", [ASLEEP, 0, 0, 0])
+        self.desk = self._desk.buffer_info()[0]
+        self._away_from = -1
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="glassgate", daemon=True)
+        self._thread.start()
 
-    def _serve(self) -> None:
+    def give(self, job: Job) -> None:
+        """Let the thread begin the job, on another processor than the caller's."""
+        if _processor is not None and (mine := _processor()) != self._away_from:
+            self._keep_away(mine)
+        self._desk[1], self._desk[2] = job.function.address, job.words.buffer_info()[0]
+        _native(GIVE)(self.desk)
+        if self._desk[3]:
+            self._bell.put(None)
+
+    def _keep_away(self, processor: int) -> None:
+        """Some systems wake a thread where its waker runs, and leave both there while other processors idle."""
+        others = os.sched_getaffinity(0) - {processor}
+        if others:
+            os.sched_setaffinity(self._thread.native_id or 0, others)
+        self._away_from = processor
+
+    def finish(self) -> None:
+        """Return when the job is done."""
+        _native(FINISH)(self.desk)
+
+    def _work(self) -> None:
+        serve = _native(SERVE)
         while True:
-            job, answer = self.jobs.get()
-            try:
-                job()
-            except BaseException as error:
-                answer.put(error)
-            else:
-                answer.put(None)
+            self._bell.get()
+            serve(self.desk)
 
 
+_processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+"""The number of the processor that the caller runs on, where the system tells."""
 _idle: list[_Worker] = []
 
 
 def run(jobs: list[Job]) -> None:
     """Run all jobs, each on its own thread, the first one on the caller's; return when all are done."""
-    if len(jobs) == 1:
-        return jobs[0]()
-    answers: SimpleQueue[BaseException | None] = SimpleQueue()
-    workers = []
-    for job in jobs[1:]:
-        worker = _borrow()
-        workers.append(worker)
-        worker.jobs.put((job, answers))
-    try:
-        jobs[0]()
-    finally:
-        errors = [answers.get() for _ in workers]
-        _idle.extend(workers)
-    for error in errors:
-        if error is not None:
-            raise error
+    workers = [_borrow() for _ in jobs[1:]]
+    for worker, job in zip(workers, jobs[1:], strict=True):
+        worker.give(job)
+    jobs[0]()
+    for worker in workers:
+        worker.finish()
+    _idle.extend(workers)
 
 
 def _borrow() -> _Worker:

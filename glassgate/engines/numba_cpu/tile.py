@@ -14,12 +14,13 @@ from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.vector import INT64, VectorType, splat
 
 
-def tile(bits: int, lanes: int, vectors: int, processor: Processor) -> Any:
+def tile(bits: int, lanes: int, vectors: int, processor: Processor, strided: bool = False) -> Any:
     """The product for panels of `vectors` vectors, one a sum.
 
     Returns:
         tile(left, rank, first, panel, panel_size, depth, out, rows, panels): for each of `rows` addresses in `left`,
         from `rank` on, the sum over k < depth of left[first + k] * panel[k]; out (rows, panels, vectors, lanes).
+        With `strided`, left[first * k].
     """
     V = VectorType(bits, lanes)
     shapes = blocking(vectors, processor).shapes
@@ -36,7 +37,7 @@ def tile(bits: int, lanes: int, vectors: int, processor: Processor) -> Any:
                 case = builder.append_basic_block(f"tile_{r}x{p}")
                 switch.add_case(INT64(16 * r + p), case)
                 builder.position_at_end(case)
-                function = _tile_function(builder.module, V, r, p, vectors)
+                function = _tile_function(builder.module, V, r, p, vectors, strided)
                 builder.call(function, [left, first, panel, panel_size, depth, out])
                 builder.branch(done)
             builder.position_at_end(done)
@@ -47,9 +48,11 @@ def tile(bits: int, lanes: int, vectors: int, processor: Processor) -> Any:
     return product
 
 
-def _tile_function(module: ir.Module, V: VectorType, rows: int, panels: int, vectors: int) -> ir.Function:
+def _tile_function(
+    module: ir.Module, V: VectorType, rows: int, panels: int, vectors: int, strided: bool
+) -> ir.Function:
     """The LLVM function of one shape, added to the module unless it is there."""
-    name = f"tile_{rows}x{panels}x{vectors}_{V.name}"
+    name = f"{'strided_' * strided}tile_{rows}x{panels}x{vectors}_{V.name}"
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * 6), name)
@@ -62,7 +65,9 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, panels: int, vec
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
-    lefts = [b.gep(b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), number), [first]) for r in range(rows)]
+    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), number) for r in range(rows)]
+    if not strided:
+        lefts = [b.gep(left, [first]) for left in lefts]
     starts = [b.gep(b.inttoptr(panel, number), [b.mul(panel_size, INT64(p))]) for p in range(panels)]
     columns = [(p, v) for p in range(panels) for v in range(vectors)]
     b.cbranch(b.icmp_signed(">", depth, INT64(0)), loop, done)
@@ -81,7 +86,7 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, panels: int, vec
     fma = module.globals.get(name) or ir.Function(module, kind, name)
     new: dict[Any, ir.Value] = {}
     for r in range(rows):
-        x = splat(b, b.load(b.gep(lefts[r], [k])), V.llvm.count)
+        x = splat(b, b.load(b.gep(lefts[r], [b.mul(k, first) if strided else k])), V.llvm.count)
         new |= {(r, c): b.call(fma, [x, weights[c], sums[r, c]]) for c in columns}
     k_next = b.add(k, INT64(1))
     b.cbranch(b.icmp_signed("<", k_next, depth), loop, done)

@@ -183,6 +183,43 @@ for _operator, _instruction in ((operator.and_, "and_"), (operator.or_, "or_")):
 define(operator.invert, lambda m: m.integer(1, "xor"), MaskType, result=MaskType)
 
 
+def _place(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value) -> ir.Value:
+    first = builder.inttoptr(address, V.element.as_pointer())
+    return builder.bitcast(builder.gep(first, [at]), V.llvm.as_pointer())
+
+
+def _first(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
+    """The mask of the first `live` lanes."""
+    lanes = V.llvm.count
+    numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
+    return builder.icmp_signed("<", numbers, splat(builder, builder.trunc(live, INT32), lanes))
+
+
+def _masked(builder: ir.IRBuilder, V: VectorType, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
+    kind = ir.FunctionType(result, [a.type for a in args])
+    name = f"llvm.masked.{name}.v{V.llvm.count}f{32 if V.element == ir.FloatType() else 64}.p0"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+
+def _alignment(V: VectorType) -> ir.Value:
+    return INT32(4 if V.element == ir.FloatType() else 8)
+
+
+def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value, live: ir.Value) -> ir.Value:
+    """The first `live` lanes from memory, the others zero."""
+    zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
+    place, mask = _place(builder, V, address, at), _first(builder, V, live)
+    return _masked(builder, V, "load", V.llvm, place, _alignment(V), mask, zero)
+
+
+def masked_store(
+    builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value, live: ir.Value, vector: ir.Value
+) -> None:
+    """The first `live` lanes to memory."""
+    place, mask = _place(builder, V, address, at), _first(builder, V, live)
+    _masked(builder, V, "store", ir.VoidType(), vector, place, _alignment(V), mask)
+
+
 class Memory(NamedTuple):
     """How a kernel reads and writes vectors of one type. Addresses are of the first number; `at` counts numbers."""
 
@@ -207,35 +244,14 @@ def memory(bits: int, lanes: int) -> Memory:
     V = VectorType(bits, lanes)
     scalar = types.float32 if bits == 32 else types.float64
 
-    def element(builder: ir.IRBuilder, address: ir.Value, at: ir.Value) -> ir.Value:
-        first = builder.inttoptr(address, V.element.as_pointer())
-        return builder.bitcast(builder.gep(first, [at]), V.llvm.as_pointer())
-
-    def mask(builder: ir.IRBuilder, live: ir.Value) -> ir.Value:
-        numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
-        return builder.icmp_signed("<", numbers, splat(builder, builder.trunc(live, INT32), lanes))
-
-    def masked(builder: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
-        kind = ir.FunctionType(result, [a.type for a in args])
-        name = f"llvm.masked.{name}.v{lanes}f{bits}.p0"
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
-
     @intrinsic
     def load(context, address, at, live):
-        def code(context, builder, sig, args):
-            address, at, live = args
-            align, other = ir.IntType(32)(bits // 8), ir.Constant(V.llvm, [0.0] * lanes)
-            pointer = element(builder, address, at)
-            return masked(builder, "load", V.llvm, pointer, align, mask(builder, live), other)
-
-        return V(types.int64, types.int64, types.int64), code
+        return V(types.int64, types.int64, types.int64), lambda c, builder, s, args: masked_load(builder, V, *args)
 
     @intrinsic
     def store(context, address, at, live, vector):
         def code(context, builder, sig, args):
-            address, at, live, vector = args
-            align = ir.IntType(32)(bits // 8)
-            masked(builder, "store", ir.VoidType(), vector, element(builder, address, at), align, mask(builder, live))
+            masked_store(builder, V, *args)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64, V), code
@@ -254,7 +270,7 @@ def memory(bits: int, lanes: int) -> Memory:
     @intrinsic
     def keep(context, vector, live):
         def code(context, builder, sig, args):
-            return builder.select(mask(builder, args[1]), args[0], ir.Constant(V.llvm, [0.0] * lanes))
+            return builder.select(_first(builder, V, args[1]), args[0], ir.Constant(V.llvm, [0.0] * lanes))
 
         return V(V, types.int64), code
 

@@ -138,7 +138,7 @@ def kept(tmp_path):
 def test_missing_cache(tmp_path):
     folder = tmp_path / "not" / "there"
     python(SUM, GLASSGATE_CACHE=str(folder))
-    assert len(list(folder.glob("*.kernel"))) == 2
+    assert len(list(folder.glob("*.kernel"))) >= 2
 
 
 def test_kept_kernels_need_no_compiler(kept):
@@ -146,13 +146,14 @@ def test_kept_kernels_need_no_compiler(kept):
     assert python(f"{SUM}; import sys; assert 'numba' not in sys.modules", GLASSGATE_CACHE=str(folder)) == wanted
 
 
-@pytest.mark.parametrize("length", [0, 10, 5000])
+@pytest.mark.parametrize("length", [0, 10, 500])
 def test_truncated_files(kept, length):
     folder, wanted = kept
-    for file in folder.glob("*.kernel"):
+    sizes = {file: file.stat().st_size for file in folder.glob("*.kernel")}
+    for file in sizes:
         file.write_bytes(file.read_bytes()[:length])
     assert python(SUM, GLASSGATE_CACHE=str(folder)) == wanted
-    assert all(file.stat().st_size > 5000 for file in folder.glob("*.kernel"))
+    assert {file: file.stat().st_size for file in folder.glob("*.kernel")} == sizes
 
 
 def test_cache_that_cannot_be_written(tmp_path):
@@ -162,7 +163,7 @@ def test_cache_that_cannot_be_written(tmp_path):
 
 
 def test_full_disk(tmp_path):
-    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
     python(full + SUM, GLASSGATE_CACHE=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -171,7 +172,7 @@ def test_two_processes_compiling_at_once(tmp_path):
     with ThreadPoolExecutor(2) as pool:
         outputs = list(pool.map(lambda _: python(SUM, GLASSGATE_CACHE=str(tmp_path)), range(2)))
     assert outputs[0] == outputs[1]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert all(file.suffix == ".kernel" for file in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
