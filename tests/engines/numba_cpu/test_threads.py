@@ -39,7 +39,8 @@ def test_jobs_in_turn():
 
 def test_a_job_that_nobody_has_begun_is_done_by_its_giver():
     table, worker = torch.zeros(10, dtype=torch.int64), threads._Worker()
-    worker._bell = SimpleQueue()  # the thread listens to another one: it never wakes
+    time.sleep(0.1)
+    worker._bell = SimpleQueue()  # the thread listens to the one before: it never wakes
     worker.give(job(table, 0, 10))
     worker.finish()
     assert torch.equal(table, rows(10))
