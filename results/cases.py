@@ -165,14 +165,14 @@ CASES = (
     ),
     Case(
         "vowels",
-        "Japanese vowels: 9 speakers from series of 12 channels",
+        "Japanese vowels: which of 9 speakers",
         "classification",
         {"data": "japanese_vowels/JapaneseVowels_TRAIN.ts", "test": "japanese_vowels/JapaneseVowels_TEST.ts"},
         {"hidden_size": 100, "epochs": 40, "dropout": 0.3},
         5,
         (ACCURACY, Score("macro_f1", "macro F1")),
         (Reported("accuracy", 94.1, FIRST_TRY, "LSTM in one direction, H=100, 100 epochs, 3 seeds, +- 0.9"),),
-        "No dev data: the last epoch counts, and nothing was chosen by the test series.",
+        "Series of 12 channels, 7 to 29 steps. No dev data: the last epoch counts; nothing was chosen by test.",
     ),
     Case(
         "chorales",
@@ -209,7 +209,7 @@ CASES = (
     ),
     Case(
         "tang-blanks",
-        "Tang poems: one missing character of about 6,000, from both sides",
+        "Tang poems: one missing character",
         "fill-blanks",
         {"data": "char_lm/tang_10k_poems.txt"},
         {"sequence": "line", "hidden_size": 128, "longest_blank": 1, "epochs": 3, "learning_rate": 5e-3},
@@ -219,7 +219,7 @@ CASES = (
             Reported("nats", 4.63, FIRST_TRY, "two directions, H=128, 3 epochs; split not recorded"),
             Reported("nats", 5.46, FIRST_TRY, "forward only, H=128, 3 epochs; split not recorded"),
         ),
-        "The last twentieth of the poems is the test part.",
+        "The last twentieth of the poems is the test part; there are about 6,000 characters to choose from.",
         sample=_filled,
     ),
     Case(

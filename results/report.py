@@ -44,7 +44,8 @@ make results RESULTS=--report                           # this page from the kep
 LEGEND = f"""
 Scores: mean and standard deviation over the seeds. Seconds: processor time of the training steps of one epoch, {OURS}
 / {PLAIN}. Times as fast: {PLAIN}'s processor time over ours, the median of all epochs, with quartiles. What others
-report has other settings, which stand below; figures of papers are quoted from transcriptions, not from the source.
+report has other settings, which stand below; figures of papers are quoted from transcriptions, not from the source, and
+"plain PyTorch, first try" are small trainings without much tuning that came before this comparison, one seed mostly.
 
 ![Score by epoch, both sides, a line a seed](results-curves.svg)
 
@@ -203,6 +204,7 @@ def curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
         panel.set_title(case.what, fontsize=8, loc="left")
         panel.set_ylabel("training loss" if key == "loss" else f"dev: {key.replace('_', ' ')}", fontsize=8)
         panel.set_xlabel("epoch", fontsize=8)
+        panel.xaxis.get_major_locator().set_params(integer=True)
         if key == "loss":
             panel.set_yscale("log")
     lines = axes[0].get_lines()[:2]
@@ -223,7 +225,7 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
         for y, (_, found, colour) in enumerate(rows):
             panel.plot(found, [y] * len(found), "o", color=colour, alpha=0.5)
             panel.plot(statistics.mean(found), y, "|", color=colour, ms=18, mew=2.5)
-        panel.set_yticks(range(len(rows)), [name.replace(",", ",\n", 1) for name, *_ in rows], fontsize=7)
+        panel.set_yticks(range(len(rows)), [",\n".join(name.rsplit(", ", 1)) for name, *_ in rows], fontsize=7)
         panel.set_ylim(len(rows) - 0.4, -0.6)
         panel.set_title(case.what, fontsize=8, loc="left")
         panel.set_xlabel(f"{score.title}, {'%' if score.percent else 'less is better'}", fontsize=8)
