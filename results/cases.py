@@ -142,7 +142,7 @@ CASES = (
             Reported("accuracy", 92.7, FIRST_TRY, "BiLSTM over words and their characters"),
             Reported("accuracy", 88.2, FIRST_TRY, "BiLSTM over words, 6 epochs"),
         ),
-        "No pretrained vectors: words and their characters are learned from the 204,577 words of the training part.",
+        "No pretrained vectors: words and their characters are learned from 204,577 words, in four epochs, to be short.",
     ),
     Case(
         "snips",
@@ -246,6 +246,7 @@ CASES = (
             ),
             Reported("accuracy", 97.1, FIRST_TRY, "word BiLSTM, H=64, 15 epochs, slots and intent together"),
         ),
+        "700 test utterances: one is 0.14 %.",
         read=_snips_intents,
     ),
 )

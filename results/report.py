@@ -123,13 +123,14 @@ def _spread(score: Score, found: Sequence[float]) -> str:
 def _row(case: Case, pairs: Pairs) -> str:
     score = case.scores[0]
     ours, plain = (values(score, side) for side in zip(*pairs, strict=True))
+    digits = 1 if score.percent else 3
     difference = max((a - b for a, b in zip(ours, plain, strict=True)), key=abs)
     cells = [
         f"[{case.what}](#{case.name})",
         _unit(score),
         _spread(score, ours),
         _spread(score, plain),
-        f"{difference:+.{1 if score.percent else 3}f}",
+        f"{round(difference, digits) + 0:+.{digits}f}",
         "; ".join(f"{each.value:g} ({each.who})" for each in case.reported if each.score == score.key) or "-",
         str(len(pairs)),
         " / ".join(f"{statistics.mean(map(seconds, side)):.3g}" for side in zip(*pairs, strict=True)),
