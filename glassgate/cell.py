@@ -78,12 +78,14 @@ def author_names(tell: Callable[[str, Any], None]) -> Iterator[None]:
             for name, value in frame.f_locals.items():
                 tell(name, value)
 
-    before = sys.getprofile()
+    before: Any = sys.getprofile()
     sys.setprofile(on_event)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before if callable(before) else None)
+        if hasattr(before, "enable"):  # a profiler in C, which setprofile does not take back
+            before.enable()
 
 
 @dataclass(frozen=True)

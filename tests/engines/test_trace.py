@@ -1,5 +1,6 @@
 """A traced graph computes what the step computes, and its backward graph what autograd computes."""
 
+import cProfile
 import math
 
 import pytest
@@ -271,3 +272,11 @@ def test_backward_reads_what_forward_keeps():
     assert read == set(traced.saved)
     assert trace(Clipped(), projected=True).saved.keys() >= {("hr", 0)}
     assert ("hr", 0) not in trace(cells.LSTM(), projected=True).saved
+
+
+def test_a_profiler_goes_on():
+    profiler = cProfile.Profile()
+    with profiler:
+        trace(cells.LSTM())
+        torch.sigmoid(torch.zeros(1))
+    assert any("sigmoid" in str(entry.code) for entry in profiler.getstats())

@@ -30,14 +30,12 @@ def multiply_{SUMS}(address):
     for start in range(first, last, {ROWS}):
         count = min({ROWS}, last - start)
         point(pointers, 0, count, left + start * left_pitch, left_pitch)
-        high, wide = shape_of_tiles(count, MOST_ROWS_{SUMS}, ROOM_{SUMS})
         block = 0
         while block < blocks:
-            while block + wide > blocks:
-                wide //= 2
-            for rank in range(0, count, high):
-                rows = min(high, count - rank)
-                tile_{SUMS}(pointers, rank, 0, weights + block * panel * BYTES, panel, depth, sums, rows, wide)
+            wide, rank = panels_of_tile(blocks - block, MOST_ROWS_{SUMS}, ROOM_{SUMS}), 0
+            while rank < count:
+                rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
+                long_tile_{SUMS}(pointers, rank, 0, weights + block * panel * BYTES, panel, depth, sums, rows, wide)
                 for near in range(rows):
                     out_at = out + (start + rank + near) * out_pitch
                     for k in range(wide):
@@ -49,6 +47,7 @@ def multiply_{SUMS}(address):
                             if added:
                                 value = value + load(out_at, gate * width + unit, live)
                             store(out_at, gate * width + unit, live, value)
+                rank += rows
             block += wide
 '''
 
@@ -75,16 +74,15 @@ def outer(address):
                 store(total, unit, live, value)
         column = 0
         while column < width:
-            wide = 4
-            while wide > 1 and (MOST_ROWS_1 * wide > ROOM_1 or column + wide // 2 * LANES >= width):
-                wide //= 2
+            wide = panels_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
             for row in range(count):
                 right = rights[start + row] + shift
                 for k in range(wide):
                     at = column + k * LANES
                     store(panels, (k * {ROWS} + row) * LANES, LANES, load(right, at, width - at))
-            for unit in range(first, last, MOST_ROWS_1):
-                high = min(MOST_ROWS_1, last - unit)
+            unit = first
+            while unit < last:
+                high = rows_of_tile(last - unit, MOST_ROWS_1)
                 point(pointers, 0, high, d_at + unit * BYTES, BYTES)
                 strided_tile(pointers, 0, d_pitch // BYTES, panels, {ROWS} * LANES, count, sums, high, wide)
                 for near in range(high):
@@ -95,6 +93,7 @@ def outer(address):
                         if added or start > 0:
                             value = value + load(out_at, at, width - at)
                         store(out_at, at, width - at, value)
+                unit += high
             column += wide * LANES
 '''
 

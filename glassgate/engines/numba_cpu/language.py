@@ -21,8 +21,11 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
         found[f"memory_{size}"] = loop.memory(size)
+    for sums in {int(n) for n in re.findall(r"\blong_tile_(\d+)\(", text)}:
+        found[f"long_tile_{sums}"] = tile(bits, lanes, sums, processor, long=True)
+        found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     if "strided_tile(" in text:
-        found["strided_tile"] = tile(bits, lanes, 1, processor, strided=True)
+        found["strided_tile"] = tile(bits, lanes, 1, processor, long=True, strided=True)
         found["MOST_ROWS_1"], found["ROOM_1"] = blocking(1, processor)
     if "transpose(" in text:
         found["transpose"] = transpose(bits, lanes)

@@ -54,6 +54,21 @@ def shape_of_tiles(rows, most_rows, room):
 
 
 @inline
+def rows_of_tile(rows, most_rows):
+    """The rows of the next tile of a long column of rows."""
+    return most_rows if rows >= most_rows else min(rows, 2)
+
+
+@inline
+def panels_of_tile(panels, most_rows, room):
+    """How many panels the tiles of a long column of rows take side by side."""
+    wide = 4
+    while wide > 1 and (most_rows * wide > room or wide > panels):
+        wide //= 2
+    return wide
+
+
+@inline
 def point(pointers, first, last, base, pitch):
     """The addresses of the rows `first` to `last` that lie `pitch` bytes apart."""
     for rank in range(first, last):
@@ -101,5 +116,7 @@ def fetch(rows, pitch, count, columns, width, size):
                 _prefetch(rows + row * pitch + column * width + byte)
 
 
-FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (words, flags, shape_of_tiles, point, fetch, locate, is_reset)}
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (words, flags, shape_of_tiles, rows_of_tile, panels_of_tile, point, fetch, locate, is_reset)
+}
 """By name, what a kernel imports."""

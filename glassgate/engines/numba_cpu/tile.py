@@ -14,16 +14,17 @@ from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.vector import INT64, VectorType, splat
 
 
-def tile(bits: int, lanes: int, vectors: int, processor: Processor, strided: bool = False) -> Any:
+def tile(bits: int, lanes: int, vectors: int, processor: Processor, long: bool = False, strided: bool = False) -> Any:
     """The product for panels of `vectors` vectors, one a sum.
 
     Returns:
         tile(left, rank, first, panel, panel_size, depth, out, rows, panels): for each of `rows` addresses in `left`,
         from `rank` on, the sum over k < depth of left[first + k] * panel[k]; out (rows, panels, vectors, lanes).
-        With `strided`, left[first * k].
+        With `long`, of the shapes for long columns of rows alone. With `strided`, left[first * k].
     """
     V = VectorType(bits, lanes)
-    shapes = blocking(vectors, processor).shapes
+    fitting = blocking(vectors, processor)
+    shapes = fitting.long_shapes if long else fitting.shapes
 
     @intrinsic
     def product(context, left, rank, first, panel, panel_size, depth, out, rows, panels):
