@@ -153,10 +153,10 @@ CASES = (
         2,
         (Score("f1", "slot F1"), Score("intent_accuracy", "intent accuracy"), Score("frame_accuracy", "whole frames")),
         (
-            Reported("f1", 88.8, "Goo et al. 2018, slot-gated BiLSTM", "attention; no network over characters"),
+            Reported("f1", 88.8, "Goo et al. 2018, slot-gated BiLSTM", "with attention"),
             Reported("f1", 94.2, "stronger later BiLSTMs", "settings not recorded"),
             Reported("f1", 87.1, FIRST_TRY, "BiLSTM over words and their characters, H=100, 12 epochs"),
-            Reported("intent_accuracy", 97.0, "Goo et al. 2018, slot-gated BiLSTM", "attention"),
+            Reported("intent_accuracy", 97.0, "Goo et al. 2018, slot-gated BiLSTM", "with attention"),
             Reported("intent_accuracy", 98.0, "stronger later BiLSTMs", "settings not recorded"),
             Reported("intent_accuracy", 97.3, FIRST_TRY, "as above"),
             Reported("frame_accuracy", 72.6, FIRST_TRY, "as above"),
@@ -190,8 +190,8 @@ CASES = (
         3,
         (Score("nats", "nats a step", percent=False, lower_is_better=True),),
         (
-            Reported("nats", 8.43, "Bai, Kolter & Koltun 2018, GRU", "best of a search over sizes and rates"),
-            Reported("nats", 8.45, "Bai, Kolter & Koltun 2018, LSTM", "best of a search over sizes and rates"),
+            Reported("nats", 8.43, "Bai, Kolter & Koltun 2018, GRU", "sizes not recorded"),
+            Reported("nats", 8.45, "Bai, Kolter & Koltun 2018, LSTM", "sizes not recorded"),
             Reported("nats", 8.62, FIRST_TRY, "LSTM 2 x 200, dropout 0.2"),
         ),
     ),
