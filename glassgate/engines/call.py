@@ -61,6 +61,12 @@ class Result(NamedTuple):
     In memory that nothing else reads without a graph."""
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is memory of the CPU and nothing else: nobody traces or transforms what is done with it."""
+    watched = torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
+    return type(tensor) is Tensor and tensor.device.type == "cpu" and not watched
+
+
 def is_transformed() -> bool:
     """Whether the call runs inside torch.func's transforms or in forward mode, which take plain operations alone."""
     if torch.compiler.is_compiling():
