@@ -9,6 +9,7 @@ import ctypes
 import os
 import threading
 from array import array
+from contextlib import suppress
 from functools import cache
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -116,10 +117,11 @@ class _Worker:
 
     def _keep_away(self, processor: int) -> None:
         """Some systems wake a thread where its waker runs, and leave both there while other processors idle."""
-        others = os.sched_getaffinity(0) - {processor}
-        if others:
-            os.sched_setaffinity(self._thread.native_id or 0, others)
         self._away_from = processor
+        with suppress(OSError):  # where a sandbox forbids it
+            others = os.sched_getaffinity(0) - {processor}
+            if others and self._thread.native_id:
+                os.sched_setaffinity(self._thread.native_id, others)
 
     def finish(self) -> None:
         """Return when the job is done."""

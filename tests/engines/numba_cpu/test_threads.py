@@ -1,5 +1,6 @@
 """Threads that work and sleep: every job is done once, by whoever comes first."""
 
+import threading
 import time
 from array import array
 
@@ -37,7 +38,7 @@ def test_jobs_in_turn():
 
 
 def test_a_job_that_nobody_has_begun_is_done_by_its_giver(monkeypatch):
-    monkeypatch.setattr(threads._Worker, "_work", lambda _: None)  # a thread that never comes
+    monkeypatch.setattr(threads._Worker, "_work", lambda _: threading.Event().wait())  # a thread that never comes
     table, worker = torch.zeros(10, dtype=torch.int64), threads._Worker()
     given = job(table, 0, 10)
     worker.give(given)
