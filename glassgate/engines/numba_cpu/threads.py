@@ -144,10 +144,12 @@ def run(jobs: list[Job]) -> None:
     workers = [_borrow() for _ in jobs[1:]]
     for worker, job in zip(workers, jobs[1:], strict=True):
         worker.give(job)
-    jobs[0]()
-    for worker in workers:
-        worker.finish()
-    _idle.extend(workers)
+    try:
+        jobs[0]()
+    finally:  # an interrupt must not free what others still work on
+        for worker in workers:
+            worker.finish()
+        _idle.extend(workers)
 
 
 def _borrow() -> _Worker:
