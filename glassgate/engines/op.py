@@ -1,6 +1,6 @@
 """The CPU engine: a layer's kernels as operators that autograd, torch.compile and torch.export know.
 
-One operator runs all directions of a layer forward, another one back; `products.py` has what surrounds their loops.
+One operator runs all directions of a layer forward, another one back.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What surrounds the loop over time, for any kernel: the input product before, the weights' gradients after it."""
+"""What a kernel is given beside weights and states, biases and a cell's own parameters, and where gradients go."""
 
 from collections.abc import Collection, Sequence
 

@@ -142,9 +142,9 @@ _idle: list[_Worker] = []
 def run(jobs: list[Job]) -> None:
     """Run all jobs, each on its own thread, the first one on the caller's; return when all are done."""
     workers = [_borrow() for _ in jobs[1:]]
-    for worker, job in zip(workers, jobs[1:], strict=True):
-        worker.give(job)
     try:
+        for worker, job in zip(workers, jobs[1:], strict=True):
+            worker.give(job)
         jobs[0]()
     finally:  # an interrupt must not free what others still work on
         for worker in workers:
