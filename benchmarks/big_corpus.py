@@ -17,7 +17,7 @@ import numpy as np
 _TRAIN = """
 import json, resource, signal, sys, time
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
-from glassgate.tasks.training import Interrupted, Progress
+from glassgate.tasks.progress import Interrupted, Progress
 
 class Some(Progress):
     left, begun, units = int(sys.argv[3]), 0.0, 0

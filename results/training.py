@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.results import commit, environment
 from glassgate.tasks import task_class
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task
-from glassgate.tasks.training import Progress
 from results.cases import Case
 from results.plain import plain, with_plain_layers
 

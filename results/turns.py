@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.training import Interrupted
+from glassgate.tasks.progress import Interrupted
 from results.cases import Case
 from results.store import Store
 from results.training import train

@@ -16,10 +16,10 @@ from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.train import resumable
 from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import next_folder, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions
 from glassgate.tasks.task import Split
-from glassgate.tasks.training import Progress
 
 _LINES = 14
 _MODELS = {"bidirectional": True, "one-directional": False}

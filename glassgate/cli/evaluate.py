@@ -26,5 +26,8 @@ def command(words: list[str]) -> None:
     if arguments.report:
         folder = Path(arguments.report)
         folder.mkdir(parents=True, exist_ok=True)
-        for file in task.report(encoded, folder):
+        files = task.report(encoded, folder)
+        for file in files:
             print(file, file=sys.stderr)
+        if not files:
+            print(f"{task.name} has nothing to see beside its scores", file=sys.stderr)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from glassgate.tasks.training import Progress as Quiet
+from glassgate.tasks.progress import Progress as Quiet
 
 
 def display(console: Console) -> Progress:
@@ -59,7 +59,7 @@ class Bar(Quiet):
         self.drawn_on.stop_task(self.row)
 
     def _print(self, text: str) -> None:
-        self.drawn_on.console.print(f"{self.title}  {text}", highlight=False)
+        self.drawn_on.console.print(f"{self.title}  {text}", highlight=False, soft_wrap=True)
 
 
 class _Throughput(ProgressColumn):

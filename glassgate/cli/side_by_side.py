@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rich import progress as rich
 
 from glassgate.cli.progress import Bar
-from glassgate.tasks.training import Progress
+from glassgate.tasks.progress import Progress
 
 Result = TypeVar("Result")
 

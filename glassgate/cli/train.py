@@ -17,9 +17,9 @@ from glassgate.tasks import TASKS, run_class, task_class
 from glassgate.tasks.logs import FOLDER as LOGS
 from glassgate.tasks.logs import PICTURE
 from glassgate.tasks.options import Options, read_config
+from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import next_folder
 from glassgate.tasks.task import Task
-from glassgate.tasks.training import Interrupted
 
 
 def command(words: list[str]) -> None:

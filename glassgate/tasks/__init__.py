@@ -46,6 +46,11 @@ def run_class(path: str | Path) -> "type[Task[Any, Any, Any]]":
     Raises:
         RunError: see `Run.open`
     """
-    from glassgate.tasks.runs import Run
+    from glassgate.tasks.errors import OptionError
+    from glassgate.tasks.runs import Run, not_known_here
 
-    return task_class(Run.open(path).content["task"])
+    name = Run.open(path).content["task"]
+    try:
+        return task_class(name)
+    except OptionError as error:
+        raise not_known_here(path, error) from None

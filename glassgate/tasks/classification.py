@@ -1,6 +1,5 @@
 """Classification: one label for a whole text or series of numbers."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
+from glassgate.tasks import confusion
 from glassgate.tasks.data import python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.table import Labelled
@@ -21,9 +21,8 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.options import Options, option
-from glassgate.tasks.pictures import confusion_picture, has_pictures
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.training import Progress
 
 POOLINGS = ("last", "mean", "max", "attention")
 
@@ -109,7 +108,12 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         labels = Vocabulary.of(each.label for each in examples if each.label is not None)
         if len(labels.symbols) < 2:
             source = examples[0].source if examples else "given examples"
-            raise DataError(source, None, f"wanted at least 2 labels to tell apart, got {labels.symbols or 'none'}")
+            raise DataError(
+                source,
+                None,
+                f"wanted at least 2 labels to tell apart, got {labels.symbols or 'none'}; "
+                "add rows with another one, or choose another --label-column",
+            )
         if isinstance(examples[0].content, str):
             units = chain.from_iterable(self._units(each) for each in examples)
             return {"labels": labels, "units": Vocabulary.of(units, self.options.least_count)}
@@ -168,27 +172,15 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             words.append(" ".join(f"{s}:{w:.3f}" for s, w in zip(steps, prediction.attention, strict=True)))
         return "\t".join(words)
 
-    def confusion(self, encoded: Sequence[Encoded]) -> list[list[int]]:
-        """Count how often each label was given, a column, for each true one, a row; in the vocabulary's order."""
-        counts = MulticlassConfusionMatrix(len(self.vocabularies["labels"].symbols))
-        for output, batch, _ in self.outputs(encoded):
-            counts.update(**{name: tensor.cpu() for name, tensor in self.observe(output, batch).items()})
-        matrix: list[list[int]] = counts.compute().tolist()
-        return matrix
-
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write the confusion matrix as JSON, and as a picture where matplotlib is installed."""
-        labels, counts = self.vocabularies["labels"].symbols, self.confusion(encoded)
-        files = [folder / "confusion.json"]
-        files[0].write_text(json.dumps({"labels": labels, "counts": counts}, ensure_ascii=False), encoding="utf-8")
-        if has_pictures():
-            files.append(folder / "confusion.png")
-            confusion_picture(counts, labels, files[1])
-        return files
+        """Write the confusion matrix."""
+        return confusion.report(self, encoded, folder)
 
     def _units(self, example: Labelled) -> Sequence[str]:
         if not isinstance(example.content, str):
-            raise DataError(example.source, example.line, "wanted a text, as in training, got a series")
+            raise DataError(
+                example.source, example.line, "wanted a text, as in training, got a series; give a file of texts"
+            )
         units = text.split(example.content, self.options.unit)
         if not units:
             raise DataError(example.source, example.line, "the text is empty; remove it")
@@ -198,7 +190,9 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         got = "a text" if isinstance(example.content, str) else f"{example.content.shape[-1]}"
         if isinstance(example.content, str) or example.content.shape[-1] != channels:
             raise DataError(
-                example.source, example.line, f"wanted a series of {channels} channels, as in training, got {got}"
+                example.source,
+                example.line,
+                f"wanted a series of {channels} channels, as in training, got {got}; give a file like that of training",
             )
         return example.content
 

@@ -21,9 +21,9 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import option
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.training import Progress
 
 BLANK = "___"
 

@@ -20,9 +20,9 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import option
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.training import Progress
 
 NOTES = "notes"
 
@@ -278,7 +278,7 @@ class LanguageNetwork(nn.Module):
             self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
             self.encoder = encoder(options)
             if options.tied:
-                self.head = _Tied(self.embedding, options.hidden_size)
+                self.head = Tied(self.embedding, options.hidden_size)
             else:
                 self.head = nn.Linear(options.hidden_size, units - UNKNOWN)
         self._states = [f"state_{name}" for name in self.encoder.cell.state]
@@ -294,7 +294,10 @@ class LanguageNetwork(nn.Module):
         """Read on from a state, zero if None, and return the scores and the state reached."""
         vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
         output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
-        return self.head(self.dropout(output)), state
+        states = self.dropout(output)
+        if isinstance(self.head, Tied) and self.embedding is not None:
+            return self.head(states, self.embedding.weight), state
+        return self.head(states), state
 
     def _carried(self, goes_on: Tensor) -> object:
         """The state that the batch before left, zero in the rows that begin."""
@@ -305,12 +308,16 @@ class LanguageNetwork(nn.Module):
         return state if len(state) > 1 else state[0]
 
 
-class _Tied(nn.Module):
-    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector."""
+class Tied(nn.Module):
+    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector.
+
+    Args:
+        embedding: where the vectors are; it stays the network's alone, so that a saved model holds them once
+        hidden_size: of a state
+    """
 
     def __init__(self, embedding: nn.Embedding, hidden_size: int):
         super().__init__()
-        self.embedding = embedding
         same = hidden_size == embedding.embedding_dim
         self.narrow = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
@@ -318,8 +325,9 @@ class _Tied(nn.Module):
         with torch.no_grad():
             embedding.weight[PADDING].zero_()
 
-    def forward(self, states: Tensor) -> Tensor:
-        return F.linear(self.narrow(states), self.embedding.weight[UNKNOWN:], self.bias)
+    def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
+        """From states, `(N, L, H)`, and all vectors, `(units, E)`, to `(N, L, units - 1)`."""
+        return F.linear(self.narrow(states), vectors[UNKNOWN:], self.bias)
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:

@@ -1,9 +1,12 @@
 """Pictures of results, by matplotlib where it is installed."""
 
+import io
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
+
+from glassgate.tasks.runs import write
 
 
 def has_pictures() -> bool:
@@ -21,20 +24,23 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
     """
     from matplotlib.figure import Figure
 
-    side = max(3.0, 0.45 * len(labels) + 1.5)
+    side = max(3.0, min(0.45, 20 / len(labels)) * len(labels) + 1.5)
     figure = Figure((side, side), layout="constrained")
     axes = figure.subplots()
     shares = [[count / max(1, sum(row)) for count in row] for row in counts]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set_xticks(range(len(labels)), labels, rotation=90)
-    axes.set_yticks(range(len(labels)), labels)
+    size = min(10.0, 900 / len(labels))
+    axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 2 else 0, fontsize=size)
+    axes.set_yticks(range(len(labels)), labels, fontsize=size)
     axes.set(xlabel="given", ylabel="true")
     for row, of_row in enumerate(counts):
         for column, count in enumerate(of_row):
             if count:
                 colour = "white" if shares[row][column] > 0.5 else "black"
-                axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=8)
-    figure.savefig(path, dpi=120)
+                axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=0.8 * size)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=120, format=path.suffix[1:])
+    write(path, content.getvalue())
 
 
 def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[bytes]) -> None:
@@ -55,11 +61,10 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
         axes = figure.add_subplot(grid[0, place])
         for part, colour in (("train", "tab:blue"), ("dev", "tab:orange")):
             steps, values = _curve(rows, f"{part}_{name}")
-            marker = "." if len(steps) < 60 else None
-            axes.plot(steps, values, color=colour, marker=marker, linewidth=1.2, label=part)
-            if steps and part == "dev":
-                end = (steps[-1], values[-1])
-                axes.annotate(f"{end[1]:.4g}", end, (0, 5), textcoords="offset points", ha="right", fontsize=8)
+            if steps:
+                marker = "." if len(steps) < 60 else None
+                label = f"{part}, {values[-1]:.4g} at the end"
+                axes.plot(steps, values, color=colour, marker=marker, linewidth=1.2, label=label)
         axes.set_title(name.replace("_", " "), fontsize=10)
         axes.legend(fontsize=8)
     axes = figure.add_subplot(grid[1, :])

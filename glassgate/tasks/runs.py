@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from glassgate.tasks.errors import RunError
+from glassgate.tasks.errors import OptionError, RunError
 
 FORMAT = 1
 MODEL = "model.safetensors"
@@ -184,6 +184,13 @@ def unwritten(path: Path, run: Path, error: OSError) -> RunError:
     return RunError(
         f"{path}: could not be written ({error.strerror}); what was saved before is whole, so once there is room, "
         f"go on with: glassgate train --resume {run}"
+    )
+
+
+def not_known_here(run: str | Path, error: OptionError) -> RunError:
+    """Return what to raise for a run whose task or options this version does not have."""
+    return RunError(
+        f"{run}: made by another version of glassgate: {error}; upgrade: pip install --upgrade glassgate, or train anew"
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from glassgate.tasks import bio
+from glassgate.tasks import bio, confusion
 from glassgate.tasks.data import python_source
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.tagged import (
@@ -31,10 +31,10 @@ from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Frames, WholeTokens
 from glassgate.tasks.tagger import Scores, Tagger
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.training import Progress
 
 _UNLABELLED = -100
 _NO_TOKEN = -1
@@ -258,6 +258,10 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         rows = zip(example.units, prediction, strict=True)
         lines = "".join(f"{_visible(unit)}\t{label}\n" for unit, label in rows)
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
+
+    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        """Write the confusion matrix of the labels."""
+        return confusion.report(self, encoded, folder)
 
     def _keeps_to_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
         """Whether results are to keep to BIO."""

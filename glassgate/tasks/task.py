@@ -16,8 +16,9 @@ from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, Piece,
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
-from glassgate.tasks.runs import Run
-from glassgate.tasks.training import Progress, computed, train, units
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.runs import Run, not_known_here
+from glassgate.tasks.training import check_device, computed, train, units
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Example = TypeVar("Example")
@@ -162,6 +163,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             Interrupted: Ctrl-C; the run can be resumed
         """
         progress = progress or Progress()
+        check_device(self.options.device)
         if run is not None:
             Run.check_new(run)
         split = split or self.read_split(progress)
@@ -197,6 +199,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         folder = Run.open(run)
         folder.check_unfinished()
         task = cls._from_content(folder)
+        check_device(task.options.device)
         encoded = task._encode_split(split or task.read_split(progress))
         for name, part in encoded.items():
             if folder.content["data"][name] != _fingerprint(part):
@@ -256,7 +259,10 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         try:
             self.network.load_state_dict(run.load_model())
         except RuntimeError as error:
-            raise RunError(f"{run.path}: the weights do not fit the options saved beside them: {error}") from None
+            raise RunError(
+                f"{run.path}: the weights do not fit the options saved beside them; copy the folder again, or train "
+                f"anew: {error}"
+            ) from None
 
     def _train(
         self, encoded: dict[str, list[Encoded]], threads: int, folder: Run | None, progress: Progress
@@ -285,7 +291,10 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     def _from_content(cls, run: Run) -> Self:
         if run.content["task"] != cls.name:
             raise RunError(f"{run.path}: wanted a run of {cls.name}, got one of {run.content['task']}")
-        task = cls(cls.options_type.from_mapping(run.content["options"]))  # type: ignore[arg-type]
+        try:
+            task = cls(cls.options_type.from_mapping(run.content["options"]))  # type: ignore[arg-type]
+        except OptionError as error:
+            raise not_known_here(run.path, error) from None
         task.vocabularies = {name: Vocabulary(symbols) for name, symbols in run.content["vocabularies"].items()}
         task.facts = run.content["facts"]
         return task

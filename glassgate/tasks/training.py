@@ -4,7 +4,6 @@ import logging
 import math
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import AdamW
@@ -22,47 +21,16 @@ from torchmetrics import MeanMetric, MetricCollection
 
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, padding, sample
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.keeper import Keeper
 from glassgate.tasks.logs import Logs
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
 
 if TYPE_CHECKING:
     from glassgate.tasks.task import Task
 
-_MODEL = "model."
-_BUFFER = "buffer."
-_OPTIMIZER = "optimizer."
-
 # So much of the training data, in units, is scored like the dev data, for the curves.
 _SAMPLE = 20_000
-
-
-class Progress:
-    """Told how a training goes; this one keeps quiet."""
-
-    def reading(self) -> None:
-        """The data is about to be read."""
-
-    def note(self, text: str) -> None:
-        """Something worth knowing."""
-
-    def begin(self, units: int, done: int) -> None:
-        """Training starts: so many units in all epochs together, so many of them done before."""
-
-    def step(self, units: int, loss: float) -> None:
-        """A batch of so many units is done."""
-
-    def epoch(self, number: int, scores: Mapping[str, float]) -> None:
-        """An epoch, counted from 1, has ended with this loss and these scores on the dev data."""
-
-    def stopping(self) -> None:
-        """Ctrl-C was pressed; training ends after the present step."""
-
-    def end(self) -> None:
-        """Training is over, whether finished or broken off."""
-
-
-class Interrupted(Exception):
-    """Training was broken off by Ctrl-C, its state saved."""
 
 
 def train(
@@ -74,14 +42,17 @@ def train(
         each epoch's scores, those on dev and test of the best one, and the speed
 
     Raises:
+        UserError: the loss became no number, or the disk is full
         Interrupted: Ctrl-C was pressed
     """
     options = task.options
-    module = _Training(task, data["train"], data["dev"])
-    keeper = _Keeper(module, run, progress)
+    module = Training(task, data["train"], data["dev"])
+    keeper = Keeper(module, run, progress)
     keeper.restore()
     if not keeper.finished:
         progress.note(f"{module.units_an_epoch:,} units an epoch; {module.padding:.1%} of the batches is padding")
+        if options.patience and not data["dev"]:
+            progress.note("patience: there is no dev data to tell a better epoch by, so none ends the training early")
         progress.begin(options.epochs * module.units_an_epoch, module.units)
         if run:
             keeper.logs = Logs(run, task.monitor, module.steps)
@@ -116,10 +87,19 @@ def train(
     return result
 
 
-def _trainer(module: "_Training", keeper: "_Keeper") -> Trainer:
+def check_device(name: str) -> None:
+    """See that torch has the device.
+
+    Raises:
+        OptionError: it has not
+    """
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not found.get(name, True):
+        raise OptionError(f"device: {name} was asked for, and torch finds no such device here; use cpu, or auto")
+
+
+def _trainer(module: "Training", keeper: "Keeper") -> Trainer:
     options = module.task.options
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise OptionError("device: cuda was asked for, and torch finds no such device here; use cpu, or auto")
     return Trainer(
         max_epochs=options.epochs - module.epoch,
         accelerator=options.device,
@@ -137,7 +117,7 @@ def _trainer(module: "_Training", keeper: "_Keeper") -> Trainer:
     )
 
 
-class _Training(LightningModule):
+class Training(LightningModule):
     """A task's network with its place in the training: epoch, and batches done of it.
 
     Each call of Lightning is a training of its own that starts at this place; Lightning's own counters mean nothing.
@@ -230,147 +210,6 @@ class _Training(LightningModule):
         return {name: value for name, value in scores.items() if name == self.task.monitor}
 
 
-class _Keeper(Callback):
-    """Saves the place, the weights and the optimizer's state, keeps the best epoch's weights, and ends the training."""
-
-    def __init__(self, module: _Training, run: Run | None, progress: Progress):
-        self.module = module
-        self.run = run
-        self.progress = progress
-        self.history: list[dict[str, Any]] = []
-        self.best: dict[str, Tensor] = {}
-        self.loss = 0.0
-        self.unlogged = {"loss": 0.0, "units": 0.0}  # summed since the last row of the logs
-        self.logs: Logs | None = None
-        self.precision: dict[str, Any] = {}
-        self.interrupted = False
-        self.clock = self.saved = time.monotonic()
-
-    @property
-    def best_epoch(self) -> int:
-        """The first epoch of the best score on dev; the last one where there is no dev data."""
-        monitor = self.module.task.monitor
-        scored = [place for place, entry in enumerate(self.history) if monitor in entry]
-        sign = -1 if self.module.task.lower_is_better else 1
-        last = len(self.history) - 1
-        return max(scored, key=lambda place: (sign * self.history[place][monitor], -place), default=last)
-
-    @property
-    def finished(self) -> bool:
-        options = self.module.task.options
-        stale = options.patience and len(self.history) - 1 - self.best_epoch >= options.patience
-        return self.module.epoch >= options.epochs or bool(self.history and stale)
-
-    def restore(self) -> None:
-        """Go to the place of the run's checkpoint; without one, stay at the start."""
-        checkpoint = self.run.load_checkpoint() if self.run else None
-        if checkpoint is None or self.run is None:
-            return
-        tensors, state = checkpoint
-        module = self.module
-        module.network.load_state_dict(_under(_MODEL, tensors))
-        for name, tensor in _under(_BUFFER, tensors).items():
-            module.network.register_buffer(name, tensor, persistent=False)
-        for name, tensor in _under(_OPTIMIZER, tensors).items():
-            number, key = name.split(".")
-            module.optimizer_state.setdefault(int(number), {})[key] = tensor
-        module.epoch, module.batch, module.steps = state["epoch"], state["batch"], state["steps"]
-        module.units, module.seconds = state["units"], state["seconds"]
-        self.loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
-        self.precision = state["precision"]
-        module.batches = module.order()
-        if self.history:
-            self.best = self.run.load_model()
-
-    def save(self, trainer: Trainer) -> None:
-        """Replace the run's checkpoint by one of this moment."""
-        module = self.module
-        model = module.network.state_dict()
-        tensors = {_MODEL + name: tensor for name, tensor in model.items()}
-        tensors |= {_BUFFER + name: tensor for name, tensor in module.network.named_buffers() if name not in model}
-        for number, each in trainer.optimizers[0].state_dict()["state"].items():
-            tensors |= {f"{_OPTIMIZER}{number}.{key}": tensor for key, tensor in each.items()}
-        state = {
-            "epoch": module.epoch,
-            "batch": module.batch,
-            "steps": module.steps,
-            "units": module.units,
-            "seconds": module.seconds,
-            "loss": self.loss,
-            "unlogged": self.unlogged,
-            "history": self.history,
-            "precision": trainer.precision_plugin.state_dict(),
-        }
-        if self.run:
-            if self.logs:
-                self.logs.save()  # first, so that the logs know all that the checkpoint does
-            self.run.save_checkpoint(tensors, state)
-        self.saved = time.monotonic()
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.clock = self.saved = time.monotonic()
-        trainer.precision_plugin.load_state_dict(self.precision)
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
-    ) -> None:
-        module = self.module
-        done, loss = int(batch["lengths"].sum()), float(outputs["loss"]) * module.task.options.accumulate
-        module.units += done
-        self.loss += loss * done
-        self.unlogged["loss"] += loss * done
-        self.unlogged["units"] += done
-        self._tick()
-        self.progress.step(done, loss)
-        last = module.batch == len(module.batches)
-        if module.steps % module.task.options.log_every == 0 and not last:
-            self._log()
-        between_steps = module.batch % module.task.options.accumulate == 0
-        due = self.interrupted or time.monotonic() - self.saved >= module.task.options.save_every
-        # After the last batch the epoch's scores are still to come: the checkpoint waits for them.
-        if between_steps and not last and due:
-            self.save(trainer)
-            self._leave_if_interrupted()
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module = self.module
-        self._tick()
-        entry = {"epoch": module.epoch + 1, "loss": self.loss / module.units_an_epoch, **module.scores}
-        self.history.append(entry)
-        if self.logs:
-            named = {f"train_{name}": value for name, value in module.sample_score().items()}
-            self._log({**module.dev_curves(), **named})
-        module.epoch, module.batch, self.loss = module.epoch + 1, 0, 0.0
-        if self.best_epoch == len(self.history) - 1:
-            self.best = {name: tensor.detach().cpu().clone() for name, tensor in module.network.state_dict().items()}
-            if self.run:
-                self.run.save_model(self.best)
-        self.progress.epoch(module.epoch, {name: value for name, value in entry.items() if name != "epoch"})
-        self.save(trainer)
-        if self.logs:
-            self.logs.draw(ended=self.finished)
-        trainer.should_stop = self.finished
-        if not self.finished:
-            self._leave_if_interrupted()
-
-    def _log(self, values: Mapping[str, float] | None = None) -> None:
-        module = self.module
-        if self.logs:
-            loss = self.unlogged["loss"] / max(1.0, self.unlogged["units"])
-            row = {"epoch": module.epoch + 1, "learning_rate": module.taken_rate, "train_loss": loss, **(values or {})}
-            self.logs.add(row, module.steps)
-        self.unlogged = {"loss": 0.0, "units": 0.0}
-
-    def _tick(self) -> None:
-        now = time.monotonic()
-        self.module.seconds += now - self.clock
-        self.clock = now
-
-    def _leave_if_interrupted(self) -> None:
-        if self.interrupted:
-            raise Interrupted
-
-
 def units(fields: Encoded) -> int:
     """How many units an encoded example has: all its fields' length."""
     return len(next(iter(fields.values())))
@@ -382,12 +221,8 @@ def computed(metrics: MetricCollection) -> dict[str, float]:
     return {name: score for name, score in scores.items() if not math.isnan(score)}
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
 @contextmanager
-def _ctrl_c(keeper: _Keeper) -> Iterator[None]:
+def _ctrl_c(keeper: Keeper) -> Iterator[None]:
     """Let the first Ctrl-C end the training between two steps, and a second one at once."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassgate.tasks import pictures
+from glassgate.tasks import confusion, pictures
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.errors import DataError
@@ -116,7 +116,7 @@ def test_scores_and_confusion_by_hand(tmp_path: Path) -> None:
     labels = task.vocabularies["labels"].symbols
     counts = [[pairs.count((true, given)) for given in labels] for true in labels]
     encoded = [task.encode(each) for each in examples]
-    assert task.confusion(encoded) == counts
+    assert confusion.matrix(task, encoded) == counts
     f1 = [2 * counts[k][k] / (sum(counts[k]) + sum(row[k] for row in counts)) for k in range(3)]
     assert task.evaluate(examples)["macro_f1"] == pytest.approx(sum(f1) / 3)
     files = task.report(encoded, tmp_path)

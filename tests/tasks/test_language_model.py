@@ -13,9 +13,9 @@ from glassgate.tasks.data.piano import Roll
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions, LanguageNetwork, choose
+from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import MODEL
 from glassgate.tasks.task import Split
-from glassgate.tasks.training import Interrupted, Progress
 
 QUICK = {"hidden_size": 16, "embedding_size": 8, "learning_rate": 0.03, "batch_size": 4, "chunk": 10, "epochs": 6}
 COUNTING = Text("zero one two three four five six seven eight nine\n" * 12)

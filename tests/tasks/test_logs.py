@@ -8,8 +8,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from glassgate.tasks.logs import FILE, FOLDER, PICTURE
 from glassgate.tasks.pictures import curves_picture
+from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.tagging import Tagging, TaggingOptions
-from glassgate.tasks.training import Interrupted
 from tests.tasks.test_resume import EPOCHS, SIZES, SPLIT, STEPS, CtrlC
 
 OPTIONS = TaggingOptions.from_mapping(SIZES | {"log_every": 3})

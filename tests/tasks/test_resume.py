@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import RunError
+from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import CHECKPOINT, METRICS, MODEL
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
-from glassgate.tasks.training import Interrupted, Progress
 from tests.tasks.corpus import sentences, write_conllu
 
 EPOCHS = 3
@@ -167,7 +167,7 @@ def test_same_seed_same_weights_other_seed_others(tmp_path: Path) -> None:
 FILL_THE_DISK = """
 import resource, signal, sys
 from glassgate.tasks.errors import RunError
-from glassgate.tasks.training import Progress
+from glassgate.tasks.progress import Progress
 from tests.tasks.test_resume import SIZES, SPLIT, Tagging, TaggingOptions
 
 class FullDisk(Progress):

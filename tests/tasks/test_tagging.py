@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from glassgate.tasks import confusion
 from glassgate.tasks.bio import is_valid
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError, UserError
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import WholeTokens
 from glassgate.tasks.tagger import Tagger
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
-from glassgate.tasks.training import Progress
 from tests.tasks.corpus import sentences, write_conllu
 
 QUICK = {
@@ -65,6 +66,9 @@ def test_scores_by_hand() -> None:
     assert scores["accuracy"] == pytest.approx(sum(said == right for said, right in pairs) / len(pairs))
     assert scores["macro_f1"] == pytest.approx(sum(f1) / len(f1))
     assert "whole_tokens" not in scores
+    symbols = tagging.vocabularies["labels"].symbols
+    counted = [[pairs.count((said, right)) for said in symbols] for right in symbols]
+    assert confusion.matrix(tagging, [tagging.encode(each) for each in examples]) == counted
 
 
 def test_whole_tokens() -> None:
@@ -333,10 +337,13 @@ def test_dev_without_data() -> None:
         Tagging(TaggingOptions(dev="dev.tsv")).fit()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_device_that_is_not_there() -> None:
-    with pytest.raises(OptionError, match="device: cuda was asked for, and torch finds no such device here; use cpu"):
-        Tagging(TaggingOptions(device="cuda")).fit(Split(sentences(5)))
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_device_that_is_not_there(device: str, tmp_path: Path) -> None:
+    if (torch.cuda if device == "cuda" else torch.backends.mps).is_available():
+        pytest.skip(f"there is {device}")
+    with pytest.raises(OptionError, match=f"device: {device} was asked for, and torch finds no such device .* use cpu"):
+        Tagging(TaggingOptions(device=device)).fit(Split(sentences(5)), run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_random_state_of_the_caller_is_left_alone() -> None:

@@ -1,5 +1,6 @@
 """The lines of a text file with their numbers; what cannot be read is reported by file and line."""
 
+import codecs
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -65,9 +66,10 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
 
 def not_utf8(path: str | Path, line: int, column: int, byte: int) -> DataError:
     """Return what to raise for a byte that UTF-8 does not have there."""
+    encoding = "UTF-16" if (line, column) == (1, 1) and byte in codecs.BOM_UTF16 else "ISO-8859-1"
     return DataError(
         path,
         line,
         f"wanted UTF-8, got byte 0x{byte:02x} in column {column}; "
-        f"convert the file, for instance: iconv -f ISO-8859-1 -t UTF-8 {path}",
+        f"convert the file, for instance: iconv -f {encoding} -t UTF-8 {path} > utf8{Path(path).suffix}",
     )

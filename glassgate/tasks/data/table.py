@@ -26,6 +26,9 @@ _BY_SUFFIX = {
 }
 _SERIES = ("ts", "npz")
 
+Series = tuple[str, int | None, np.ndarray, str | None]
+"""Where it comes from, file and line, its values, `(L, C)`, and its label."""
+
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
@@ -34,8 +37,8 @@ class Labelled:
     Attributes:
         content: a text, or `(L, C)`, a series of C channels, float32
         label: None where the file holds none
-        source: the file it came from
-        line: the line where it ends, or the number of the series from 1
+        source: the file it came from, and the number of the series where that is no line
+        line: the line where it ends
     """
 
     content: str | np.ndarray
@@ -49,12 +52,15 @@ def format_of(path: str | Path, format: str = "auto") -> str:
 
     Raises:
         OptionError: "auto" and an unknown suffix
+        DataError: it is a folder
     """
     if format != "auto":
         return format
     if str(path) == STDIN:
         return "text"
     suffix = Path(path).suffix.lower()
+    if Path(path).is_dir():
+        raise DataError(path, None, "this is a folder; give a file")
     if suffix not in _BY_SUFFIX:
         raise OptionError(
             f"{path}: cannot tell the format by the suffix {suffix!r}; known are {', '.join(_BY_SUFFIX)}; "
@@ -87,7 +93,7 @@ def read(
     format = format_of(path, format)
     if format in _SERIES:
         rows = _ts(path) if format == "ts" else _npz(path)
-        examples = [_example_of(path, number, series, label, missing) for number, series, label in rows]
+        examples = [_example_of(source, line, series, label, missing) for source, line, series, label in rows]
     else:
         if format == "text" and labelled:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
@@ -141,7 +147,7 @@ def _jsonl(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int
             row = json.loads(line)
         except ValueError as error:
             raise DataError(
-                path, number, f"wanted a JSON object in one line, got what does not parse: {error}"
+                path, number, f"wanted a JSON object in one line, got what does not parse: {error}; correct the line"
             ) from None
         for name in (text, label):
             if name is not None and (not isinstance(row, dict) or name not in row):
@@ -150,7 +156,7 @@ def _jsonl(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int
                     path, number, f"wanted a key {name!r}, got {got}; name yours with --text-column, --label-column"
                 )
         if not isinstance(row[text], str):
-            raise DataError(path, number, f"wanted a string under {text!r}, got {type(row[text]).__name__}")
+            raise DataError(path, number, f"wanted a string under {text!r}, got {type(row[text]).__name__}; quote it")
         yield number, row[text], None if label is None else str(row[label])
 
 
@@ -198,21 +204,29 @@ def _column(path: str | Path, number: int, name: str, first: Sequence[str]) -> i
     return first.index(name)
 
 
-def _example_of(path: str | Path, number: int, series: np.ndarray, label: str | None, missing: str) -> Labelled:
-    if np.isnan(series).any():
-        steps, channels = np.nonzero(np.isnan(series))
-        where = f"{len(steps)} values are missing (NaN), the first in step {steps[0] + 1} of channel {channels[0] + 1}"
+def _example_of(source: str, line: int | None, series: np.ndarray, label: str | None, missing: str) -> Labelled:
+    series = np.asarray(series, np.float32)
+    if np.isinf(series).any():
+        raise DataError(source, line, f"wanted numbers, got infinity {_first(np.isinf(series))}; correct it")
+    lacking = np.isnan(series)
+    if lacking.any():
+        where = f"missing values (NaN): {lacking.sum()}, the first {_first(lacking)}"
         if missing == "error":
-            raise DataError(path, number, f"{where}; fill them, or choose --missing drop or --missing interpolate")
-        if missing == "interpolate" and np.isnan(series).all(0).any():
-            raise DataError(path, number, f"{where}, which has no value at all to interpolate from; remove the series")
+            raise DataError(source, line, f"{where}; fill them, or choose --missing drop or --missing interpolate")
+        if missing == "interpolate" and lacking.all(0).any():
+            raise DataError(source, line, f"{where}, which has no value at all to interpolate from; remove the series")
         series = mended(series, missing)
     if not len(series):
-        raise DataError(path, number, "the series is empty; remove it")
-    return Labelled(np.asarray(series, np.float32), label, str(path), number)
+        raise DataError(source, line, "the series is empty; remove it")
+    return Labelled(np.asarray(series, np.float32), label, source, line)
 
 
-def _ts(path: str | Path) -> Iterator[tuple[int, np.ndarray, str | None]]:
+def _first(places: np.ndarray) -> str:
+    step, channel = np.argwhere(places)[0] + 1
+    return f"in step {step} of channel {channel}"
+
+
+def _ts(path: str | Path) -> Iterator[Series]:
     classes: list[str] | None = None
     labels = data = False
     for number, line in read_lines(path):
@@ -220,7 +234,7 @@ def _ts(path: str | Path) -> Iterator[tuple[int, np.ndarray, str | None]]:
         if not words or line.startswith("#"):
             continue
         if data:
-            yield number, *_ts_row(path, number, line, labels, classes)
+            yield str(path), number, *_ts_row(path, number, line, labels, classes)
             continue
         tag, values = words[0].lower(), words[1:]
         if tag == "@classlabel":
@@ -244,7 +258,11 @@ def _ts_row(
     parts = line.split(":")
     label = parts.pop().strip() if labels else None
     if classes is not None and label not in classes:
-        raise DataError(path, number, f"wanted one of the labels of @classLabel, {', '.join(classes)}, got {label!r}")
+        raise DataError(
+            path,
+            number,
+            f"wanted one of the labels of @classLabel, {', '.join(classes)}, got {label!r}; correct it",
+        )
     try:
         channels = [[np.nan if v.strip() == "?" else float(v) for v in part.split(",") if v.strip()] for part in parts]
     except ValueError as error:
@@ -253,20 +271,27 @@ def _ts_row(
         ) from None
     counts = sorted({len(channel) for channel in channels})
     if len(counts) != 1:
-        raise DataError(path, number, f"wanted channels of one length, got {', '.join(map(str, counts))} values")
+        raise DataError(
+            path,
+            number,
+            f"wanted channels of one length, got {', '.join(map(str, counts))} values; fill up with ?",
+        )
     return np.array(channels).T, label
 
 
-def _npz(path: str | Path) -> Iterator[tuple[int, np.ndarray, str | None]]:
+def _npz(path: str | Path) -> Iterator[Series]:
     arrays = _npz_arrays(path)
-    series = arrays["x"]
-    labels, lengths = arrays.get("y"), arrays.get("lengths", np.full(len(series), series.shape[1]))
+    count, longest = arrays["x"].shape[:2]
+    labels, lengths = arrays.get("y"), arrays.get("lengths", np.full(count, longest))
     for name, each in (("y", labels), ("lengths", lengths)):
-        if each is not None and each.shape != (len(series),):
-            raise DataError(path, None, f"wanted {name} of shape ({len(series)},), one a series of x, got {each.shape}")
-    for number, each in enumerate(series):
+        if each is not None and each.shape != (count,):
+            raise DataError(
+                path, None, f"wanted {name} of shape ({count},), one a series of x, got {each.shape}; save it again"
+            )
+    for number, each in enumerate(arrays["x"]):
         label = None if labels is None else str(labels[number])
-        yield number + 1, (each if each.ndim == 2 else each[:, None])[: int(lengths[number])], label
+        series = each if each.ndim == 2 else each[:, None]
+        yield f"{path}, series {number + 1}", None, series[: int(lengths[number])], label
 
 
 def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:

@@ -107,7 +107,10 @@ def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -
                 row = text.split("\t")
                 if len(row) != len(CONLLU_COLUMNS):
                     raise DataError(
-                        path, number, f"wanted the 10 tab-separated columns of CoNLL-U, got {len(row)}: {_shown(text)}"
+                        path,
+                        number,
+                        f"wanted the 10 columns of CoNLL-U, parted by tabs, got {len(row)}: {_shown(text)}; "
+                        "correct the line, or name another --format",
                     )
                 if row[0].isdecimal():
                     yield number, row
@@ -152,7 +155,8 @@ def read_columns(
                 raise DataError(
                     path,
                     number,
-                    f"wanted {width} columns{_parted(separator)} as in lines before, got {len(row)}: {_shown(text)}",
+                    f"wanted {width} columns{_parted(separator)} as in lines before, got {len(row)}: {_shown(text)}; "
+                    "correct the line, or name another --format",
                 )
             yield number, row
 
@@ -227,7 +231,9 @@ def _beside(path: Path, texts: str | Path, count: int) -> list[str]:
     """The lines of a file that has one for each of another's."""
     lines = [line for _, line in read_lines(path)]
     if len(lines) != count:
-        raise DataError(path, None, f"wanted {count} lines, as many as {texts} has, got {len(lines)}")
+        raise DataError(
+            path, None, f"wanted {count} lines, as many as {texts} has, got {len(lines)}; write one for each"
+        )
     return lines
 
 
@@ -237,7 +243,7 @@ def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
             path,
             sequence.line(),
             f"wanted {len(sequence.units)} labels, one for each {unit} of {sequence.source}:{sequence.line()}, "
-            f"got {len(sequence.labels)}",
+            f"got {len(sequence.labels)}; correct the line",
         )
 
 
@@ -278,7 +284,7 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, lab
 
 def _some(path: str | Path, sequences: list[Tagged]) -> list[Tagged]:
     if not sequences:
-        raise DataError(path, None, "the file holds no sequence, only blank or comment lines")
+        raise DataError(path, None, "the file holds no sequence, only blank or comment lines; give one with units")
     return sequences
 
 
@@ -287,10 +293,13 @@ def _check_width(
 ) -> None:
     if labelled and width < 2:
         raise DataError(
-            path, number, f"wanted at least 2 columns{_parted(separator)}, the unit first and its label, got {width}"
+            path,
+            number,
+            f"wanted at least 2 columns{_parted(separator)}, the unit first and its label, got {width}; "
+            "correct the line, or name another --format",
         )
     if labelled and column is not None and int(column) > width:
-        raise OptionError(f"--column: {path}:{number} has {width} columns, got {column}")
+        raise OptionError(f"--column: wanted 1 to {width}, as {path}:{number} has so many, got {column}")
 
 
 def _parted(separator: str | None) -> str:

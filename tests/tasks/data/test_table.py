@@ -1,5 +1,6 @@
 """Labelled texts and series are read from each format, and faults are named by file, line and remedy."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_series(tmp_path: Path) -> None:
     assert read(path, missing="interpolate")[1].content.tolist() == [[7, 8], [7, 9]]  # type: ignore[union-attr]
     with pytest.raises(
         DataError,
-        match=r"a\.ts:6: 1 values are missing \(NaN\), the first in step 2 of channel 1; fill them, or choose",
+        match=r"a\.ts:6: missing values \(NaN\): 1, the first in step 2 of channel 1; fill them, or choose --missing",
     ):
         read(path)
 
@@ -76,11 +77,28 @@ def test_arrays(tmp_path: Path) -> None:
         ("a.csv", "text,label\n", r"a\.csv: the file holds no example"),
         ("a.jsonl", '{"text": "x", "label": "y"}\n{"text": "x"}\n', r"a\.jsonl:2: wanted a key 'label', got keys text"),
         ("a.jsonl", "[1]\n", r"a\.jsonl:1: wanted a key 'text', got list"),
-        ("a.jsonl", '{"text"\n', r"a\.jsonl:1: wanted a JSON object in one line, got what does not parse"),
-        ("a.jsonl", '{"text": 3, "label": 1}\n', r"a\.jsonl:1: wanted a string under 'text', got int"),
+        (
+            "a.jsonl",
+            '{"text"\n',
+            r"a\.jsonl:1: wanted a JSON object in one line, got what does not parse: .*; correct the line",
+        ),
+        ("a.jsonl", '{"text": 3, "label": 1}\n', r"a\.jsonl:1: wanted a string under 'text', got int; quote it"),
         ("a.ts", "@data\n1,x:a\n", r"a\.ts:2: wanted numbers parted by commas, got: .*; write \? for a missing one"),
-        ("a.ts", "@classLabel true a\n@data\n1:2,3:a\n", r"a\.ts:3: wanted channels of one length, got 1, 2 values"),
-        ("a.ts", "@classLabel true a\n@data\n1:b\n", r"a\.ts:3: wanted one of the labels of @classLabel, a, got 'b'"),
+        (
+            "a.ts",
+            "@classLabel true a\n@data\n1:2,3:a\n",
+            r"a\.ts:3: wanted channels of one length, got 1, 2 values; fill up with \?",
+        ),
+        (
+            "a.ts",
+            "@classLabel true a\n@data\n1,2,inf:a\n",
+            r"a\.ts:3: wanted numbers, got infinity in step 3 of channel 1; correct it",
+        ),
+        (
+            "a.ts",
+            "@classLabel true a\n@data\n1:b\n",
+            r"a\.ts:3: wanted one of the labels of @classLabel, a, got 'b'; correct it",
+        ),
         ("a.ts", "@timeStamps true\n@data\n", r"a\.ts:1: wanted values alone, got time stamps"),
         ("a.ts", "1,2:a\n", r"a\.ts:1: wanted a tag such as @classLabel or @data"),
         ("a.ts", "@classLabel true a\n", r"a\.ts: wanted a line @data and the series after it"),
@@ -103,6 +121,9 @@ def test_faults_of_series(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", x=np.zeros((3, 2)), y=np.zeros(2))
     with pytest.raises(DataError, match=r"b\.npz: wanted y of shape \(3,\), one a series of x, got \(2,\)"):
         read(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", x=np.array([[1, 2], [3, np.nan]]))
+    with pytest.raises(DataError, match=r"c\.npz, series 2: missing values \(NaN\): 1, the first in step 2"):
+        read(tmp_path / "c.npz")
 
 
 def test_formats_that_cannot_be(tmp_path: Path) -> None:
@@ -110,3 +131,5 @@ def test_formats_that_cannot_be(tmp_path: Path) -> None:
         read(tmp_path / "a.xlsx")
     with pytest.raises(OptionError, match="plain text has no labels; give CSV, TSV or JSON lines"):
         read(write(tmp_path / "a.txt", "x"))
+    with pytest.raises(DataError, match=f"{re.escape(str(tmp_path))}: this is a folder; give a file"):
+        read(tmp_path)

@@ -48,7 +48,9 @@ def test_conllu_unknown_column(tmp_path: Path) -> None:
 
 def test_conllu_ragged(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", conllu_row(1, "the", "DET", "DT") + "2\tcat\tNOUN\n")
-    with pytest.raises(DataError, match=r"a\.conllu:2: wanted the 10 tab-separated columns of CoNLL-U, got 3: .*cat"):
+    with pytest.raises(
+        DataError, match=r"a\.conllu:2: wanted the 10 columns of CoNLL-U, .*, got 3: .*cat.*; correct the line, or"
+    ):
         read_conllu(path)
 
 
@@ -66,18 +68,25 @@ def test_tsv_units_may_hold_blanks(tmp_path: Path) -> None:
 
 def test_columns_ragged(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "EU NNP B-ORG\nrejects VBZ\n")
-    with pytest.raises(DataError, match=r"a\.conll:2: wanted 3 columns parted by blanks as in lines before, got 2"):
+    with pytest.raises(
+        DataError, match=r"a\.conll:2: wanted 3 columns parted by blanks as in lines before, got 2: .*; correct"
+    ):
         read_columns(path)
 
 
 def test_columns_without_labels(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "word\n\nother\n")
     assert [list(each.units) for each in read_columns(path, separator="\t", labelled=False)] == [["word"], ["other"]]
-    with pytest.raises(DataError, match=r"a\.tsv:1: wanted at least 2 columns parted by tabs, the unit first .* got 1"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.tsv:1: wanted at least 2 columns parted by tabs, the unit .* got 1; correct the line, or name",
+    ):
         read_columns(path, separator="\t")
 
 
-@pytest.mark.parametrize(("column", "said"), [("last", "a number from 1"), ("0", "from 1"), ("4", "has 2 columns")])
+@pytest.mark.parametrize(
+    ("column", "said"), [("last", "a number from 1"), ("0", "from 1"), ("4", "wanted 1 to 2, as .*:1 has so many")]
+)
 def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"--column: .*{said}"):
         read_columns(write(tmp_path, "a.tsv", "a\tB\n"), column, "\t")
@@ -100,10 +109,14 @@ def test_text_faults(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.txt: wanted its labels in .*a\.labels, which does not exist; .*--label"):
         read_text(path)
     labels = write(tmp_path, "a.labels", "D N\n")
-    with pytest.raises(DataError, match=r"a\.labels: wanted 2 lines, as many as .*a\.txt has, got 1"):
+    with pytest.raises(
+        DataError, match=r"a\.labels: wanted 2 lines, as many as .*a\.txt has, got 1; write one for each"
+    ):
         read_text(path)
     labels.write_text("D N\nV V\n")
-    with pytest.raises(DataError, match=r"a\.labels:2: wanted 1 labels, one for each word of .*a\.txt:2, got 2"):
+    with pytest.raises(
+        DataError, match=r"a\.labels:2: wanted 1 labels, one for each word of .*a\.txt:2, got 2; correct the line"
+    ):
         read_text(path)
 
 
@@ -176,7 +189,16 @@ def test_files_that_cannot_be_read(tmp_path: Path, read: object) -> None:
     assert callable(read)
     for name, content, message in (
         ("empty.txt", b"", "empty.txt: the file is empty; give one with"),
-        ("latin.txt", b"a b\ncaf\xe9 N\n", "latin.txt:2: wanted UTF-8, got byte 0xe9 in column 4; convert .* iconv"),
+        (
+            "latin.txt",
+            b"a b\ncaf\xe9 N\n",
+            "latin.txt:2: wanted UTF-8, got byte 0xe9 in column 4; convert .* iconv -f ISO",
+        ),
+        (
+            "utf16.txt",
+            "a b".encode("utf-16"),
+            "utf16.txt:1: wanted UTF-8, got byte 0xff in column 1; .* iconv -f UTF-16",
+        ),
     ):
         with pytest.raises(DataError, match=message):
             read(write(tmp_path, name, content if read is not read_conllu else content.replace(b"a b", b"#")))
@@ -189,7 +211,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, read: object) -> None:
 @pytest.mark.parametrize("read", [read_conllu, read_columns])
 def test_blank_lines_alone(tmp_path: Path, read: object) -> None:
     assert callable(read)
-    with pytest.raises(DataError, match="the file holds no sequence, only blank or comment lines"):
+    with pytest.raises(DataError, match="the file holds no sequence, only blank or comment lines; give one with units"):
         read(write(tmp_path, "a.txt", "\n\n"))
 
 

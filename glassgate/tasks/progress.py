@@ -1,0 +1,32 @@
+"""What a training tells whoever watches it, and that it was broken off."""
+
+from collections.abc import Mapping
+
+
+class Progress:
+    """Told how a training goes; this one keeps quiet."""
+
+    def reading(self) -> None:
+        """The data is about to be read."""
+
+    def note(self, text: str) -> None:
+        """Something worth knowing."""
+
+    def begin(self, units: int, done: int) -> None:
+        """Training starts: so many units in all epochs together, so many of them done before."""
+
+    def step(self, units: int, loss: float) -> None:
+        """A batch of so many units is done."""
+
+    def epoch(self, number: int, scores: Mapping[str, float]) -> None:
+        """An epoch, counted from 1, has ended with this loss and these scores on the dev data."""
+
+    def stopping(self) -> None:
+        """Ctrl-C was pressed; training ends after the present step."""
+
+    def end(self) -> None:
+        """Training is over, whether finished or broken off."""
+
+
+class Interrupted(Exception):
+    """Training was broken off by Ctrl-C, its state saved."""

@@ -1,0 +1,55 @@
+"""When a training ends, which epoch it keeps, and what it says where it cannot go on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.errors import UserError
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.task import Split
+from tests.tasks.corpus import sentences
+
+SMALL = {"hidden_size": 4, "embedding_size": 4, "threads": 1}
+
+
+class Notes(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+
+@pytest.mark.parametrize(("right", "kept"), [(True, 1), (False, 5)])
+def test_of_equal_scores_the_first_epoch_is_kept_and_of_none_the_last(right: bool, kept: int) -> None:
+    """A model that learns nothing says the same in each epoch, and is right about one label alone."""
+    labels = ("good", "bad")
+    train = [Labelled(label, label) for label in labels]
+    options = ClassificationOptions.from_mapping({**SMALL, "least_count": 1, "learning_rate": 0.0, "epochs": 5})
+    task = Classification(options)
+    task.fit(Split(train))
+    said = task.predict([Labelled("day")])[0].label
+    dev = [Labelled("day", said if right else labels[said == labels[0]])]
+    assert task.fit(Split(train, dev))["best_epoch"] == kept
+    assert len(Classification(replace(options, patience=2)).fit(Split(train, dev))["history"]) == 3
+
+
+def test_patience_without_dev_data_is_told_to_be_in_vain() -> None:
+    notes = Notes()
+    options = TaggingOptions.from_mapping({**SMALL, "epochs": 3, "patience": 1})
+    assert len(Tagging(options).fit(Split(sentences(4)), progress=notes)["history"]) == 3
+    assert any("patience: there is no dev data" in each for each in notes.told)
+
+
+def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping({**SMALL, "learning_rate": 1e30, "warmup": 0.0, "epochs": 9})
+    with pytest.raises(
+        UserError, match=r"diverged: the loss is nan in step \d+, epoch \d; .*rate below 1e\+30, or a smal"
+    ):
+        Tagging(options).fit(Split(sentences(40)), run=tmp_path / "run")
