@@ -1,4 +1,4 @@
-"""`python -m results [CASE ...]`: trains what is missing, both sides by turns, and makes the page anew."""
+"""`python -m results [CASE ...]`: trains what is missing, both sides by turns, and makes the pages anew."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
 
-from results import report
+from results import readme, report
 from results.cases import CASES, Case
 from results.store import Store
 from results.turns import Broken, take_turns
@@ -33,22 +33,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run(cases, _data(), store, options.jobs, ROOT / "runs" / "results")
     if not any(store.pairs(case) for case in CASES):
         sys.exit(f"wanted results of both sides of a case in {options.out}, got none; leave --report out to make some")
-    report.write(store, options.page)
-    print(f"The page: {options.page}")
+    report.write(store, options.root / "docs" / "results.md")
+    readme.write(store, options.root)
+    print(f"The pages: docs/results.md and the READMEs' tables in {options.root}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m results", description="Trains each task beside plain PyTorch.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, * for any letters; all if left out")
     parser.add_argument("--list", action="store_true", help="name the cases and end")
-    parser.add_argument("--report", action="store_true", help="make the page anew from the JSON files and end")
+    parser.add_argument("--report", action="store_true", help="make the pages anew from the JSON files and end")
     parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time, a thread each (2)")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "results" / "figures", metavar="DIR", help="of the JSON files"
     )
-    parser.add_argument(
-        "--page", type=Path, default=ROOT / "docs" / "results.md", metavar="FILE", help="what is written"
-    )
+    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="where README.md and docs/ lie")
     return parser
 
 

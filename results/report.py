@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.turns import quartiles
-from results.cases import CASES, Case, Score
+from results.cases import CASES, Case, Reported, Score
 from results.store import Result, Store
 
 Pairs = list[tuple[Result, Result]]
@@ -36,7 +36,7 @@ agree as far as rounding lets them, and what is left to compare is the time.
 ```sh
 GLASSGATE_DATA=FOLDER make results                      # all that is missing; stopped at any moment, it goes on
 GLASSGATE_DATA=FOLDER make results RESULTS=chorales     # one case
-make results RESULTS=--report                           # this page from the kept figures alone
+make results RESULTS=--report                           # this page and the READMEs' tables, from the kept figures alone
 ```
 
 """
@@ -114,7 +114,8 @@ def ratios(pairs: Pairs) -> list[float]:
     return found
 
 
-def _spread(score: Score, found: Sequence[float]) -> str:
+def spread(score: Score, found: Sequence[float]) -> str:
+    """Mean and standard deviation."""
     digits = 1 if score.percent else 3
     mean = f"{statistics.mean(found):.{digits}f}"
     return mean + (f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else "")
@@ -128,15 +129,20 @@ def _row(case: Case, pairs: Pairs) -> str:
     cells = [
         f"[{case.what}](#{case.name})",
         _unit(score),
-        _spread(score, ours),
-        _spread(score, plain),
+        spread(score, ours),
+        spread(score, plain),
         f"{round(difference, digits) + 0:+.{digits}f}",
-        "; ".join(f"{each.value:g} ({each.who})" for each in case.reported if each.score == score.key) or "-",
+        quoted(each for each in case.reported if each.score == score.key),
         str(len(pairs)),
         " / ".join(f"{statistics.mean(map(seconds, side)):.3g}" for side in zip(*pairs, strict=True)),
         "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(ratios(pairs))),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def quoted(reported: Iterable[Reported], unit: str = "") -> str:
+    """Figures of others, each with its source."""
+    return "; ".join(f"{each.value:g}{unit} ({each.who})" for each in reported) or "-"
 
 
 def _unit(score: Score) -> str:

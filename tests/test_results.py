@@ -13,8 +13,8 @@ import glassgate as gg
 from glassgate.tasks import task_class
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.task import Split
-from results import report
-from results.__main__ import main, run
+from results import readme, report
+from results.__main__ import ROOT, main, run
 from results.cases import CASES, Case, Reported, Score
 from results.plain import PlainLayers
 from results.store import Store
@@ -105,6 +105,16 @@ def test_the_page_is_made_from_the_files(tmp_path, monkeypatch):
     for name in ("results-curves.svg", "results-scores.svg"):
         assert name in page
         assert "<svg" in (tmp_path / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", readme.HEADINGS)
+def test_the_tables_of_the_readmes_are_those_of_the_figures(page, tmp_path):
+    store = Store(ROOT / "results" / "figures")
+    assert readme.table(store, page) in (ROOT / page).read_text("utf-8")
+    for each in readme.HEADINGS:
+        (tmp_path / each).write_text(f"before\n{readme.BEGIN}old\n{readme.END}\nafter\n")
+    readme.write(store, tmp_path)
+    assert (tmp_path / page).read_text("utf-8") == f"before\n{readme.table(store, page)}\nafter\n"
 
 
 def test_each_case_says_what_trains_it_and_is_shown_by_scores_that_it_has():

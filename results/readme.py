@@ -1,0 +1,49 @@
+"""The short table of results in both READMEs, between two comments, made from the same files as the page."""
+
+import statistics
+from pathlib import Path
+
+from results.cases import CASES, FIRST_TRY, Case
+from results.report import OURS, PLAIN, Pairs, quoted, ratios, spread, values
+from results.store import Store
+
+BEGIN, END = "<!-- table of results, written by make results -->\n", "<!-- end of the table -->"
+
+HEADINGS = {
+    "README.md": ("test data", OURS, PLAIN, "reported by others", "seeds", "training, times as fast"),
+    "README.zh-CN.md": ("测试数据", OURS, PLAIN, "他人报告", "种子数", "训练速度之比"),
+}
+NAMES = {
+    "ewt": ("UD English EWT, part of speech", "UD English EWT 词性"),
+    "snips": ("SNIPS, slots (F1)", "SNIPS 槽位（F1）"),
+    "vowels": ("Japanese vowels, 9 speakers", "日语元音，9 位说话人"),
+    "chorales": ("JSB chorales, nats a step", "JSB 众赞歌，每步奈特"),
+    "shakespeare": ("Tiny Shakespeare, nats a character", "Tiny Shakespeare，每字符奈特"),
+    "tang-blanks": ("Tang poems, nats a blank of one character", "唐诗单字填空，每字奈特"),
+    "tang-poems": ("Tang poems, nats a character", "唐诗，每字奈特"),
+    "snips-intents": ("SNIPS, intents", "SNIPS 意图"),
+}
+
+
+def write(store: Store, root: Path) -> None:
+    """Replace what stands between the two comments of each README."""
+    for page in HEADINGS:
+        before, rest = (root / page).read_text("utf-8").split(BEGIN)
+        after = rest.split(END)[1]
+        (root / page).write_text(before + table(store, page) + after, "utf-8")
+
+
+def table(store: Store, page: str) -> str:
+    """The table of one README, comments included."""
+    language, headings = list(HEADINGS).index(page), HEADINGS[page]
+    rows = [_row(NAMES[case.name][language], case, pairs) for case in CASES if (pairs := store.pairs(case))]
+    lines = [headings, ("---",) * len(headings), *rows]
+    return BEGIN + "".join(f"| {' | '.join(line)} |\n" for line in lines) + END
+
+
+def _row(name: str, case: Case, pairs: Pairs) -> tuple[str, ...]:
+    score = case.scores[0]
+    unit = " %" if score.percent else ""
+    ours, plain = (spread(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
+    others = [each for each in case.reported if each.score == score.key and each.who != FIRST_TRY]
+    return name, ours, plain, quoted(others, unit), str(len(pairs)), f"{statistics.median(ratios(pairs)):.2f}"
