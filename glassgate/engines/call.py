@@ -58,7 +58,7 @@ class Result(NamedTuple):
     final: tuple[Tensor, ...]
     """One (N, H_out or H_cell) a state: after each sequence's last step, the initial one where it has none.
 
-    In memory that nothing else reads without a graph."""
+    In memory that nothing else reads: users may write to it."""
 
 
 def is_plain(tensor: Tensor) -> bool:

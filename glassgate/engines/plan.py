@@ -1,6 +1,6 @@
 """A call's directions as text and a flat list of tensors, the form that operators take, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -40,6 +40,16 @@ class Plan(NamedTuple):
     noise: tuple[str, ...]
 
     @property
+    def reverse(self) -> bool:
+        """Whether time runs from the last step to the first."""
+        return self.way[0] == "<"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether resets have states of their own."""
+        return len(self.way) == 2
+
+    @property
     def states(self) -> int:
         """How many states come in: the initial ones, and those of resets where they are others."""
         return len(self.way) * len(self.cell.state)
@@ -60,22 +70,39 @@ class Plan(NamedTuple):
         weights = dict(zip(self.weights, given[:n], strict=True))
         states = tuple(given[n : n + self.states])
         noise = dict(zip(self.noise, given[n + self.states :], strict=True))
-        return Direction(self.cell, weights, states[:count], self.way[0] == "<", noise, states[count:])
+        return Direction(self.cell, weights, states[:count], self.reverse, noise, states[count:])
 
-    def hidden_size(self, direction: Direction) -> int:
-        """H_cell."""
-        return direction.weights["weight_ih"].shape[0] // len(self.cell.gates)
+    def sizes(self, given: Sequence[Tensor], data: Tensor) -> "Sizes":
+        """Those of a call with these tensors, computed in the type of its data."""
+        H = given[self.weights.index("weight_ih")].shape[0] // len(self.cell.gates)
+        N, P = given[len(self.weights)].shape
+        return Sizes(N, data.shape[1], H, P, data.element_size() * 8)
 
-    def kept(self, widths: list[int], H: int) -> dict[str, int]:
+    def of_states(self, sizes: "Sizes") -> dict[str, int]:
+        """The width of each state: the output is as wide as its projection."""
+        return dict.fromkeys(self.cell.state, sizes.H) | {self.cell.state[0]: sizes.P}
+
+    def kept(self, sizes: "Sizes") -> dict[str, int]:
         """The buffers that the backward pass reads beside the states, and their widths."""
-        columns = {
-            "ih": len(self.trace.ih) * H,
-            "hh": len(self.trace.hh_only) * H,
-            "row": self.trace.row_columns,
-        }
-        return {name: n for name, n in columns.items() if n} | (
-            {"hr": widths[0]} if ("hr", 0) in self.trace.saved else {}
-        )
+        trace, H = self.trace, sizes.H
+        columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_columns}
+        columns["hr"] = sizes.P if ("hr", 0) in trace.saved else 0
+        return {name: n for name, n in columns.items() if n}
+
+
+class Sizes(NamedTuple):
+    """All that decides how a direction's memory lies, beside its plan. A number has `bits`."""
+
+    N: int
+    D: int
+    H: int
+    P: int
+    bits: int
+
+    @property
+    def bytes(self) -> int:
+        """Of a number."""
+        return self.bits // 8
 
 
 @lru_cache(1024)
@@ -94,10 +121,25 @@ def count_of_results(form: str) -> int:
     return sum(2 * len(plan.cell.state) for plan in plans(form))
 
 
+def without_final(form: str, flat: Sequence[Tensor]) -> list[Tensor]:
+    """What a backward pass reads of all that a training call gives: nobody but the caller has the final states."""
+    read: list[Tensor] = []
+    at = 0
+    for plan in plans(form):
+        count = len(plan.cell.state)
+        read += flat[at : at + count]
+        at += 2 * count
+    return [*read, *flat[at:]]
+
+
+def by_direction(form: str, given: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
+    """What the form says of each direction, and its part of all tensors."""
+    at = 0
+    for plan in plans(form):
+        yield plan, given[at : at + plan.given]
+        at += plan.given
+
+
 def split(form: str, given: Sequence[Tensor]) -> list[Direction]:
     """The directions, each with its part of all tensors."""
-    directions, at = [], 0
-    for plan in plans(form):
-        directions.append(plan.direction(given[at : at + plan.given]))
-        at += plan.given
-    return directions
+    return [plan.direction(own) for plan, own in by_direction(form, given)]

@@ -57,8 +57,7 @@ def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
         every = [layout.to_rows(state) for state in of_state]
         if layout.unbatched:
             every = [state.squeeze(0) for state in every]
-        if len(every) == 1 and not every[0].requires_grad:
-            # Without a graph nobody else reads them: users may write to what they get.
+        if len(every) == 1:
             states.append(every[0].unsqueeze(0))
         else:
             states.append(torch.stack(every) if len({v.shape[-1] for v in every}) == 1 else tuple(every))

@@ -3,7 +3,6 @@
 Each number of a result is summed by one thread in one order, so its bits do not depend on how many threads there are.
 """
 
-from array import array
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -11,11 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.numba_cpu.buffers import Timetable
-from glassgate.engines.numba_cpu.compile import Function, compiled
+from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.panels import MOST_PANELS, MOST_ROWS
-from glassgate.engines.numba_cpu.processor import Processor, host
-from glassgate.engines.numba_cpu.threads import Job
+from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.work import Word, Work
 
 MULTIPLY = '''
 def multiply_{SUMS}(address):
@@ -129,104 +127,63 @@ def lay(address):
                 store(out, unit * LANES, LANES, load(row, at, columns - at))
 '''
 
-ROWS = '''
-def rows(address):
-    """The addresses of the rows of a buffer."""
-    job = words(address)
-    point(words(job[0]), job[3], job[4], job[1], job[2])
-'''
-
-BEFORE = '''
-def before(address):
-    """The addresses of the state before each row of all steps."""
-    job = words(address)
-    table, turn, sizes, starts, resets = job[0], job[1], words(job[2]), words(job[3]), job[4]
-    state, pitch, initial, restart = job[5], job[6], job[7], job[8]
-    for t in range(job[9], job[10]):
-        here, there = words(table + starts[t] * 8), t + turn
-        locate(here, 0, sizes[t], starts[t], resets, state, pitch, starts[there], sizes[there], initial, restart)
-'''
-
-ROWS_AT_ONCE = {"multiply": 48, "outer": 128}
-
-
-def native(text: str, bits: int, sums: int = 1) -> Function:
-    """The machine code of one of this file's texts."""
-    return _native(text, bits, sums, host())
-
-
-@cache
-def _native(text: str, bits: int, sums: int, processor: Processor) -> Function:
-    name = text.split("(")[0].removeprefix("\ndef ")
-    rows, width = ROWS_AT_ONCE.get(name.split("_")[0], 0), processor.width
-    values = {"SUMS": sums, "TILE": MOST_ROWS * MOST_PANELS * sums * width, "ROWS": rows}
-    values |= {"POINTERS": 8 * rows, "PANELS": 4 * rows * width}
-    for key, value in values.items():
-        text = text.replace(f"{{{key}}}", str(value))
-    return compiled(text, name.replace("{SUMS}", str(sums)), bits, processor)
-
-
-class Work(NamedTuple):
-    """Something that threads can share, by its last two words: from which on, and up to which."""
-
-    function: Function
-    words: tuple[int, ...]
-    size: int
-    """How much there is to share."""
-    alive: object = None
-
-    def part(self, k: int, parts: int) -> Job:
-        """One of `parts` about equal parts."""
-        bounds = self.size * k // parts, self.size * (k + 1) // parts
-        return Job(self.function, array("q", (*self.words, *bounds)), self.alive)
+ROWS_AT_ONCE, SUMMED_AT_ONCE = 48, 128
+"""Rows of a product, and of a sum over rows."""
 
 
 class Panels(NamedTuple):
-    """A packed matrix."""
+    """A packed matrix: the name of its memory, the bytes there, from one panel to the next, and what packs it."""
 
-    memory: Tensor
+    name: str
+    size: int
     pitch: int
-    """Numbers from one panel to the next."""
     work: list[Work]
-    """What packs it."""
 
 
-def panels(matrix: Tensor, gates: int, chosen: Sequence[int], heads: int, columns_too: bool) -> Panels:
-    """Panels of a matrix whose rows are units, gate by gate; each head apart.
+class Matrix(NamedTuple):
+    """One whose rows are units, gate by gate, without gaps."""
+
+    name: str
+    gates: int
+    rows: int
+    columns: int
+    bits: int
+
+
+def panels(name: str, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool) -> Panels:
+    """Panels of a matrix, each head apart.
 
     Args:
-        matrix: (gates * units, columns), contiguous.
+        name: of the memory that they are packed into.
+        matrix: what is packed.
         chosen: which gates, in which order.
+        heads: how many.
         columns_too: panels of columns, for the transposed product.
     """
-    bits = matrix.element_size() * 8
-    lanes, (rows, columns) = host().lanes(bits), matrix.shape
-    of_gate, units = rows // gates, rows // gates // heads
+    lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
+    of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
     width, depth, sums = (columns, len(chosen) * units, 1) if columns_too else (units, columns, len(chosen))
     blocks, pitch = -(-width // lanes), depth * sums * lanes + lanes
-    memory, order = matrix.new_empty(heads * blocks * pitch), _order(tuple(chosen))
-    text = LAY if columns_too else PACK
-    row, start, size = columns * bits // 8, matrix.data_ptr(), bits // 8
+    text, row, order = LAY if columns_too else PACK, columns * size, _order(tuple(chosen)).data_ptr()
     work = [
         Work(
-            native(text, bits),
+            native(text, matrix.bits),
             (
-                start + head * units * row,
+                (matrix.name, head * units * row),
                 row,
                 of_gate * row,
                 len(chosen),
-                order.data_ptr(),
+                order,
                 units,
                 columns,
-                memory.data_ptr() + head * blocks * pitch * size,
+                (name, head * blocks * pitch * size),
                 pitch,
             ),
             blocks,
-            (matrix, memory),
         )
         for head in range(heads)
     ]
-    return Panels(memory, pitch, work)
+    return Panels(name, heads * blocks * pitch * size, pitch, work)
 
 
 @cache
@@ -234,69 +191,42 @@ def _order(chosen: tuple[int, ...]) -> Tensor:
     return torch.tensor(chosen)
 
 
-def multiply(left: Tensor, by: Panels, sums: int, width: int, out: Tensor, added: bool = False) -> Work:
-    """`left` (rows, depth) times a packed matrix, `sums` a unit of `width`: to `out` (rows, sums * width)."""
-    size = left.element_size()
-    words = (
-        left.data_ptr(),
-        left.stride(0) * size,
-        left.shape[1],
-        by.memory.data_ptr(),
-        by.pitch,
-        width,
-        out.data_ptr(),
-        out.stride(0) * size,
-        int(added),
-    )
-    return Work(native(MULTIPLY, size * 8, sums), words, left.shape[0], (left, by, out))
+class Rows(NamedTuple):
+    """Row vectors in memory: where they begin, how many bytes apart, and how many numbers of each count."""
+
+    start: Word
+    pitch: int
+    width: int
+
+
+def multiply(left: Rows, by: Panels, sums: int, out: Rows, rows: Word, bits: int, added: bool = False) -> Work:
+    """Rows times a packed matrix, `sums` a unit: to `out`, as wide as its units, or added to what is there."""
+    words = (left.start, left.pitch, left.width, by.name, by.pitch, out.width, out.start, out.pitch, int(added))
+    pointers, tile = 8 * ROWS_AT_ONCE, MOST_ROWS * MOST_PANELS * sums * host().width
+    function = native(MULTIPLY, bits, SUMS=sums, TILE=tile, ROWS=ROWS_AT_ONCE, POINTERS=pointers)
+    return Work(function, words, rows)
 
 
 def outer(
-    d: Tensor, rights: Tensor | None, shift: int, out: Tensor | None, total: Tensor | None, added: bool = False
+    d: Rows,
+    rows: Word,
+    rights: tuple[Word, int],
+    out: Rows,
+    total: Word,
+    bits: int,
+    added: bool = False,
 ) -> Work:
-    """The sum over rows of d (rows, units) times the rows at the addresses `rights`, from number `shift` on.
+    """The sum over rows of d times other rows.
 
     Args:
-        out: (units, width) that it is written to.
-        total: (units,) for the sum of d alone.
+        d: one row vector of gradients each, its numbers the rows of `out`.
+        rows: how many.
+        rights: the table of the others' addresses, and where each of them begins, in bytes.
+        out: what it is written to; of width 0 where it is not wanted.
+        total: where the sum of d alone goes, or 0.
+        added: to what is there.
     """
-    size = d.element_size()
-    words = (
-        d.data_ptr(),
-        d.stride(0) * size,
-        d.shape[0],
-        rights.data_ptr() if rights is not None else 0,
-        shift * size,
-        out.shape[1] if out is not None else 0,
-        out.data_ptr() if out is not None else 0,
-        out.stride(0) * size if out is not None else 0,
-        total.data_ptr() if total is not None else 0,
-        int(added),
-    )
-    return Work(native(OUTER, size * 8), words, d.shape[1], (d, rights, out, total))
-
-
-def rows_of(buffer: Tensor) -> tuple[Tensor, Work]:
-    """A table of the addresses of a buffer's rows, and what fills it."""
-    table = torch.empty(len(buffer), dtype=torch.int64)
-    words = (table.data_ptr(), buffer.data_ptr(), buffer.stride(0) * buffer.element_size())
-    return table, Work(native(ROWS, 64), words, len(buffer), (table, buffer))
-
-
-def rows_before(
-    time: Timetable, reverse: bool, resets: Tensor | None, state: Tensor, initial: Tensor, restart: Tensor
-) -> tuple[Tensor, Work]:
-    """A table of where each row finds a state of the step before, and what fills it."""
-    table = torch.empty(time.rows, dtype=torch.int64)
-    words = (
-        table.data_ptr(),
-        1 if reverse else -1,
-        time.sizes[1:].data_ptr(),
-        time.starts[1:].data_ptr(),
-        resets.data_ptr() if resets is not None else 0,
-        state.data_ptr(),
-        state.stride(0) * state.element_size(),
-        initial.data_ptr(),
-        restart.data_ptr(),
-    )
-    return table, Work(native(BEFORE, 64), words, time.steps, (table, time, resets, state, initial, restart))
+    words = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, int(added))
+    width, tile = host().width, MOST_ROWS * MOST_PANELS * host().width
+    function = native(OUTER, bits, TILE=tile, ROWS=SUMMED_AT_ONCE, PANELS=4 * SUMMED_AT_ONCE * width)
+    return Work(function, words, d.width)

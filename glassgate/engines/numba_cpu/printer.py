@@ -21,7 +21,7 @@ class Kernel:
 
     Attributes:
         text: the Python source of one function of one argument, the address of the words.
-        words: names of the 64-bit integers behind that address, in order.
+        words: names of the 64-bit integers behind that address, in order, `first` and `last` at the end.
         products: the matrices to pack, by the number in `weights_0`, `weights_1`, ...
         temporaries: rows of scratch memory by name, each as wide as its axis says, one a sequence.
         of_one_row: such memory of which all sequences share one row, as wide as whole vectors.
@@ -64,7 +64,7 @@ class Printer:
     def kernel(self, title: str) -> Kernel:
         """Print the loop over time, then what it needs at the top."""
         name = "backward" if self.stages.backward else "forward"
-        for word in ("first", "last", "steps", "origin", "turn"):
+        for word in ("steps", "origin", "turn"):
             self.word(word)
         for word in ("sizes", "starts"):
             self.word(word, "words")
@@ -78,6 +78,8 @@ class Printer:
                 self._row_by_row(stages)
             if stages[-1] in self.shared:
                 self.line(f"met = meet({self.word('barrier')}, {self.word('parties')}, met)")
+        for word in ("first", "last"):
+            self.word(word)
         head = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(address):")]
         head += [(1, f"{word} = {how.format(k)}") for k, (word, how) in enumerate(self.words.items())]
         head.insert(3, (1, "job = words(address)"))

@@ -5,33 +5,44 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.numba_cpu import dense
-from glassgate.engines.numba_cpu.kernel import Inputs, Kept, prepare
+from glassgate.engines.numba_cpu.call import Call
+from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.program import forward_program
+from glassgate.engines.numba_cpu.threads import Job
+from glassgate.engines.numba_cpu.timetable import timetable
+from glassgate.engines.numba_cpu.workspace import Memory
+from glassgate.engines.plan import Plan, Sizes
 
 
 class Step:
     """A kernel of one step whose states go to and fro between two sets of buffers.
 
     Args:
-        inputs: one direction; `initial` holds the first states and becomes one of the two sets.
+        plan: of one direction without noise.
+        sizes: of its tensors.
+        weights: in the plan's order, contiguous.
+        initial: (N, W) a state, the first ones; they become one of the two sets.
     """
 
-    def __init__(self, inputs: Inputs) -> None:
-        sums, width = len(inputs.trace.ih), inputs.hidden_size
-        ih = inputs.data.new_empty(len(inputs.data), sums * width)
-        here, there = inputs.initial, [torch.empty_like(v) for v in inputs.initial]
+    def __init__(self, plan: Plan, sizes: Sizes, weights: Sequence[Tensor], initial: Sequence[Tensor]) -> None:
+        program = forward_program(plan, sizes, False, True, host())
+        x = initial[0].new_empty(sizes.N, sizes.D)
+        here, there = initial, [torch.empty_like(v) for v in initial]
         self._sets: list[Sequence[Tensor]] = [here, there]
-        calls = [
-            prepare(inputs._replace(initial=a), Kept(ih, b, None, None, None), None, False)
-            for a, b in ((here, there), (there, here))
-        ]
-        weights = calls[0].input_panels(turned=False)
-        for panels in (weights, *calls[0].panels, *calls[1].panels):
-            for work in panels.work:
-                work.part(0, 1)()
-        self._input = dense.multiply(inputs.data, weights, sums, width, ih).part(0, 1)
-        self._jobs = [call.job(0, len(ih)) for call in calls]
-        self._turn = 0
+        self._call = Call(program, timetable(None, sizes.N, sizes.N), Memory(own=True), x, [*weights, *here])
+        packing, (product,) = program.before
+        for work in packing:
+            work.part(self._call.facts)()
+        self._input = product.part(self._call.facts)
+        self._jobs = [self._job(old, new) for old, new in ((here, there), (there, here))]
+        self._weights, self._turn = weights, 0
+
+    def _job(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> Job:
+        """The step from one set of states to the other."""
+        names = self._call.program.cell.state
+        own = {f"{name}_0": v.data_ptr() for name, v in zip(names, old, strict=True)}
+        own |= {f"{name}_rows": v.data_ptr() for name, v in zip(names, new, strict=True)}
+        return self._call.loop(0, len(new[0]), **own)
 
     @property
     def states(self) -> Sequence[Tensor]:

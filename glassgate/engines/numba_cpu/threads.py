@@ -10,12 +10,11 @@ import os
 import threading
 from array import array
 from contextlib import suppress
-from functools import cache
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from glassgate.engines.numba_cpu.compile import Function, compiled
-from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.compile import Function
+from glassgate.engines.numba_cpu.native import native
 
 
 class Job(NamedTuple):
@@ -44,7 +43,7 @@ def in_turn(jobs: list[Job]) -> Job:
     if len(jobs) == 1:
         return jobs[0]
     pairs = [word for job in jobs for word in (job.function.address, job.words.buffer_info()[0])]
-    return Job(_native(SEQUENCE), array("q", (len(jobs), *pairs)), jobs)
+    return Job(native(SEQUENCE), array("q", (len(jobs), *pairs)), jobs)
 
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
@@ -89,12 +88,6 @@ def finish(desk):
 '''
 
 
-@cache
-def _native(text: str) -> Function:
-    name = text.split("(")[0].removeprefix("\ndef ")
-    return compiled(text, name, 64, host())
-
-
 class _Worker:
     """A thread, and the desk that its jobs are laid on."""
 
@@ -111,7 +104,7 @@ class _Worker:
         if _processor is not None and (mine := _processor()) != self._away_from:
             self._keep_away(mine)
         self._desk[1], self._desk[2] = job.function.address, job.words.buffer_info()[0]
-        _native(GIVE)(self.desk)
+        native(GIVE)(self.desk)
         if self._desk[3]:
             self._bell.put(None)
 
@@ -125,10 +118,10 @@ class _Worker:
 
     def finish(self) -> None:
         """Return when the job is done."""
-        _native(FINISH)(self.desk)
+        native(FINISH)(self.desk)
 
     def _work(self) -> None:
-        serve = _native(SERVE)
+        serve = native(SERVE)
         while True:
             self._bell.get()
             serve(self.desk)

@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from glassgate.engines.numba_cpu import dense
+from glassgate.engines.numba_cpu.dense import Matrix, Rows
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
+from glassgate.engines.numba_cpu.rows import last, rows_of
+from glassgate.engines.numba_cpu.timetable import timetable
 from tests.compare import noise
 
 PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
@@ -13,10 +16,27 @@ SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 21)]
 GATES = (2, 0, 1)
 
 
-def done(works, parts):
+def facts(**tensors):
+    """Where tensors lie, by name."""
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+def done(works, parts, known):
     for work in works:
         for k in range(parts):
-            work.part(k, parts)()
+            work.part(known, k, parts)()
+
+
+def lying(name, matrix):
+    return Rows(name, matrix.stride(0) * matrix.element_size(), matrix.shape[1])
+
+
+def memory(panels):
+    return torch.empty(panels.size, dtype=torch.uint8)
+
+
+def table(n):
+    return torch.zeros(n, dtype=torch.int64)
 
 
 def selected(matrix, gates=GATES):
@@ -39,14 +59,19 @@ def test_products(processor, rows, columns, units, dtype):
     out, d_x = x.new_empty(rows, 3 * units), noise(3, rows, columns).to(dtype)
     before = d_x.clone()
     outer, total = x.new_empty(3 * units, columns), x.new_empty(3 * units)
+    bits = x.element_size() * 8
+    matrix = Matrix("weight", 3, 3 * units, columns, bits)
     with pretend(processor):
-        ahead = dense.panels(weight, 3, GATES, 1, columns_too=False)
-        back = dense.panels(weight, 3, GATES, 1, columns_too=True)
-        table, rows_work = dense.rows_of(x)
-        done([*ahead.work, *back.work, rows_work], 2)
-        done([dense.multiply(x, ahead, 3, units, out)], 2)
-        done([dense.multiply(d, back, 1, columns, d_x, added=True)], 2)
-        done([dense.outer(d, table, 0, outer, total)], 2)
+        ahead = dense.panels("ahead", matrix, GATES, 1, columns_too=False)
+        back = dense.panels("back", matrix, GATES, 1, columns_too=True)
+        places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
+        known = facts(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, **places)
+        done([*ahead.work, *back.work, rows_of("table", lying("x", x), len(x))], 2, known)
+        a_gate = Rows("out", out.stride(0) * bits // 8, units)
+        done([dense.multiply(lying("x", x), ahead, 3, a_gate, len(x), bits)], 2, known)
+        done([dense.multiply(lying("d", d), back, 1, lying("d_x", d_x), len(x), bits, added=True)], 2, known)
+        right = ("table", 0)
+        done([dense.outer(lying("d", d), len(x), right, lying("outer", outer), "total", bits)], 2, known)
     chosen = selected(weight).double()
     close(out, x.double() @ chosen.t())
     close(d_x, before.double() + d.double() @ chosen)
@@ -59,16 +84,27 @@ def test_bits_do_not_depend_on_how_work_is_shared(parts):
     x, d = noise(0, 300, 37).float(), noise(1, 300, 50).float()
     results = []
     for k in (1, parts):
-        outer, total = torch.empty(50, 37), torch.empty(50)
-        table, rows_work = dense.rows_of(x)
-        done([rows_work], 1)
-        done([dense.outer(d, table, 0, outer, total)], k)
+        outer, total, places = torch.empty(50, 37), torch.empty(50), table(300)
+        known = facts(x=x, d=d, table=places, outer=outer, total=total)
+        done([rows_of("table", lying("x", x), 300)], 1, known)
+        done([dense.outer(lying("d", d), 300, ("table", 0), lying("outer", outer), "total", 32)], k, known)
         results.append((outer, total))
     assert all(map(torch.equal, *results))
 
 
 def test_a_sum_of_no_rows_alone_is_asked_for_nothing():
-    table, rows_work = dense.rows_of(torch.empty(0, 3))
     total = torch.full((4,), 7.0)
-    done([rows_work, dense.outer(torch.empty(0, 4), table, 0, None, total)], 1)
+    known = facts(total=total)
+    done([dense.outer(Rows(0, 16, 4), 0, ("", 0), Rows(0, 0, 0), "total", 32)], 1, known)
     assert total.tolist() == [7.0] * 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_last_state_is_that_of_each_sequence(reverse):
+    time = timetable(torch.tensor([3, 2, 2]), 7, 4)
+    state, initial, out = noise(0, 7, 5).float(), noise(1, 4, 5).float(), torch.empty(4, 5)
+    known = facts(state=state, initial=initial, out=out, sizes=time.sizes[1:], starts=time.starts[1:])
+    work = last("out", lying("state", state), "initial", "starts", 4, reverse, 32)
+    done([work], 2, known | {"steps": 3})
+    places = [0, 1, 2] if reverse else [5, 6, 2]
+    assert torch.equal(out, torch.stack([*state[places], initial[3]]))

@@ -7,13 +7,15 @@ from array import array
 import pytest
 import torch
 
-from glassgate.engines.numba_cpu import dense, threads
+from glassgate.engines.numba_cpu import threads
+from glassgate.engines.numba_cpu.native import native
+from glassgate.engines.numba_cpu.rows import ROWS
 
 
 def job(table, first, last, base=0):
     """One that writes base + row * 8 to rows of a table."""
     words = array("q", (table.data_ptr(), base, 8, first, last))
-    return threads.Job(dense.native(dense.ROWS, 64), words, table)
+    return threads.Job(native(ROWS), words, table)
 
 
 def rows(n, base=0):

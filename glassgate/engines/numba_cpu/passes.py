@@ -1,0 +1,115 @@
+"""Calls of a layer's directions shared out among threads."""
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.numba_cpu import threads
+from glassgate.engines.numba_cpu.call import Call
+from glassgate.engines.numba_cpu.panels import MOST_ROWS
+from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.work import Work
+
+FEW_OPERATIONS = 2_000_000
+"""Below so many multiplications a second thread costs more than it brings."""
+FEW_A_STEP = 100_000
+"""Below so many multiplications a step and thread, meeting at every step costs more than it brings."""
+OWN_CACHE = 1_500_000
+"""Bytes of weights that stay in a core's own cache; of more, each thread had better read a part."""
+CROWDED_FOR = (1.0, 64.0)
+"""Seconds for which threads do not meet after they had to wait for each other: at first, and at most."""
+
+
+def run(calls: Sequence[Call]) -> None:
+    """Run every direction through its time, with what is to be done before and after."""
+    at_once = torch.get_num_threads() if sum(call.work for call in calls) > FEW_OPERATIONS else 1
+    if at_once == 1:
+        threads.in_turn([job for call in calls for job in call.jobs()])()
+        return
+    for k in range(max(len(call.program.before) for call in calls)):
+        _share([(call, work) for call in calls for work in call.program.before[k]], at_once)
+    _loop(calls, at_once)
+    for k in range(max(len(call.program.after) for call in calls)):
+        _share([(call, work) for call in calls for work in call.program.after[k]], at_once)
+
+
+def _share(works: Sequence[tuple[Call, Work]], parts: int) -> None:
+    """Every thread does its part of all."""
+    if works:
+        shares = [[work.part(call.facts, k, parts) for call, work in works] for k in range(parts)]
+        threads.run([threads.in_turn(jobs) for jobs in shares])
+
+
+class _Crowd:
+    """Remembers that threads had to wait for each other, as they do when other processes have their cores."""
+
+    until = 0.0
+    pause = CROWDED_FOR[0]
+
+    def look_at(self, barrier: Tensor, steps: int) -> None:
+        """See how often the threads of a call waited long; each time it is worse, the next try comes later."""
+        if int(barrier[1]) > steps // 4:
+            self.until = time.monotonic() + self.pause
+            self.pause = min(2 * self.pause, CROWDED_FOR[1])
+        else:
+            self.pause = CROWDED_FOR[0]
+
+
+_crowd = _Crowd()
+
+
+def _loop(calls: Sequence[Call], at_once: int) -> None:
+    parts = max(1, at_once // len(calls))
+    jobs: list[threads.Job] = []
+    barriers: list[tuple[Tensor, int]] = []
+    for call in calls:
+        if parts > 1 and time.monotonic() > _crowd.until and _few_rows(call, parts):
+            barriers.append((torch.zeros(2, dtype=torch.int64), call.time.steps))
+            jobs += _parts_of_rows(call, parts, barriers[-1][0])
+        else:
+            jobs += [call.loop(first, last) for first, last in _shares(call, parts)]
+    for k in range(0, len(jobs), at_once):
+        threads.run(jobs[k : k + at_once])
+    for barrier, steps in barriers:
+        _crowd.look_at(barrier, steps)
+
+
+def _shares(call: Call, parts: int) -> list[tuple[int, int]]:
+    """The call's rows shared out so that each job has about as many steps."""
+    N = call.time.N
+    if parts == 1 or N < 2:
+        return [(0, N)]
+    if call.time.even:
+        bounds = [N * k // parts for k in range(parts + 1)]
+    else:
+        steps_before = call.time.sizes[1:-1, None].clamp(max=torch.arange(N + 1)).sum(0)
+        goals = torch.arange(parts + 1) * call.time.rows // parts
+        bounds = torch.searchsorted(steps_before, goals).tolist()
+        bounds[-1] = N
+    return [(first, last) for first, last in pairwise(bounds) if first < last]
+
+
+def _few_rows(call: Call, parts: int) -> bool:
+    """Whether threads had better share the units of each row, and meet at every step."""
+    program, N = call.program, call.time.N
+    if not program.splits_units or call.work < FEW_A_STEP * parts * max(call.time.steps, 1):
+        return False
+    return 2 * parts > N or (program.packed > OWN_CACHE and 2 * MOST_ROWS * parts >= N)
+
+
+def _parts_of_rows(call: Call, parts: int, barrier: Tensor) -> list[threads.Job]:
+    facts = {"barrier": barrier.data_ptr(), "parties": parts} | call.shared()
+    return [call.loop(0, call.time.N, **facts, **_units(call, part, parts)) for part in range(parts)]
+
+
+def _units(call: Call, part: int, parts: int) -> dict[str, int]:
+    sizes, words = call.program.sizes, {}
+    lanes = host().lanes(sizes.bits)
+    for name, width in (("unit", sizes.H), ("out", sizes.P)):
+        blocks = -(-width // lanes)
+        words[f"{name}_0"] = blocks * part // parts * lanes
+        words[f"{name}_1"] = min(blocks * (part + 1) // parts * lanes, width)
+    return words

@@ -1,0 +1,71 @@
+"""The small works beside the products: where rows lie, where sequences end, sums of biases."""
+
+from glassgate.engines.numba_cpu.dense import Rows
+from glassgate.engines.numba_cpu.native import native
+from glassgate.engines.numba_cpu.work import Word, Work
+
+ROWS = '''
+def rows(address):
+    """The addresses of the rows of a buffer."""
+    job = words(address)
+    point(words(job[0]), job[3], job[4], job[1], job[2])
+'''
+
+BEFORE = '''
+def before(address):
+    """The addresses of the state before each row of all steps."""
+    job = words(address)
+    table, turn, sizes, starts, resets = job[0], job[1], words(job[2]), words(job[3]), job[4]
+    state, pitch, initial, restart = job[5], job[6], job[7], job[8]
+    for t in range(job[9], job[10]):
+        here, there = words(table + starts[t] * 8), t + turn
+        locate(here, 0, sizes[t], starts[t], resets, state, pitch, starts[there], sizes[there], initial, restart)
+'''
+
+LAST = '''
+def last(address):
+    """The state after the last step of each sequence, or the initial one."""
+    job = words(address)
+    out, pitch, width, state, initial = job[0], job[1], job[2], job[3], job[4]
+    sizes, starts, t, reverse = words(job[5]), words(job[6]), job[7] - 1, job[8]
+    for rank in range(job[9], job[10]):
+        while t >= 0 and sizes[t] <= rank:
+            t -= 1
+        row = initial + rank * pitch
+        if t >= 0:
+            row = state + (starts[0 if reverse else t] + rank) * pitch
+        for unit in range(0, width, LANES):
+            store(out + rank * pitch, unit, width - unit, load(row, unit, width - unit))
+'''
+
+ADD = '''
+def add(address):
+    """The sum of two vectors."""
+    job = words(address)
+    for unit in range(job[3], job[4], LANES):
+        live = job[4] - unit
+        store(job[0], unit, live, load(job[1], unit, live) + load(job[2], unit, live))
+'''
+
+
+def rows_of(table: Word, buffer: Rows, rows: Word) -> Work:
+    """What fills a table with the addresses of rows."""
+    return Work(native(ROWS), (table, buffer.start, buffer.pitch), rows)
+
+
+def rows_before(table: Word, state: Rows, initial: Word, restart: Word, reverse: bool) -> Work:
+    """What fills a table with the addresses of the state before each row of all steps."""
+    turn = 1 if reverse else -1
+    words = (table, turn, "sizes", "starts", "resets", state.start, state.pitch, initial, restart)
+    return Work(native(BEFORE), words, "steps")
+
+
+def last(out: Word, state: Rows, initial: Word, starts: Word, N: int, reverse: bool, bits: int) -> Work:
+    """What fills `out` with the state after the last step of each of N sequences."""
+    words = (out, state.pitch, state.width, state.start, initial, "sizes", starts, "steps", int(reverse))
+    return Work(native(LAST, bits), words, N)
+
+
+def add(out: Word, a: Word, b: Word, width: int, bits: int) -> Work:
+    """The sum of two vectors."""
+    return Work(native(ADD, bits), (out, a, b), width)
