@@ -26,6 +26,12 @@ def computable(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor
     return [v.to(dtype).contiguous() for v in tensors]
 
 
+def readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows (S, W) as kernels read them: each without gaps, and any distance apart."""
+    tensor = tensor if tensor.dtype == dtype else tensor.to(dtype)
+    return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
+
+
 def unwritten(S: int, width: int, rows: int, like: Tensor) -> Tensor:
     """Unwritten where steps are, zero where padding is."""
     memory = like.new_empty(S, width)

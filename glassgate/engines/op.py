@@ -13,7 +13,7 @@ from torch import Tensor
 from glassgate.engines import operators, reference
 from glassgate.engines.call import Direction, Recording, Result, Steps, is_transformed
 from glassgate.engines.handle import untraceable
-from glassgate.engines.memory import COMPUTED_IN, computable
+from glassgate.engines.memory import COMPUTED_IN, readable
 from glassgate.engines.plan import by_direction, count_of_results, form_of, given_of, plans, split, without_final
 
 
@@ -157,7 +157,7 @@ def _backward(
     """`layer.backward`, with the gradients of the results numbered `reached`."""
     from glassgate.engines.numba_cpu import layer
 
-    d = dict(zip(reached, computable(d_results, COMPUTED_IN[data.dtype]), strict=True))
+    d = {place: readable(v, COMPUTED_IN[data.dtype]) for place, v in zip(reached, d_results, strict=True)}
     return layer.backward(Steps(data, batch_sizes, resets), form, given, flat, d, data_too, needed, recordings)
 
 

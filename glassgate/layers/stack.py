@@ -15,6 +15,7 @@ from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines import choose
 from glassgate.engines.call import Direction, Recording, Result, Steps
 from glassgate.layers import regularisers, segments, states
+from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer
 from glassgate.layers.regularisers import regularised
 from glassgate.layers.states import State
@@ -290,7 +291,7 @@ class Recurrent(nn.Module):
             else:
                 for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
                     every += self._run_layer(steps._replace(data=v), [call], all_states, shown and [shown[d]])
-            data = _merge(self.merge, [result.states[0] for result in every[-len(calls) :]])
+            data = merge(self.merge, [result.states[0] for result in every[-len(calls) :]])
             if self.residual and layer > 0:
                 data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
         return data, every
@@ -377,13 +378,3 @@ def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None =
     """
     steps, _, initial = layer._arrange(input, hx, **kwargs)
     return choose.choose(steps, layer._calls(initial)[0])
-
-
-def _merge(how: str, outputs: list[Tensor]) -> list[Tensor]:
-    """What a layer hands on; one tensor, or one a direction where they never meet."""
-    if len(outputs) == 1 or how == "none":
-        return outputs
-    if how == "concat":
-        return [torch.cat(outputs, -1)]
-    total = outputs[0] + outputs[1]
-    return [total if how == "sum" else total / 2]

@@ -55,9 +55,12 @@ class Call:
         self._alive.append(buffers)
         self.facts.update(zip(buffers, map(Tensor.data_ptr, buffers.values()), strict=True))
 
-    def leave_out(self, name: str) -> None:
-        """Let every row of a buffer be the same zeros."""
-        self.facts[f"{name}_rows"], self.facts[f"{name}_pitch"] = self.program.nothing.data_ptr(), 0
+    def read(self, name: str, rows: Tensor | None) -> None:
+        """Say where rows lie, at any distance; without any, each is the same zeros."""
+        rows = self.program.nothing if rows is None else rows
+        self._alive.append(rows)
+        self.facts[f"{name}_rows"] = rows.data_ptr()
+        self.facts[f"{name}_pitch"] = rows.stride(0) * rows.element_size()
 
     def _tell_time(self) -> None:
         facts, time, program = self.facts, self.time, self.program

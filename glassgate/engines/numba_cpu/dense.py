@@ -129,6 +129,8 @@ def lay(address):
 
 ROWS_AT_ONCE, SUMMED_AT_ONCE = 48, 128
 """Rows of a product, and of a sum over rows."""
+FEW_NUMBERS = 2**16
+"""To pack fewer than these is no work for two threads."""
 
 
 class Panels(NamedTuple):
@@ -180,6 +182,7 @@ def panels(name: str, matrix: Matrix, chosen: Sequence[int], heads: int, columns
                 pitch,
             ),
             blocks,
+            light=len(chosen) * units * columns < FEW_NUMBERS,
         )
         for head in range(heads)
     ]

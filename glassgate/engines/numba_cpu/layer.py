@@ -131,10 +131,7 @@ class _Reaching:
         n, names = len(plan.weights), plan.cell.state
         initial = own[n : n + len(names)]
         for name, d in zip(names, d_states, strict=True):
-            if d is None:
-                call.leave_out(f"d_{name}")
-            else:
-                call.point({f"d_{name}_rows": d})
+            call.read(f"d_{name}", d)
         self._next = [torch.zeros_like(v) if d is None else d.clone() for v, d in zip(initial, d_final, strict=True)]
         self._initial = [torch.zeros_like(v) for v in initial] if resets else self._next
         written = program.written if call.time.rows else ()

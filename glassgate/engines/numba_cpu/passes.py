@@ -37,8 +37,10 @@ def run(calls: Sequence[Call]) -> None:
 
 
 def _share(works: Sequence[tuple[Call, Work]], parts: int) -> None:
-    """Every thread does its part of all."""
-    if works:
+    """Every thread does its part of all, or the caller does light ones alone."""
+    if all([work.light for _, work in works]):
+        threads.in_turn([work.part(call.facts) for call, work in works])()
+    else:
         shares = [[work.part(call.facts, k, parts) for call, work in works] for k in range(parts)]
         threads.run([threads.in_turn(jobs) for jobs in shares])
 

@@ -35,14 +35,15 @@ class Program:
         packed: the bytes of the matrices that it reads.
         work: about how many multiplications a row takes at each step.
         splits_units: whether threads can share the units of a row.
-        nothing: zeros, for what a call does without.
+        nothing: rows of zeros, in one place, for what a call does without.
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, backward: bool, every_state: bool, save: bool) -> None:
         self.plan, self.sizes, self.backward = plan, sizes, backward
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward)
-        self.nothing = torch.zeros(max(len(trace.ih), len(trace.hh_only), 1) * sizes.H, dtype=torch.float64)
+        widest = max(len(trace.ih), len(trace.hh_only), 1) * sizes.H
+        self.nothing = torch.zeros(widest, dtype=torch.float64)[None].expand(2, -1)
         self.fixed: dict[str, int] = {}
         self.by_row: dict[str, int] = {}
         self.scratch = scratch(self.kernel, sizes)

@@ -50,22 +50,22 @@ def add(address):
 
 def rows_of(table: Word, buffer: Rows, rows: Word) -> Work:
     """What fills a table with the addresses of rows."""
-    return Work(native(ROWS), (table, buffer.start, buffer.pitch), rows)
+    return Work(native(ROWS), (table, buffer.start, buffer.pitch), rows, light=True)
 
 
 def rows_before(table: Word, state: Rows, initial: Word, restart: Word, reverse: bool) -> Work:
     """What fills a table with the addresses of the state before each row of all steps."""
     turn = 1 if reverse else -1
     words = (table, turn, "sizes", "starts", "resets", state.start, state.pitch, initial, restart)
-    return Work(native(BEFORE), words, "steps")
+    return Work(native(BEFORE), words, "steps", light=True)
 
 
 def last(out: Word, state: Rows, initial: Word, starts: Word, N: int, reverse: bool, bits: int) -> Work:
     """What fills `out` with the state after the last step of each of N sequences."""
     words = (out, state.pitch, state.width, state.start, initial, "sizes", starts, "steps", int(reverse))
-    return Work(native(LAST, bits), words, N)
+    return Work(native(LAST, bits), words, N, light=True)
 
 
 def add(out: Word, a: Word, b: Word, width: int, bits: int) -> Work:
     """The sum of two vectors."""
-    return Work(native(ADD, bits), (out, a, b), width)
+    return Work(native(ADD, bits), (out, a, b), width, light=True)

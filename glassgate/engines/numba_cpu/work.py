@@ -19,10 +19,11 @@ class Work:
         function: the machine code.
         words: its words but for these two.
         size: how much there is to share.
+        light: whether that takes less time than to wake a second thread.
     """
 
-    def __init__(self, function: Function, words: Sequence[Word], size: Word) -> None:
-        self.function = function
+    def __init__(self, function: Function, words: Sequence[Word], size: Word, light: bool = False) -> None:
+        self.function, self.light = function, light
         named = [_named(word) for word in (*words, 0, 0)]
         self._numbers = array("q", [number for _, number in named])
         self._names = [(slot, name) for slot, (name, _) in enumerate(named) if name]
