@@ -126,6 +126,13 @@ def first_call(bench: Bench, row: Row, point: Point) -> Figure:
         return _alone([fresh.first_call(point.ours, bench.threads, cache)], "ours")
 
 
+def new_cell(bench: Bench, row: Row, point: Point) -> Figure:
+    """Seconds of a cell's first call where an earlier process has called another one."""
+    with tempfile.TemporaryDirectory() as cache:
+        fresh.first_call(replace(point.ours, cell="RNN"), bench.threads, cache)
+        return _alone([fresh.first_call(point.ours, bench.threads, cache)], "ours")
+
+
 def cached_call(bench: Bench, row: Row, point: Point) -> Figure:
     """Seconds of a process's first call of a cell that an earlier process has cached."""
     with tempfile.TemporaryDirectory() as cache:
@@ -150,6 +157,7 @@ MEASURES: dict[str, Callable[[Bench, Row, Point], Figure]] = {
     "memory": memory,
     "growth": growth,
     "first call": first_call,
+    "new cell": new_cell,
     "cached call": cached_call,
     "import": importing,
 }

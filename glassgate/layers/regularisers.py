@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -161,6 +160,7 @@ def _drawn(like: Tensor, rows: int, width: int, rate: float, hit: float, miss: f
     bits, highest = bits[: rows * width].view(rows, width), math.ceil(rate * 2**16) - 2**15 - 1
     if is_plain(bits) and like.dtype in (torch.float32, torch.float64):
         # By NumPy: torch would wake its OpenMP threads, which then spin where the kernels' own threads are to run.
-        numbers = like.new_tensor([hit, miss]).numpy()
-        return torch.from_numpy(np.where(bits.numpy() <= highest, *numbers))
+        # One of the two is zero.
+        marked = bits.numpy() <= highest if hit else bits.numpy() > highest
+        return torch.from_numpy(marked * like.new_tensor(hit or miss).numpy())
     return torch.where(bits <= highest, hit, miss).to(like.dtype)

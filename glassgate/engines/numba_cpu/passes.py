@@ -15,7 +15,7 @@ from glassgate.engines.numba_cpu.work import Work
 
 FEW_OPERATIONS = 2_000_000
 """Below so many multiplications a second thread costs more than it brings."""
-FEW_A_STEP = 100_000
+FEW_A_STEP = 30_000
 """Below so many multiplications a step and thread, meeting at every step costs more than it brings."""
 OWN_CACHE = 1_500_000
 """Bytes of weights that stay in a core's own cache; of more, each thread had better read a part."""
