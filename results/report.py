@@ -237,6 +237,10 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
         panel.set_title(case.what, fontsize=8, loc="left")
         panel.set_xlabel(f"{score.title}, {'%' if score.percent else 'less is better'}", fontsize=8)
         panel.margins(x=0.2)
+        panel.ticklabel_format(axis="x", useOffset=False)
+        low, high = panel.get_xlim()
+        middle, half = (low + high) / 2, max((high - low) / 2, 0.005 * (low + high))  # no lens on rounding
+        panel.set_xlim(middle - half, middle + half)
     _save(figure, path)
 
 
