@@ -4,7 +4,7 @@ One operator runs all directions of a layer forward, another one back.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,19 +88,6 @@ class Stepper:
         return self._step.run(x.contiguous())
 
 
-def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Types are as given: products inside are not cast again."""
-
-    @wraps(function)
-    def run_(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_autocast_enabled("cpu"):
-            return function(*args, **kwargs)
-        with torch.autocast("cpu", enabled=False):
-            return function(*args, **kwargs)
-
-    return run_
-
-
 def _forward_of_operator(
     data: Tensor,
     batch_sizes: Tensor | None,
@@ -113,7 +100,6 @@ def _forward_of_operator(
     return _forward(Steps(data, batch_sizes, resets), form, given, all_states, save)
 
 
-@_without_autocast
 def _forward(*args: Any) -> list[Tensor]:
     from glassgate.engines.numba_cpu import layer
 
@@ -140,7 +126,6 @@ def _fake_forward(
     return [*results, *behind]
 
 
-@_without_autocast
 def _backward(
     data: Tensor,
     batch_sizes: Tensor | None,
