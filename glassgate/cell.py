@@ -13,6 +13,10 @@ from torch import Tensor
 from glassgate.shapes import ShapeError
 
 
+class NoSuchName(AttributeError):
+    """A step asks for a value that is not there."""
+
+
 class Named:
     """Values by name: `s.c` is the value called `c`. Iterates in the order of the names."""
 
@@ -20,7 +24,7 @@ class Named:
         self.__dict__.update(zip(names, values, strict=True))
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"there is no {name!r} here, only {', '.join(self.__dict__) or 'nothing'}")
+        raise NoSuchName(f"there is no {name!r} here, only {', '.join(self.__dict__) or 'nothing'}")
 
     def __iter__(self) -> Any:
         return iter(self.__dict__.values())
@@ -56,17 +60,23 @@ class PreActivations:
     written to its state, the place where dropout on the update acts; else that is g itself.
     """
 
+    hh: Recurrent
+
     def __init__(
         self, ih: Named, hh: Recurrent | None, noise: Named | None = None, update: Callable[[Any], Any] | None = None
     ) -> None:
-        self.ih, self.hh, self.noise = ih, hh, noise or Named((), ())
+        self.ih, self.noise = ih, noise or Named((), ())
         self.update = update or (lambda g: g)
+        if hh is not None:
+            self.hh = hh
 
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
             raise AttributeError(gate)
+        if gate == "hh":
+            raise NoSuchName("there is no 'hh' here: with recurrent = False nothing is multiplied by the state")
         half = getattr(self.ih, gate)
-        return half if self.hh is None else half + getattr(self.hh, gate)
+        return half + getattr(self.hh, gate) if "hh" in self.__dict__ else half
 
 
 @contextmanager
@@ -176,7 +186,10 @@ class Cell:
         self, a: PreActivations, s: Named, p: Named, projection: Callable[[Any], Any] | None = None
     ) -> tuple[Any, ...]:
         """The states after a step, in the order of `state`: `step`, and the output's projection if there is one."""
-        new = self.step(a, s, p) if self.parameters else self.step(a, s)
+        try:
+            new = self.step(a, s, p) if self.parameters else self.step(a, s)
+        except NoSuchName as error:
+            raise AttributeError(f"cell {type(self).__name__}: {error}") from None
         new = _as_states(self, new)
         if projection is not None:
             new = self.project(projection(new[0])), *new[1:]

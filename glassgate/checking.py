@@ -72,8 +72,8 @@ def _layer(cell: Cell) -> tuple[Recurrent, Tensor]:
 
 def _runs(cell: Cell) -> list[Finding]:
     what = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
-    layer, x = _layer(cell)
     try:
+        layer, x = _layer(cell)
         with engine("reference"):
             _, _, states = layer(x, return_states=True)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:

@@ -167,6 +167,22 @@ class TestOwn:
         with gg.engine("reference"), pytest.raises(error, match=f"cell Odd: step {said}"):
             gg.Recurrent(cell, 2, 4)(torch.randn(5, 3, 2))
 
+    @pytest.mark.parametrize(
+        ("asked", "recurrent", "said"),
+        [
+            (lambda a, s: a.q, True, "there is no 'q' here, only a"),
+            (lambda a, s: a.a * s.c, True, "there is no 'c' here, only h"),
+            (lambda a, s: a.hh.a, False, "there is no 'hh' here: with recurrent = False nothing is multiplied"),
+        ],
+    )
+    @pytest.mark.parametrize("options", [{}, {"zoneout": 0.5}])
+    @pytest.mark.parametrize("engine", ["reference", "cpu"])
+    def test_a_step_that_asks_for_what_is_not_there(self, engine, options, asked, recurrent, said):
+        body = {"gates": ("a",), "recurrent": recurrent, "step": lambda self, a, s: asked(a, s)}
+        layer = gg.Recurrent(type("Odd", (gg.Cell,), body)(), 2, 4, **options)
+        with gg.engine(engine), pytest.raises(AttributeError, match=f"cell Odd: {said}"):
+            layer(torch.randn(5, 3, 2))
+
     def test_states_in_a_list(self):
         cell = type("Listed", (gg.cells.LSTM,), {"step": lambda self, a, s: list(gg.cells.LSTM.step(self, a, s))})()
         layer, plain = gg.LSTM(2, 4, cell=cell), gg.LSTM(2, 4)

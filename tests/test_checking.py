@@ -22,6 +22,18 @@ class TooFew(gg.Cell):
         return torch.tanh(a.n)
 
 
+class Gateless(gg.Cell):
+    def step(self, a, s):
+        return s.h
+
+
+class Misspelt(gg.Cell):
+    gates = ("n",)
+
+    def step(self, a, s):
+        return torch.tanh(a.m)
+
+
 class Exploding(gg.Cell):
     gates = ("n",)
     state = ("h",)
@@ -59,6 +71,8 @@ def test_good_cells_pass(cell):
     [
         (Cumulative(), "changes with its neighbours"),
         (TooFew(), "step must return 2 states"),
+        (Gateless(), "gates must name at least one"),
+        (Misspelt(), "cell Misspelt: there is no 'm' here, only n"),
         (Exploding(), "nan or infinity"),
         (WrongDerivative(), "wrong derivative"),
     ],

@@ -61,7 +61,9 @@ class Noisy(Cell):
 
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
         """The cell's new states, with the noise of its regularisers."""
-        hh = a.hh.masked(a.noise.state) if "state" in self.noise and a.hh is not None else a.hh
+        hh = a.hh if self.recurrent else None
+        if hh is not None and "state" in self.noise:
+            hh = hh.masked(a.noise.state)
         marked = []
 
         def update(g: Any) -> Any:
