@@ -24,8 +24,29 @@ def run(
     recordings: Sequence[Recording | None] | None = None,
 ) -> list[Result]:
     """Every direction of one layer, one after the other."""
-    shown = recordings or [None] * len(directions)
+    kind, shown = steps.data.device.type, recordings or [None] * len(directions)
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        steps, directions = _cast(steps, directions, torch.get_autocast_dtype(kind))
+        with torch.autocast(kind, enabled=False):
+            return run(steps, directions, all_states, recordings)
     return [_run(steps, direction, recording) for direction, recording in zip(directions, shown, strict=True)]
+
+
+def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tuple[Steps, list[Direction]]:
+    """As torch's layers compute under autocast: all of it in the smaller type."""
+
+    def cast(v: Tensor) -> Tensor:
+        return v.to(dtype) if v.dtype == torch.float32 else v
+
+    return steps._replace(data=cast(steps.data)), [
+        direction._replace(
+            weights={name: cast(v) for name, v in direction.weights.items()},
+            initial=tuple(map(cast, direction.initial)),
+            noise={name: cast(v) for name, v in direction.noise.items()},
+            restart=tuple(map(cast, direction.restart)),
+        )
+        for direction in directions
+    ]
 
 
 def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:

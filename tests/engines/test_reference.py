@@ -88,3 +88,16 @@ def test_heads_are_blocks_on_the_diagonal():
     gates = [torch.block_diag(*rows.split(2)) for rows in weight.split(6)]
     wanted = nn.functional.linear(u, torch.cat(gates), bias)
     torch.testing.assert_close(recur(u, weight, bias, heads=3), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [gg.LSTM, gg.GRU, lambda *sizes: gg.Recurrent(Everything(), *sizes)])
+def test_autocast_computes_in_its_type_as_torch_does(make):
+    layer, x = make(3, 4), torch.randn(5, 2, 3)
+    with gg.engine("reference"):
+        wanted, _ = layer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            output, final = layer(x)
+            output.sum().backward()
+    assert {v.dtype for v in (output, *(final if isinstance(final, tuple) else (final,)))} == {torch.bfloat16}
+    assert {weight.grad.dtype for weight in layer.parameters()} == {torch.float32}
+    torch.testing.assert_close(output.float(), wanted, rtol=0.05, atol=0.05)
