@@ -1,4 +1,7 @@
-"""Every cell against its formulas written out by hand, and on the kernel against the reference."""
+"""Every cell against its formulas written out by hand, and on the kernel against the reference.
+
+Those that torch has too are in tests/layers/test_against_torch.py, all with noise in tests/layers/test_regularisers.py.
+"""
 
 import pytest
 import torch
@@ -68,6 +71,19 @@ def layer_norm_gru(x, h, w):
     return ((1 - z) * torch.tanh(x_n + r * h_n) + z * w.h,)
 
 
+def gru_v1(x, h, w):
+    r, z = sigmoid(x[:, : 2 * H] + h[:, : 2 * H]).chunk(2, -1)
+    n = torch.tanh(x[:, 2 * H :] + F.linear(r * w.h, w.weight_hh_l0[2 * H :], w.bias_hh_l0[2 * H :]))
+    return (z * w.h + (1 - z) * n,)
+
+
+def gru_projected(x, h, w):
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = x.chunk(3, -1), h.chunk(3, -1)
+    z = sigmoid(x_z + h_z)
+    m = z * w.m + (1 - z) * torch.tanh(x_n + sigmoid(x_r + h_r) * h_n)
+    return m @ w.weight_hr_l0.T, m
+
+
 def mgu(x, h, w):
     f = sigmoid(x[:, :H] + h[:, :H])
     n = torch.tanh(x[:, H:] + F.linear(f * w.h, w.weight_hh_l0[H:], w.bias_hh_l0[H:]))
@@ -81,6 +97,10 @@ def janet(x, h, w):
 
 def indrnn(x, h, w):
     return (torch.clip(x + w.u_l0 * w.h, min=0),)
+
+
+def indrnn_tanh(x, h, w):
+    return (torch.tanh(x + w.u_l0 * w.h),)
 
 
 def slstm(x, h, w):
@@ -112,14 +132,17 @@ CELLS = {
     "softplus": (cells.ActivatedGRU("sigmoid", "softplus"), activated_gru),
     "layer-normalised LSTM": (cells.LayerNormLSTM(), layer_norm_lstm),
     "layer-normalised GRU": (cells.LayerNormGRU(), layer_norm_gru),
+    "GRU of the paper": (cells.GRUv1(), gru_v1),
+    "GRU with projection": (cells.GRUP(), gru_projected),
     "MGU": (cells.MGU(), mgu),
     "JANET": (cells.JANET(), janet),
     "IndRNN": (cells.IndRNN(), indrnn),
+    "IndRNN, tanh": (cells.IndRNN("tanh"), indrnn_tanh),
     "sLSTM": (cells.SLSTM(heads=2), slstm),
     "minGRU": (cells.MinGRU(), min_gru),
     "minLSTM": (cells.MinLSTM(), min_lstm),
 }
-PROJECTED = {"clipped"}
+PROJECTED = {"clipped", "GRU with projection"}
 
 
 class At:
