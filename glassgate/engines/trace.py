@@ -2,13 +2,14 @@
 
 import operator
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
 from glassgate.engines.graph import Graph, Key, Node, NotTraceable, distinguish, merged, ordered, row_sum, spread
-from glassgate.engines.ops import OPERATIONS
+from glassgate.engines.ops import COSTLY, OPERATIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,10 +17,10 @@ class Trace:
     """A cell's forward and backward graphs, and the columns of the buffers that they read and write.
 
     Columns, each as wide as the value that it holds:
-        ("state", k): the new state `cell.state[k]`; an output of `forward`.
-        ("ih", k): in memory the input half of gate `ih[k]`; where the gate is shared, the forward pass in training
-            replaces it by the whole pre-activation.
-        ("hh", k): the recurrent product `hh_only[k]`, kept in training.
+        ("state", k): the new state `cell.state[k]`; an output of `forward`, which `backward` may read.
+        ("ih", k): in memory the input half of gate `ih[k]`; the forward pass in training replaces it by what the
+            backward pass reads: the pre-activation of the gate, or what the step makes of that alone.
+        ("hh", k): the recurrent product `hh_only[k]`, or what the step makes of it alone, kept in training.
         ("row", k), ("hr", 0): a row's sum, the projection's result, kept in training where the backward pass reads it.
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`; an output of `backward`, as are the following.
         ("d_state", k): what reaches the state before, beside what comes from the step's own outputs.
@@ -179,8 +180,8 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
     columns |= {("hh", k): node for k, node in enumerate(hh_only)}
     columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
     columns |= {("hr", k): node for k, node in enumerate(n for n in order if n.op == "hr")}
-    saved = {node: Node("saved", key, node.axis, node.name) for key, node in columns.items()}
-    replay = merged(states, lambda node, args: saved.get(node))
+    leaf = {node: Node("saved", key, node.axis) for key, node in columns.items()}
+    replay = merged(states, lambda node, args: leaf.get(node))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
     d = _gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 
@@ -203,19 +204,16 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
     new = merged([*outputs.values(), *of_parameters])
     columns_of = {node: k for k, node in enumerate(dict.fromkeys(new[d_p] for d_p in of_parameters))}
     outputs |= {("d_parameter", k): node for node, k in columns_of.items()}
-    backward = Graph({key: new.get(node, node) for key, node in outputs.items()})
-    for node in backward.nodes:
-        if node.op == "grad" and node.name is None:
-            node.name = f"d_{node.args[0]}_out"
-    distinguish(backward.outputs.values())
-    kept = sorted(node.args for node in backward.nodes if node.op == "saved")
+    outputs = {key: new.get(node, node) for key, node in outputs.items()}
+    again = {node: new[replay[node]] for node in order if replay[node] in new}
+    backward, saved = _reading(outputs, columns, states, again)
     return Trace(
         forward=Graph(
             {("state", k): node for k, node in enumerate(states)}
             | {(f"gate_{name}", 0): node for name, node in gates.items()}
         ),
         backward=backward,
-        saved={key: columns[key] for key in kept},
+        saved=saved,
         hh_only=hh_only,
         shared=shared,
         ih_only=ih_only,
@@ -224,6 +222,61 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
         parameter_columns=tuple(columns_of[new[d_p]] for d_p in of_parameters),
         recorded=tuple(gates),
     )
+
+
+def _reading(
+    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], again: dict[Node, Node]
+) -> tuple[Graph, dict[Key, Node]]:
+    """The backward graph where it reads all that is cheaper to keep than to compute again, and what it reads.
+
+    Args:
+        outputs: of the graph where it reads as little as it can.
+        columns: what that reads.
+        states: the results of the forward graph.
+        again: what computes a node of that graph once more in the backward graph.
+    """
+    columns = _cheaper(columns, states, again, outputs.values())
+    leaf = {again[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in again}
+    new = merged(outputs.values(), lambda node, args: leaf.get(node))
+    backward = Graph({key: new[node] for key, node in outputs.items()})
+    for node in backward.nodes:
+        if node.op == "saved":
+            node.name = columns[node.args].name
+        if node.op == "grad" and node.name is None:
+            node.name = f"d_{node.args[0]}_out"
+    distinguish(backward.outputs.values())
+    return backward, {key: columns[key] for key in sorted(n.args for n in backward.nodes if n.op == "saved")}
+
+
+def _cheaper(
+    columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], results: Collection[Node]
+) -> dict[Key, Node]:
+    """The columns, a pre-activation replaced by the costly value that alone is made of it, and costly states."""
+    kept, users, users_again = dict(columns), _only_users(states), _only_users(results)
+    for key, node in columns.items():
+        while key[0] in ("ih", "hh") and node in users and node in again:
+            user = again.get(users[node])
+            if user is None or users_again.get(again[node]) is not user:
+                break
+            node = users[node]
+            if node.op in COSTLY:
+                kept[key] = node
+    found = set(kept.values())
+    for k, state in enumerate(states):
+        if state in again and state not in found and state.op in COSTLY:
+            kept["state", k] = state
+    return kept
+
+
+def _only_users(results: Collection[Node]) -> dict[Node, Node]:
+    """The node that reads a value, of those that are read once."""
+    reads = Counter(results)
+    users = {}
+    for node in ordered(results):
+        for arg in node.inputs:
+            reads[arg] += 1
+            users[arg] = node
+    return {arg: user for arg, user in users.items() if reads[arg] == 1}
 
 
 def _gradients(cell: Cell, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]) -> dict[Node, Node]:

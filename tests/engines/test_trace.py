@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import glassgate.cells as cells
+import glassgate as gg
+from glassgate import cells
 from glassgate.cell import Cell, Noise, Parameter
 from glassgate.engines.graph import Node, NotTraceable
 from glassgate.engines.ops import OPERATIONS
@@ -124,6 +125,19 @@ class Clipped(Cell):
         return torch.clamp(h, -1, 1) * torch.sigmoid(h)
 
 
+class Keeps(Cell):
+    """A value made of one gate alone, a gate that is read twice, a state that takes longer than reading it."""
+
+    gates = ("i", "n", "g")
+    state = ("h", "c")
+
+    def step(self, a, s):
+        i, g = torch.sigmoid(2 * a.i + s.c), torch.tanh(a.hh.g)
+        mean = i.mean(-1, keepdim=True)
+        h = (a.n * torch.sigmoid(a.n) + mean * i) / (1 + i)
+        return h, g - mean * s.c + a.ih.g
+
+
 CELLS = {
     "RNN": (cells.RNN(), True),
     "relu": (cells.RNN("relu"), True),
@@ -132,6 +146,7 @@ CELLS = {
     "GRUv1": (cells.GRUv1(), False),
     "everything": (Everything(), False),
     "clipped": (Clipped(), True),
+    "keeps": (Keeps(), True),
     "zoneout": (Noisy(cells.LSTM(), {"h": 0.3, "c": 0.2}, 0.2, "state"), True),
     "calm": (Noisy(cells.LSTM(), {"h": 0.3, "c": 0.2}, 0.0, "state", training=False), True),
     "update": (Noisy(cells.GRU(), {}, 0.2, "update"), False),
@@ -144,6 +159,30 @@ def test_graphs_equal_step_and_autograd(name):
     for projected in {False, projects}:
         step = Step(cell, projected)
         check(step.by_graphs(), step.by_reference())
+
+
+def kept(cell: Cell) -> dict:
+    """What the forward pass keeps, by column and the author's name."""
+    return {key: node.name for key, node in trace(cell).saved.items() if node.axis != "1"}
+
+
+def test_what_is_kept():
+    gates = dict(enumerate("ifgo"))
+    assert kept(cells.LSTM()) == kept(cells.PeepholeLSTM()) == {("ih", k): gate for k, gate in gates.items()}
+    assert kept(cells.RNN()) == {("ih", 0): "h"}
+    assert kept(cells.RNN("relu")) == {("ih", 0): "h_pre"}
+    assert kept(cells.MinLSTM()) == {("ih", 0): "f", ("ih", 1): "i", ("ih", 2): "n_ih", ("state", 0): "h"}
+    assert kept(Keeps()) == {("hh", 0): "g", ("ih", 0): "i", ("ih", 1): "n_pre", ("state", 0): "h"}
+
+
+def test_kernels_read_what_is_kept_and_run_where_nothing_is():
+    assert gg.check(Keeps())
+    layer, x = gg.Recurrent(Keeps(), 4, 33, dtype=torch.float64), noise(1, 7, 5, 4)
+    output = {}
+    for engine in ("cpu", "reference"):
+        with torch.no_grad(), gg.engine(engine):
+            output[engine] = {"output": layer(x)[0]}
+    check(output["cpu"], output["reference"])
 
 
 class Of(Cell):

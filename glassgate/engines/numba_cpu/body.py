@@ -48,6 +48,8 @@ class Body:
         self.equations: list[str] = []
         self.writes: list[str] = []
         self.text: dict[Node, tuple[str, int]] = {}
+        self.columns: dict[str, int] = {}
+        """How many columns are read of the buffers that hold every step."""
         for product in stage.products:
             printer.products.append(product)
         needed = printer.stages.needed(stage)
@@ -86,7 +88,12 @@ class Body:
         if node in self.printer.of_one_row:
             # Whole vectors: a processor hands on what it has just stored, unless a mask was in between.
             return f"{self.printer.word(f'{name}_ranks')}, unit, LANES"
-        return f"{self._rank(name, f'{node.axis}_pitch')}, unit, live"
+        if node not in self.printer.kept:
+            return f"{self._rank(name, f'{node.axis}_pitch')}, unit, live"
+        (buffer, k), pitch = self.printer.kept[node], self.printer.word(f"{node.axis}_pitch")
+        kept = self._row((buffer, k)) + (f" + {k} * {self.printer.word(node.axis)} * BYTES" if k else "")
+        where = f"{kept} if {self.printer.word('save')} else {self.printer.word(f'{name}_ranks')} + one * {pitch}"
+        return f"{self._at(f'{name}_rank', where)}, unit, live"
 
     def _column(self, k: int, axis: str) -> str:
         if k == 0:
@@ -105,7 +112,10 @@ class Body:
                 return self._input_half(trace.ih.index(node.args[0], len(trace.shared)))
             case "saved" if node.args[0] == "row":
                 return f"fill(number({self._row(('row', 0))} + {node.args[1]} * BYTES))"
+            case "saved" if node.args[0] == "state":
+                return self._load(self._row(node.args), 0, node.axis)
             case "saved":
+                self._will_read(*node.args)
                 return self._load(self._row(node.args), node.args[1], node.axis)
             case "state":
                 name = node.args[0]
@@ -134,7 +144,12 @@ class Body:
             return self._load(self._row(key), key[1] if key[0] != "state" else 0, node.axis)
         return f"load({self._temporary(node)})"
 
+    def _will_read(self, buffer: str, column: int) -> None:
+        if buffer in ("ih", "hh"):
+            self.columns[buffer] = max(self.columns.get(buffer, 0), column + 1)
+
     def _input_half(self, column: int) -> str:
+        self._will_read("ih", column)
         product = self._load(self._row(("ih", 0)), column, "H")
         return f"{product} + {self._load(self.printer.word('bias_ih'), column, 'H')}"
 
@@ -225,9 +240,10 @@ class Body:
                 self.writes.append(f"store({at}, 0, LANES, load({at}, 0, LANES) + {term})")
             else:
                 self.writes.append(f"sum_{k} = sum_{k} + {term}")
-        if self.stage.keeps:
+        keeps = [(key, node) for key, node in self.stage.keeps if node not in printer.kept]
+        if keeps:
             self.writes.append(f"if {printer.word('save')}:")
-            for (buffer, k), node in self.stage.keeps:
+            for (buffer, k), node in keeps:
                 column = self._column(k, node.axis)
                 self.writes.append(f"    store({self._row((buffer, k))}, {column}, live, {self._value(node)})")
 

@@ -7,9 +7,10 @@ from glassgate.engines.numba_cpu.body import CALLS, Body, broken
 from glassgate.engines.numba_cpu.stages import Product, Stage, Stages, place
 
 RESERVED = frozenset(
-    {"address", "ahead", "before", "block", "fetch", "fill", "flags", "here", "high", "is_reset", "job", "keep"}
-    | {"last_block", "live", "load", "locate", "meet", "met", "near", "number", "one", "panel", "point", "put_total"}
-    | {"rank", "reset", "row", "rows", "shape_of_tiles", "step", "store", "t", "unit", "wide", "words"}
+    {"address", "ahead", "before", "block", "fetch", "fill", "flags", "here", "hh_ahead", "high", "ih_ahead"}
+    | {"is_reset", "job", "keep", "last_block", "live", "load", "locate", "meet", "met", "near", "number", "one"}
+    | {"panel", "point", "put_total", "rank", "reset", "row", "rows", "shape_of_tiles", "step", "store", "t", "unit"}
+    | {"wide", "words"}
     | {*CALLS.values(), "int", "max", "min", "range", "float", "BYTES", "LANES", "H", "P"}
 )
 """Names that a kernel uses itself; an author's value of that name gets an underscore."""
@@ -60,6 +61,9 @@ class Printer:
         self.shared = self._shared_stages()
         self.passes = self._passes()
         self.of_one_row = self._of_one_row()
+        self.kept = self._kept()
+        self.fetched: set[str] = set()
+        """Buffers of which each row has been read before."""
 
     def kernel(self, title: str) -> Kernel:
         """Print the loop over time, then what it needs at the top."""
@@ -152,6 +156,11 @@ class Printer:
                     readers[node].add(-1)
         return {node for node, passes in readers.items() if len(passes) == 1}
 
+    def _kept(self) -> dict[Node, Key]:
+        """Temporaries that training keeps: there they lie where they are kept."""
+        own = self.of_one_row | {product.left for stage in self.stages for product in stage.products}
+        return {node: key for key, node in self.stages.saved.items() if node in self.temporaries and node not in own}
+
     def _step(self) -> None:
         """What holds for all rows of a step."""
         self.line("t = origin + step * turn")
@@ -178,11 +187,18 @@ class Printer:
             sums = [place(self.row_sums, node) for node in stage.row_sums]
             self._lines([line for line in body.addresses if line not in known])
             known |= set(body.addresses)
+            ahead = [name for name in body.columns if name not in self.fetched]
+            for name in ahead:
+                self.line(f"{name}_ahead = {name}_rows + (starts[t + turn] + one) * {name}_pitch")
             self._lines([f"sum_{k} = fill(0.0)" for k in sums])
             first, last = self._units(stage)
             self.line(f"for unit in range({first}, {last}, LANES):")
             self.line(f"live = {self.word(stage.axis)} - unit", 1)
             self.depth += 1
+            for name in ahead:
+                at, columns = f"{name}_ahead + unit * BYTES", body.columns[name]
+                self.line(f"fetch({at}, {name}_pitch, 1, {columns}, H * BYTES, LANES * BYTES)")
+            self.fetched |= body.columns.keys()
             self._lines(body.work)
             self.depth -= 1
             self._totals(stage, {k: f"sum_{k}" for k in sums})
@@ -213,6 +229,7 @@ class Printer:
 
     def _product_loops(self, stage: Stage, body: Body) -> None:
         heads = self.stages.heads > 1
+        self.fetched |= body.columns.keys()
         numbers = [self.products.index(product) for product in stage.products]
         for k in numbers:
             self._point(k)

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from glassgate.engines.graph import Key, Node
-from glassgate.engines.ops import MASKS
+from glassgate.engines.ops import CHEAP, COSTLY, MASKS
 from glassgate.engines.trace import Trace
 
 PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
 LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
 """What any stage can read again."""
-CHEAP = ("add", "sub", "mul", "neg")
 MOST_CHEAP, MOST_READS = 3, 1
-"""So many cheap operations on so many vectors that any stage can read again cost less than memory for their result."""
+"""So many cheap operations on so many vectors that a stage reads anyway cost less than memory for their result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ class Stages(list[Stage]):
         for key, node in self.outputs.items():
             self._at(node).stores.append((key, node))
         for key, node in self.saved.items():
-            if node.op not in ("ih", "row_sum"):
+            if key[0] != "state" and node.op not in ("ih", "row_sum"):
                 self._at(node).keeps.append((key, node))
         self._carry_over()
         self._keep_input_halves()
@@ -100,7 +99,7 @@ class Stages(list[Stage]):
         again = set()
         for node in self.graph.nodes:
             wide = [arg for arg in node.inputs if arg.axis != "1"]
-            if node.axis == "1" or node.op in LEAVES:
+            if node.axis == "1" or node.op in LEAVES or node.op in COSTLY:
                 reads[node], operations[node] = frozenset([node] if node.axis != "1" else []), 0
             elif node.op in CHEAP and all(arg in reads for arg in wide):
                 reads[node] = frozenset().union(*(reads[arg] for arg in wide))
