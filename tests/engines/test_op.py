@@ -207,19 +207,31 @@ def test_keeps_nothing_without_gradients():
         assert len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, False)) == 4 < count
 
 
-@pytest.mark.parametrize("lengths", [None, [50, 3, 0, 31, 50, 20, 7, 44, 12]], ids=["padded", "ragged"])
-def test_one_thread_and_two_give_the_same_bits(lengths):
-    layer, x = gg.LSTM(65, 130, bidirectional=True), torch.randn(50, 9, 65)
+def same_bits(layer, x, **options) -> None:
+    """Whether a training step gives the same numbers by one thread and by two."""
 
     def run():
         with gg.engine("cpu"):
-            output, (h_n, c_n) = layer(x, lengths=lengths)
-        return torch.autograd.grad((output * x.sum()).sum() + (h_n * c_n).sum(), list(layer.parameters()))
+            output, final = layer(x, **options)
+        last = final if isinstance(final, tuple) else (final,)
+        return torch.autograd.grad(
+            (output * x.sum()).sum() + sum((v * v).sum() for v in last), list(layer.parameters())
+        )
 
     one = run()
     torch.set_num_threads(2)
     for a, b, name in zip(one, run(), dict(layer.named_parameters()), strict=True):
         assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("lengths", [None, [50, 3, 0, 31, 50, 20, 7, 44, 12]], ids=["padded", "ragged"])
+def test_one_thread_and_two_give_the_same_bits(lengths):
+    same_bits(gg.LSTM(65, 130, bidirectional=True), torch.randn(50, 9, 65), lengths=lengths)
+
+
+@pytest.mark.parametrize("cell", [gg.cells.MinLSTM(), gg.cells.IndRNN()], ids=repr)
+def test_threads_share_a_row_where_units_are_on_their_own(cell):
+    same_bits(gg.Recurrent(cell, 5, 100), torch.randn(1000, 1, 5))
 
 
 def test_rows_in_any_memory():

@@ -68,9 +68,13 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
     jobs: list[threads.Job] = []
     barriers: list[tuple[Tensor, int]] = []
     for call in calls:
-        if parts > 1 and time.monotonic() > _crowd.until and _few_rows(call, parts):
-            barriers.append((torch.zeros(2, dtype=torch.int64), call.time.steps))
-            jobs += _parts_of_rows(call, parts, barriers[-1][0])
+        few = parts > 1 and _few_rows(call, parts)
+        if few and not call.program.meets:
+            jobs += _parts_of_rows(call, parts)
+        elif few and time.monotonic() > _crowd.until:
+            barrier = torch.zeros(2, dtype=torch.int64)
+            barriers.append((barrier, call.time.steps))
+            jobs += _parts_of_rows(call, parts, barrier=barrier.data_ptr(), parties=parts)
         else:
             jobs += [call.loop(first, last) for first, last in _shares(call, parts)]
     for k in range(0, len(jobs), at_once):
@@ -95,15 +99,16 @@ def _shares(call: Call, parts: int) -> list[tuple[int, int]]:
 
 
 def _few_rows(call: Call, parts: int) -> bool:
-    """Whether threads had better share the units of each row, and meet at every step."""
+    """Whether threads had better share the units of each row, and meet at every step where one reads the others'."""
     program, N = call.program, call.time.N
-    if not program.splits_units or call.work < FEW_A_STEP * parts * max(call.time.steps, 1):
+    enough = FEW_A_STEP * max(call.time.steps, 1) if program.meets else FEW_OPERATIONS
+    if not program.splits_units or call.work < enough * parts:
         return False
     return 2 * parts > N or (program.packed > OWN_CACHE and 2 * MOST_ROWS * parts >= N)
 
 
-def _parts_of_rows(call: Call, parts: int, barrier: Tensor) -> list[threads.Job]:
-    facts = {"barrier": barrier.data_ptr(), "parties": parts} | call.shared()
+def _parts_of_rows(call: Call, parts: int, **meeting: int) -> list[threads.Job]:
+    facts = meeting | call.shared()
     return [call.loop(0, call.time.N, **facts, **_units(call, part, parts)) for part in range(parts)]
 
 

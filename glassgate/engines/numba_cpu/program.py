@@ -35,6 +35,7 @@ class Program:
         packed: the bytes of the matrices that it reads.
         work: about how many multiplications a row takes at each step.
         splits_units: whether threads can share the units of a row.
+        meets: whether they then wait for each other at every step.
         nothing: rows of zeros, in one place, for what a call does without.
     """
 
@@ -68,6 +69,7 @@ class Program:
         a_row = sum(max(len(product.gates), 1) * sizes.P * sizes.H for product in self.kernel.products)
         self.work = a_row // cell.heads + 50 * sizes.H
         self.splits_units = self.kernel.split_units and cell.heads == 1
+        self.meets = "barrier" in self.kernel.words
 
     def _loop(self) -> tuple[Work, Facts]:
         """The kernel, and what its calls know unless they say otherwise."""
