@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from glassgate.engines.numba_cpu import threads
 from glassgate.engines.numba_cpu.call import Call
 from glassgate.engines.numba_cpu.panels import MOST_ROWS
 from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.program import Program
 from glassgate.engines.numba_cpu.work import Work
 
 FEW_OPERATIONS = 2_000_000
@@ -19,8 +21,8 @@ FEW_A_STEP = 30_000
 """Below so many multiplications a step and thread, meeting at every step costs more than it brings."""
 OWN_CACHE = 1_500_000
 """Bytes of weights that stay in a core's own cache; of more, each thread had better read a part."""
-CROWDED_FOR = (1.0, 64.0)
-"""Seconds for which threads do not meet after they had to wait for each other: at first, and at most."""
+CROWDED_FOR = (0.1, 64.0)
+"""Seconds for which threads do not meet after they had to wait for each other: at least, and at most."""
 
 
 def run(calls: Sequence[Call]) -> None:
@@ -48,16 +50,19 @@ def _share(works: Sequence[tuple[Call, Work]], parts: int) -> None:
 class _Crowd:
     """Remembers that threads had to wait for each other, as they do when other processes have their cores."""
 
-    until = 0.0
-    pause = CROWDED_FOR[0]
+    def __init__(self) -> None:
+        self.until, self._pause = 0.0, CROWDED_FOR[0]
+        self._best: WeakKeyDictionary[Program, float] = WeakKeyDictionary()
 
-    def look_at(self, barrier: Tensor, steps: int) -> None:
-        """See how often the threads of a call waited long; each time it is worse, the next try comes later."""
-        if int(barrier[1]) > steps // 4:
-            self.until = time.monotonic() + self.pause
-            self.pause = min(2 * self.pause, CROWDED_FOR[1])
+    def look_at(self, call: Call, barrier: Tensor, seconds: float) -> None:
+        """See what a loop took in which threads met; each time it is too much, the next try comes later."""
+        steps = max(call.time.steps, 1)
+        best = self._best[call.program] = min(seconds / steps, self._best.get(call.program, float("inf")))
+        if seconds / steps > 3 * best or int(barrier[1]) > steps // 4:
+            self.until = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, CROWDED_FOR[1])
         else:
-            self.pause = CROWDED_FOR[0]
+            self._pause = max(self._pause / 2, CROWDED_FOR[0])
 
 
 _crowd = _Crowd()
@@ -66,21 +71,22 @@ _crowd = _Crowd()
 def _loop(calls: Sequence[Call], at_once: int) -> None:
     parts = max(1, at_once // len(calls))
     jobs: list[threads.Job] = []
-    barriers: list[tuple[Tensor, int]] = []
+    met: list[tuple[Call, Tensor]] = []
     for call in calls:
         few = parts > 1 and _few_rows(call, parts)
         if few and not call.program.meets:
             jobs += _parts_of_rows(call, parts)
         elif few and time.monotonic() > _crowd.until:
             barrier = torch.zeros(2, dtype=torch.int64)
-            barriers.append((barrier, call.time.steps))
+            met.append((call, barrier))
             jobs += _parts_of_rows(call, parts, barrier=barrier.data_ptr(), parties=parts)
         else:
             jobs += [call.loop(first, last) for first, last in _shares(call, parts)]
+    start = time.monotonic()
     for k in range(0, len(jobs), at_once):
         threads.run(jobs[k : k + at_once])
-    for barrier, steps in barriers:
-        _crowd.look_at(barrier, steps)
+    for call, barrier in met:
+        _crowd.look_at(call, barrier, time.monotonic() - start)
 
 
 def _shares(call: Call, parts: int) -> list[tuple[int, int]]:

@@ -7,10 +7,10 @@ from glassgate.engines.numba_cpu.body import CALLS, Body, broken
 from glassgate.engines.numba_cpu.stages import Product, Stage, Stages, place
 
 RESERVED = frozenset(
-    {"address", "ahead", "before", "block", "fetch", "fill", "flags", "here", "hh_ahead", "high", "ih_ahead"}
-    | {"is_reset", "job", "keep", "last_block", "live", "load", "locate", "meet", "met", "near", "number", "one"}
-    | {"panel", "point", "put_total", "rank", "reset", "row", "rows", "shape_of_tiles", "step", "store", "t", "unit"}
-    | {"wide", "words"}
+    {"address", "ahead", "before", "block", "blocks", "done", "fetch", "fill", "first_block", "flags", "here"}
+    | {"hh_ahead", "high", "ih_ahead", "is_reset", "job", "keep", "live", "load", "locate", "meet", "met", "near"}
+    | {"number", "one", "panel", "point", "put_total", "rank", "reset", "row", "rows", "shape_of_tiles", "step"}
+    | {"store", "t", "unit", "wide", "words"}
     | {*CALLS.values(), "int", "max", "min", "range", "float", "BYTES", "LANES", "H", "P"}
 )
 """Names that a kernel uses itself; an author's value of that name gets an underscore."""
@@ -236,14 +236,18 @@ class Printer:
         most = max(len(product.results) for product in stage.products)
         self.line(f"high, wide = shape_of_tiles(here - first, MOST_ROWS_{most}, {1 if heads else f'ROOM_{most}'})")
         if heads:
-            self.line(f"block, last_block = {self.word('block_0')}, {self.word('block_1')}")
+            self.line(f"first_block, done = {self.word('block_0')}, 0")
+            self.line(f"blocks = {self.word('block_1')} - first_block")
         else:
             first, last = self._units(stage)
-            self.line(f"block, last_block = {first} // LANES, ({last} + LANES - 1) // LANES")
-        self.line("while block < last_block:")
+            self.line(f"first_block, done = {first} // LANES, 0")
+            self.line(f"blocks = ({last} + LANES - 1) // LANES - first_block")
+        self.line("while done < blocks:")
         self.depth += 1
-        self.line("while block + wide > last_block:")
+        self.line("while done + wide > blocks:")
         self.line("wide //= 2", 1)
+        # To and fro: the weights that the step before has read last are the first ones here, and still in the cache.
+        self.line("block = first_block + (done if step % 2 == 0 else blocks - done - wide)")
         self.line("for rank in range(first, here, high):")
         self.depth += 1
         self.line("rows = min(high, here - rank)")
@@ -270,7 +274,7 @@ class Printer:
             self.line(f"sums_at_{k} = sums_{k} + (near * wide + panel) * {size}")
         self._lines(body.work)
         self.depth -= 3
-        self.line("block += wide")
+        self.line("done += wide")
         self.depth -= 1
 
     def _point(self, k: int) -> None:
