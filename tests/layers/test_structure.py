@@ -282,3 +282,29 @@ def test_final_states_are_the_users_to_write_to(name, steps):
         state.zero_()
     assert torch.equal(output, before)
     assert all(bool((state == 1).all()) for state in hx)
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu", "torch"])
+def test_writing_to_final_states_leaves_the_graph_as_it_is(name):
+    gradients = []
+    for write in (False, True):
+        torch.manual_seed(0)
+        layer, x = gg.LSTM(3, 4), noise(1, 5, 2, 3).float().requires_grad_()
+        with gg.engine(name):
+            output, final = layer(x)
+        for state in final if write else ():
+            state[:, 0] = 0.0
+        output.square().sum().backward()
+        gradients.append([x.grad, *(p.grad for p in layer.parameters())])
+    assert all(map(torch.equal, *gradients))
+
+
+def test_a_call_leaves_alone_what_an_earlier_one_gave():
+    layer, x = gg.LSTM(3, 4, bidirectional=True), noise(1, 5, 2, 3).float()
+    with gg.engine("cpu"):
+        first, _ = layer(x)
+        kept = first.detach().clone()
+        wanted = torch.autograd.grad(first.square().sum(), layer.weight_hh_l0, retain_graph=True)
+        layer(2 * x)[0].sum().backward()
+    assert torch.equal(first, kept)
+    assert all(map(torch.equal, torch.autograd.grad(first.square().sum(), layer.weight_hh_l0), wanted))
