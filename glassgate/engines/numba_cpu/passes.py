@@ -52,13 +52,16 @@ class _Crowd:
 
     def __init__(self) -> None:
         self.until, self._pause = 0.0, CROWDED_FOR[0]
-        self._best: WeakKeyDictionary[Program, float] = WeakKeyDictionary()
+        self._best: WeakKeyDictionary[Program, tuple[float, float]] = WeakKeyDictionary()
+        """The seconds that a step and a row have taken at best: a step of few rows costs less, a row more."""
 
     def look_at(self, call: Call, barrier: Tensor, seconds: float) -> None:
         """See what a loop took in which threads met; each time it is too much, the next try comes later."""
         steps = max(call.time.steps, 1)
-        best = self._best[call.program] = min(seconds / steps, self._best.get(call.program, float("inf")))
-        if seconds / steps > 3 * best or int(barrier[1]) > steps // 4:
+        taken = seconds / steps, seconds / max(call.time.rows, 1)
+        before = self._best.get(call.program, taken)
+        best = self._best[call.program] = min(taken[0], before[0]), min(taken[1], before[1])
+        if all(now > 3 * then for now, then in zip(taken, best, strict=True)) or int(barrier[1]) > steps // 4:
             self.until = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, CROWDED_FOR[1])
         else:

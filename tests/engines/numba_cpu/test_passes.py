@@ -18,7 +18,9 @@ def test_threads_stop_meeting_for_a_while_where_a_call_takes_three_times_its_bes
             layer(x)
             ((call, barrier, _),) = seen
             barrier[1] = 0
-            for seconds, crowded in ((1.0, False), (2.9, False), (3.1, True)):
+            even = call.time
+            for seconds, rows, crowded in ((1.0, 9, False), (2.9, 9, False), (3.1, 36, False), (3.1, 9, True)):
+                call.time = even._replace(rows=rows)
                 passes._Crowd.look_at(crowd, call, barrier, seconds)
                 assert (crowd.until > 0) == crowded
             for crowd.until, looked in ((float("inf"), 1), (0.0, 2)):
