@@ -96,14 +96,16 @@ def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Lay
     if sizes.device.type != "cpu" or sizes.dtype != torch.int64 or sizes.dim() != 1:
         raise ShapeError(f"{operation}: batch_sizes of a PackedSequence must be (L,) int64 on the CPU, got {sizes}")
     rows = int(sizes[0]) if len(sizes) else 0
-    if not torch.compiler.is_compiling() and (
-        int(sizes.sum()) != input.data.shape[0] or bool((sizes[1:] > sizes[:-1]).any()) or bool((sizes < 1).any())
-    ):
+    layout = Layout(operation, len(sizes), rows, packed=input, order=input.sorted_indices)
+    if torch.compiler.is_compiling():
+        return layout, sizes
+    alive, S = sizes.numpy(), input.data.shape[0]
+    if alive.sum() != S or (alive[1:] > alive[:-1]).any() or (alive < 1).any():
         raise ShapeError(
-            f"{operation}: batch_sizes of a PackedSequence must never increase and add up to its "
-            f"{input.data.shape[0]} rows, got {sizes.tolist()}"
+            f"{operation}: batch_sizes of a PackedSequence must never increase and add up to its {S} rows, "
+            f"got {sizes.tolist()}"
         )
-    return Layout(operation, len(sizes), rows, packed=input, order=input.sorted_indices), sizes
+    return layout._replace(order=None) if rows == 1 else layout, sizes
 
 
 def _padded(

@@ -39,7 +39,7 @@ def _by_part(
     batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
     if len(set(widths)) == 1 and not isinstance(value, tuple | list):
         check_shape(operation, name, value, f"(num_layers * D, {axis}{letters})", (len(widths), *batch, widths[0]))
-        return value.unbind(0)
+        return [value.squeeze(0)] if len(widths) == 1 else value.unbind(0)
     if not isinstance(value, tuple | list) or len(value) != len(widths):
         raise ShapeError(
             f"{operation}: {name} must be a tuple of num_layers * D = {len(widths)} tensors, as sizes differ, "
