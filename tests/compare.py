@@ -15,13 +15,14 @@ MULTIPLE = {torch.float64: 10.0, torch.float32: 10.0, torch.bfloat16: 2.0, torch
 """Allowed error as a multiple of eager's."""
 
 
-def check(got: Results, truth: Results, eager: Results | None = None) -> None:
+def check(got: Results, truth: Results, eager: Results | None = None, slack: float = 1.0) -> None:
     """Raises AssertionError unless every result is near enough to the truth.
 
     Args:
         got: what is tested.
         truth: the same in float64.
         eager: the same from the reference engine in the dtype of `got`; without it `got` is float64 and must be exact.
+        slack: how many times the usual error is allowed, for other people's programs.
     """
     assert got.keys() == truth.keys(), f"results {sorted(got)}, wanted {sorted(truth)}"
     faults = []
@@ -35,7 +36,7 @@ def check(got: Results, truth: Results, eager: Results | None = None) -> None:
             allowed = EXACT * max(1.0, largest)
         else:
             assert value.dtype == eager[name].dtype, f"{name}: {value.dtype}, eager has {eager[name].dtype}"
-            allowed = max(MULTIPLE[value.dtype] * error(eager[name], wanted), FLOOR[value.dtype] * largest)
+            allowed = slack * max(MULTIPLE[value.dtype] * error(eager[name], wanted), FLOOR[value.dtype] * largest)
         if not (off := error(value, wanted)) <= allowed:
             faults.append(f"{name}: off by {off:.3g}, allowed {allowed:.3g}, largest value {largest:.3g}")
     assert not faults, "\n".join(faults)

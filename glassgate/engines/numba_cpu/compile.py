@@ -53,21 +53,16 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> Machine
     options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     kernel = njit(types.void(types.int64), **options)(namespace[name])
     result: Any = next(iter(kernel.overloads.values()))
-    module = llvm.parse_assembly(result.library.get_llvm_str())
-    return MachineCode(result.fndesc.llvm_func_name, _machine().emit_object(module))
+    _, _, (code, _bitcode) = result.library.serialize_using_object_code()
+    return MachineCode(result.fndesc.llvm_func_name, code)
 
 
 @cache
 def _machine() -> llvm.TargetMachine:
+    """What the loader of machine code asks for."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="pic",
-        codemodel="default",
-    )
+    return llvm.Target.from_default_triple().create_target_machine()
 
 
 def _load(kernel: MachineCode) -> Function:
