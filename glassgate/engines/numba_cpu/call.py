@@ -1,6 +1,6 @@
 """One direction's call of a program: every fact its jobs ask for, and the jobs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -8,6 +8,7 @@ from glassgate.engines.numba_cpu import timetable
 from glassgate.engines.numba_cpu.program import Program
 from glassgate.engines.numba_cpu.threads import Job
 from glassgate.engines.numba_cpu.timetable import Timetable
+from glassgate.engines.numba_cpu.work import Facts
 from glassgate.engines.numba_cpu.workspace import Memory, aligned
 
 
@@ -77,14 +78,9 @@ class Call:
             self._alive.append(first)
             facts.update(dict.fromkeys(program.always_first, first.data_ptr() + 8))
 
-    def jobs(self) -> Iterator[Job]:
-        """All that is to be done, in order, by one thread."""
-        program, facts = self.program, self.facts
-        for works in program.before:
-            yield from [work.part(facts) for work in works]
-        yield self.loop(0, self.time.N)
-        for works in program.after:
-            yield from [work.part(facts) for work in works]
+    def whole(self) -> Job:
+        """All that is to be done, by one thread."""
+        return self.program.whole.part(self._with_scratch({}))
 
     def loop(self, first: int, last: int, **own: int) -> Job:
         """The kernel on the rows `first` to `last`, with scratch memory of its own.
@@ -92,12 +88,15 @@ class Call:
         Args:
             own: facts in which the job differs from the others.
         """
+        return self.program.loop.between(self._with_scratch(own), first, last)
+
+    def _with_scratch(self, own: dict[str, int]) -> Facts:
         facts, at = self.facts | own, self._memory.take(sum(map(aligned, self.program.scratch.values())))
         for name, size in self.program.scratch.items():
             if name not in own:
                 facts[name] = at
             at += aligned(size)
-        return self.program.loop.between(facts, first, last)
+        return facts
 
     def shared(self) -> dict[str, int]:
         """Temporaries of which threads that share the units of a row have one."""

@@ -29,22 +29,20 @@ def run(calls: Sequence[Call]) -> None:
     """Run every direction through its time, with what is to be done before and after."""
     at_once = torch.get_num_threads() if sum(call.work for call in calls) > FEW_OPERATIONS else 1
     if at_once == 1:
-        threads.in_turn([job for call in calls for job in call.jobs()])()
+        threads.in_turn([call.whole() for call in calls])()
         return
-    for k in range(max(len(call.program.before) for call in calls)):
-        _share([(call, work) for call in calls for work in call.program.before[k]], at_once)
+    _share([(call, call.program.rounds_before) for call in calls], at_once)
     _loop(calls, at_once)
-    for k in range(max(len(call.program.after) for call in calls)):
-        _share([(call, work) for call in calls for work in call.program.after[k]], at_once)
+    _share([(call, call.program.rounds_after) for call in calls], at_once)
 
 
-def _share(works: Sequence[tuple[Call, Work]], parts: int) -> None:
-    """Every thread does its part of all, or the caller does light ones alone."""
-    if all([work.light for _, work in works]):
-        threads.in_turn([work.part(call.facts) for call, work in works])()
-    else:
-        shares = [[work.part(call.facts, k, parts) for call, work in works] for k in range(parts)]
-        threads.run([threads.in_turn(jobs) for jobs in shares])
+def _share(all_rounds: Sequence[tuple[Call, Sequence[Work]]], at_once: int) -> None:
+    """Round by round every thread does its part, or the caller does light ones alone."""
+    for k in range(max(len(rounds) for _, rounds in all_rounds)):
+        works = [(call, rounds[k]) for call, rounds in all_rounds]
+        parts = 1 if all([work.light for _, work in works]) else at_once
+        jobs = [threads.in_turn([work.part(call.facts, part, parts) for call, work in works]) for part in range(parts)]
+        threads.run(jobs)
 
 
 class _Crowd:

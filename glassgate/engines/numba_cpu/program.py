@@ -1,7 +1,8 @@
 """What all calls of a kernel at the same sizes have in common: its words, its memory, what is to be done before it."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import chain
 
 import torch
 
@@ -11,7 +12,7 @@ from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.layout import constants, scratch, widths
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.stages import Product
-from glassgate.engines.numba_cpu.work import Facts, Word, Work
+from glassgate.engines.numba_cpu.work import Facts, Series, Word, Work
 from glassgate.engines.plan import Plan, Sizes
 
 
@@ -70,6 +71,21 @@ class Program:
         self.work = a_row // cell.heads + 50 * sizes.H
         self.splits_units = self.kernel.split_units and cell.heads == 1
         self.meets = "barrier" in self.kernel.words
+
+    @cached_property
+    def rounds_before(self) -> list[Work]:
+        """What is done before the loop, each round as one."""
+        return [Series(works) for works in self.before]
+
+    @cached_property
+    def rounds_after(self) -> list[Work]:
+        """What is done after it, each round as one."""
+        return [Series(works) for works in self.after]
+
+    @cached_property
+    def whole(self) -> Work:
+        """All that is to be done, for one thread."""
+        return Series([*chain(*self.before), self.loop, *chain(*self.after)])
 
     def _loop(self) -> tuple[Work, Facts]:
         """The kernel, and what its calls know unless they say otherwise."""

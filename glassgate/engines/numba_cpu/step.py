@@ -30,9 +30,8 @@ class Step:
         here, there = initial, [torch.empty_like(v) for v in initial]
         self._sets: list[Sequence[Tensor]] = [here, there]
         self._call = Call(program, timetable(None, sizes.N, sizes.N), Memory(own=True), x, [*weights, *here])
-        packing, (product,) = program.before
-        for work in packing:
-            work.part(self._call.facts)()
+        packing, product = program.rounds_before
+        packing.part(self._call.facts)()
         self._input = product.part(self._call.facts)
         self._jobs = [self._job(old, new) for old, new in ((here, there), (there, here))]
         self._weights, self._turn = weights, 0

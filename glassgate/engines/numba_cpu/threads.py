@@ -9,9 +9,10 @@ import ctypes
 import os
 import threading
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from glassgate.engines.numba_cpu.compile import Function
 from glassgate.engines.numba_cpu.native import native
@@ -22,8 +23,6 @@ class Job(NamedTuple):
 
     function: Function
     words: "array[int]"
-    alive: Any = None
-    """What the addresses in the words point to."""
 
     def __call__(self) -> None:
         self.function(self.words.buffer_info()[0])
@@ -31,19 +30,22 @@ class Job(NamedTuple):
 
 SEQUENCE = '''
 def sequence(address):
-    """One job after the other."""
+    """One job after the other: how many, then each one's function and how far on its words begin, then all words."""
     job = words(address)
     for k in range(job[0]):
-        perform(job[2 * k + 1], job[2 * k + 2])
+        perform(job[2 * k + 1], address + job[2 * k + 2])
 '''
 
 
-def in_turn(jobs: list[Job]) -> Job:
+def in_turn(jobs: Sequence[Job]) -> Job:
     """All of some jobs as one."""
     if len(jobs) == 1:
         return jobs[0]
-    pairs = [word for job in jobs for word in (job.function.address, job.words.buffer_info()[0])]
-    return Job(native(SEQUENCE), array("q", (len(jobs), *pairs)), jobs)
+    head, every = array("q", [len(jobs)]), array("q")
+    for job in jobs:
+        head.extend((job.function.address, 8 * (2 * len(jobs) + 1 + len(every))))
+        every += job.words
+    return Job(native(SEQUENCE), head + every)
 
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
@@ -132,7 +134,7 @@ _processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sc
 _idle: list[_Worker] = []
 
 
-def run(jobs: list[Job]) -> None:
+def run(jobs: Sequence[Job]) -> None:
     """Run all jobs, each on its own thread, the first one on the caller's; return when all are done."""
     workers = [_borrow() for _ in jobs[1:]]
     try:

@@ -15,7 +15,7 @@ from glassgate.engines.numba_cpu.rows import ROWS
 def job(table, first, last, base=0):
     """One that writes base + row * 8 to rows of a table."""
     words = array("q", (table.data_ptr(), base, 8, first, last))
-    return threads.Job(native(ROWS), words, table)
+    return threads.Job(native(ROWS), words)
 
 
 def rows(n, base=0):
