@@ -5,7 +5,9 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-from glassgate.cli.progress import told
+from rich.console import Console
+
+from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import run_class
 
 
@@ -20,7 +22,8 @@ def command(words: list[str]) -> None:
     )
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
-    encoded = [task.encode(example) for example in task.read(arguments.file)]
+    with display(Console(stderr=True)) as bars:
+        encoded = task.encoded(task.read(arguments.file, progress=Bar(bars, task.name)))
     scores = task.score(encoded)
     print(json.dumps(scores) if arguments.json else told(scores))
     if arguments.report:

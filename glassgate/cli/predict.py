@@ -5,9 +5,12 @@ from argparse import ArgumentParser
 from rich.console import Console
 
 from glassgate.cli.colours import can_colour, coloured
+from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.data.lines import STDIN
 from glassgate.tasks.data.tagged import Tagged
+
+_AT_ONCE = 4096  # examples whose predictions are in memory together
 
 
 def command(words: list[str]) -> None:
@@ -17,10 +20,13 @@ def command(words: list[str]) -> None:
     parser.add_argument("file", metavar="FILE", help=f"data, or {STDIN} for standard input, a sequence a line")
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
-    examples = task.read(arguments.file, labelled=False)
+    with display(Console(stderr=True)) as bars:
+        examples = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
     console = Console()
-    for example, prediction in zip(examples, task.predict(examples), strict=True):
-        if console.is_terminal and isinstance(example, Tagged) and can_colour(example.units, prediction):
-            console.print(coloured(example.units, prediction), soft_wrap=True)
-        else:
-            print(task.text(example, prediction))
+    for start in range(0, len(examples), _AT_ONCE):
+        part = examples[start : start + _AT_ONCE]
+        for example, prediction in zip(part, task.predict(part), strict=True):
+            if console.is_terminal and isinstance(example, Tagged) and can_colour(example.units, prediction):
+                console.print(coloured(example.units, prediction), soft_wrap=True)
+            else:
+                print(task.text(example, prediction))

@@ -14,7 +14,7 @@ def display(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TextColumn("{task.percentage:>3.0f}%  loss {task.fields[loss]:.3f}"),
+        TextColumn("{task.percentage:>3.0f}%{task.fields[said]}"),
         _Throughput(),
         TimeElapsedColumn(),
         TextColumn("left"),
@@ -39,15 +39,23 @@ class Bar(Quiet):
     def reading(self) -> None:
         self._print("reads the data")
 
+    def keeping(self, file: str, share: float) -> None:
+        if not share:
+            title = f"{self.title}  arranges {file} in the cache, once"
+            self.kept = self.drawn_on.add_task(title, total=1.0, said="")
+        self.drawn_on.update(self.kept, completed=share)
+        if share == 1.0:
+            self.drawn_on.stop_task(self.kept)
+
     def note(self, text: str) -> None:
         self._print(text)
 
     def begin(self, units: int, done: int) -> None:
-        self.row = self.drawn_on.add_task(self.title, total=units, completed=done, loss=self.loss)
+        self.row = self.drawn_on.add_task(self.title, total=units, completed=done, said="")
 
     def step(self, units: int, loss: float) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
-        self.drawn_on.update(self.row, advance=units, loss=self.loss)
+        self.drawn_on.update(self.row, advance=units, said=f"  loss {self.loss:.3f}")
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
         self._print(f"epoch {number}  {told(scores)}")
@@ -66,7 +74,8 @@ class _Throughput(ProgressColumn):
     """Units a second."""
 
     def render(self, task: Task) -> Text:
-        return Text(f"{task.finished_speed or task.speed or 0:>8,.0f}/s")
+        speed = task.finished_speed or task.speed or 0
+        return Text(f"{speed:>8,.0f}/s" if task.fields["said"] else "")
 
 
 # The scores that are no shares.

@@ -56,6 +56,9 @@ class _Relay(Progress):
     def reading(self) -> None:
         self.send("reading")
 
+    def keeping(self, file: str, share: float) -> None:
+        self.send("keeping", file, share)
+
     def note(self, text: str) -> None:
         self.send("note", text)
 

@@ -1,8 +1,8 @@
 """Classification: one label for a whole text or series of numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from glassgate.tasks import confusion
 from glassgate.tasks.data import python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.encoder import encoder
@@ -85,11 +86,24 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     options_type = ClassificationOptions
     monitor = "macro_f1"
     padding = {"units": PADDING, "series": 0, "label": _UNLABELLED}
+    targets = {"label": "labels"}
     own_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
-    def read(self, path: str | Path, labelled: bool = True) -> list[Labelled]:
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:
         options = self.options
-        return table.read(path, options.format, options.text_column, options.label_column, options.missing, labelled)
+        format = table.format_of(path, options.format)
+        columns = (options.text_column, options.label_column)
+        examples = table.read(path, format, *columns, options.missing, labelled)
+        if format in table.SERIES:
+            return list(examples)
+        return store(
+            (replace(each, content=self._units(each)) for each in examples),
+            {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
+            partial(Labelled, source=str(path)),
+            [path],
+            ["table", format, *columns, labelled, options.unit],
+            progress,
+        )
 
     def read_own(self) -> Split[Labelled]:
         train, held_out = python_packages.read()
@@ -101,11 +115,13 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         if options.data is None or options.dev or options.test or not count:
             return split
         order = np.random.default_rng(options.seed).permutation(len(split.train))
-        shuffled = [split.train[place] for place in order]
+        train = split.train
+        shuffled = train[order] if isinstance(train, Stored) else [train[place] for place in order]
         return Split(shuffled[2 * count :], shuffled[:count], shuffled[count : 2 * count])
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
-        labels = Vocabulary.of(each.label for each in examples if each.label is not None)
+        given = counts(examples, "label", lambda each: [each.label])
+        labels = Vocabulary.of({label: count for label, count in given.items() if label is not None})
         if len(labels.symbols) < 2:
             source = examples[0].source if examples else "given examples"
             raise DataError(
@@ -114,10 +130,11 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
                 f"wanted at least 2 labels to tell apart, got {labels.symbols or 'none'}; "
                 "add rows with another one, or choose another --label-column",
             )
-        if isinstance(examples[0].content, str):
-            units = chain.from_iterable(self._units(each) for each in examples)
-            return {"labels": labels, "units": Vocabulary.of(units, self.options.least_count)}
-        channels = examples[0].content.shape[1]
+        first = examples[0].content
+        if not isinstance(first, np.ndarray):
+            units = Vocabulary.of(counts(examples, "content", self._units), self.options.least_count)
+            return {"labels": labels, "units": units}
+        channels = first.shape[1]
         steps = np.concatenate([self._series(each, channels) for each in examples]).astype(np.float64)
         self.facts = {"mean": steps.mean(0).tolist(), "deviation": np.maximum(steps.std(0), 1e-8).tolist()}
         return {"labels": labels}
@@ -168,7 +185,8 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         """Return the label and its probability; with attention each unit, or step, and its weight."""
         words = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
         if prediction.attention is not None:
-            steps = self._units(example) if isinstance(example.content, str) else range(1, len(example.content) + 1)
+            numbered = isinstance(example.content, np.ndarray)
+            steps = range(1, len(example.content) + 1) if numbered else self._units(example)
             words.append(" ".join(f"{s}:{w:.3f}" for s, w in zip(steps, prediction.attention, strict=True)))
         return "\t".join(words)
 
@@ -177,24 +195,26 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return confusion.report(self, encoded, folder)
 
     def _units(self, example: Labelled) -> Sequence[str]:
-        if not isinstance(example.content, str):
+        content = example.content
+        if isinstance(content, np.ndarray):
             raise DataError(
                 example.source, example.line, "wanted a text, as in training, got a series; give a file of texts"
             )
-        units = text.split(example.content, self.options.unit)
+        units = text.split(content, self.options.unit) if isinstance(content, str) else content
         if not units:
             raise DataError(example.source, example.line, "the text is empty; remove it")
         return units
 
     def _series(self, example: Labelled, channels: int) -> np.ndarray:
-        got = "a text" if isinstance(example.content, str) else f"{example.content.shape[-1]}"
-        if isinstance(example.content, str) or example.content.shape[-1] != channels:
+        content = example.content
+        got = f"{content.shape[-1]}" if isinstance(content, np.ndarray) else "a text"
+        if not isinstance(content, np.ndarray) or content.shape[-1] != channels:
             raise DataError(
                 example.source,
                 example.line,
                 f"wanted a series of {channels} channels, as in training, got {got}; give a file like that of training",
             )
-        return example.content
+        return content
 
     def _label_number(self, example: Labelled, label: str) -> int:
         labels = self.vocabularies["labels"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
 from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, whole
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -93,13 +93,13 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     def longest_piece(self) -> int:
         return self.options.longest
 
-    def evaluation_batches(self, lengths: Sequence[int]) -> Batches:
+    def evaluation_batches(self, lengths: Lengths) -> Batches:
         return whole(lengths, self.options.batch_size, _LONGEST_PIECE)
 
-    def read(self, path: str | Path, labelled: bool = True) -> list[Text | str]:
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
         """Read texts, or the lines that are to be filled."""
         if labelled:
-            return [*texts.read_text(path, self.options.unit, self.options.sequence)]
+            return texts.read_text(path, self.options.unit, self.options.sequence, progress)
         return [line for _, line in read_lines(path) if line.strip()]
 
     def read_own(self) -> Split[Text | str]:
@@ -110,17 +110,17 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         split, options = super().read_split(progress), self.options
         if options.data is None or options.dev or options.test:
             return split
-        return Split(*texts.hold_out(_texts(split.train), options.held_out))
+        return Split(*texts.hold_out(cast(Sequence[Text], split.train), options.held_out))
 
     def collect(self, examples: Sequence[Text | str]) -> Vocabularies:
-        return {"units": texts.vocabulary(_texts(examples), self.options.unit, self.options.least_count)}
+        return {"units": texts.vocabulary(cast(Sequence[Text], examples), self.options.unit, self.options.least_count)}
 
     def build(self) -> "BlankNetwork":
         return BlankNetwork(self.options, len(self.vocabularies["units"]))
 
     def encode(self, example: Text | str) -> Encoded:
         units = example.units if isinstance(example, Text) else texts.split(example, self.options.unit)
-        return {"units": texts.encode(units, self.vocabularies["units"])}
+        return {"units": self.vocabularies["units"].encode(units)}
 
     def loss(self, output: Blanks, batch: Batch) -> Tensor:
         inside = batch["units"] != PADDING
@@ -151,7 +151,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
         """Return candidates for each blank of a line; for each unit of a text, as if it were missing."""
-        units = iter(super().predict(_texts(examples)))
+        units = iter(super().predict([each for each in examples if isinstance(each, Text)]))
         return [self.fill(each) if isinstance(each, str) else next(units) for each in examples]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
@@ -356,7 +356,3 @@ def _after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
 
 def _wide(character: str) -> bool:
     return bool(character) and unicodedata.east_asian_width(character) in "WF"
-
-
-def _texts(examples: Sequence[Text | str]) -> list[Text]:
-    return [each for each in examples if isinstance(each, Text)]

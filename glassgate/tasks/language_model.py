@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Streams
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Streams
 from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
 from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -86,23 +86,23 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         """Whether sequences are read in columns, with the state carried from chunk to chunk."""
         return self.options.sequence == "file" and self.options.unit != NOTES
 
-    def training_batches(self, lengths: Sequence[int], epoch: int) -> Batches:
+    def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
         options = self.options
         if not self.streamed:
             return super().training_batches(lengths, epoch)
         first = 1 + int(np.random.default_rng([options.seed, epoch]).integers(options.chunk))
         return Streams(lengths, options.batch_size, options.chunk, first)
 
-    def evaluation_batches(self, lengths: Sequence[int]) -> Batches:
+    def evaluation_batches(self, lengths: Lengths) -> Batches:
         if not self.streamed:
             return super().evaluation_batches(lengths)
         columns = min(self.options.batch_size, max(1, sum(lengths) // _SHORTEST_COLUMN))
         return Streams(lengths, columns, self.options.chunk)
 
-    def read(self, path: str | Path, labelled: bool = True) -> list[Text | Roll]:
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text; or piano rolls, of a file in parts those for test."""
         if self.options.unit != NOTES:
-            return [*texts.read_text(path, self.options.unit, self.options.sequence)]
+            return texts.read_text(path, self.options.unit, self.options.sequence, progress)
         parts = read_rolls(path)
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
 
@@ -123,12 +123,12 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
         if options.dev or options.test:
             return split
-        return Split(*texts.hold_out([each for each in split.train if isinstance(each, Text)], options.held_out))
+        return Split(*texts.hold_out(cast(Sequence[Text], split.train), options.held_out))
 
     def collect(self, examples: Sequence[Text | Roll]) -> Vocabularies:
         if self.options.unit == NOTES:
             return {}
-        read = [each for each in examples if isinstance(each, Text)]
+        read = cast(Sequence[Text], examples)
         return {"units": texts.vocabulary(read, self.options.unit, self.options.least_count)}
 
     def build(self) -> "LanguageNetwork":
@@ -141,7 +141,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
                 "inputs": np.concatenate([np.zeros_like(example.steps[:1]), example.steps[:-1]]),
                 "targets": example.steps,
             }
-        numbers = texts.encode(example.units, self.vocabularies["units"])
+        numbers = self.vocabularies["units"].encode(example.units)
         return {"inputs": texts.shifted(numbers, PADDING), "targets": numbers}
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:

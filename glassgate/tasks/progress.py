@@ -9,6 +9,9 @@ class Progress:
     def reading(self) -> None:
         """The data is about to be read."""
 
+    def keeping(self, file: str, share: float) -> None:
+        """A large file is being brought into the form that training reads; so much of it is done, from 0 to 1."""
+
     def note(self, text: str) -> None:
         """Something worth knowing."""
 

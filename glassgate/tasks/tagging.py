@@ -1,8 +1,8 @@
 """Tagging: a label for each unit of a sequence, word or character, and an intent for the whole where data has it."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar
@@ -17,6 +17,9 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from glassgate.tasks import bio, confusion
 from glassgate.tasks.data import python_source
 from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.mapped import Units
+from glassgate.tasks.data.spellings import Spellings
+from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import (
     FORMATS,
     UNITS,
@@ -26,6 +29,7 @@ from glassgate.tasks.data.tagged import (
     read_conllu,
     read_folder,
     read_text,
+    sources_of,
 )
 from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
@@ -38,7 +42,6 @@ from glassgate.tasks.task import Split, Task, Vocabularies
 
 _UNLABELLED = -100
 _NO_TOKEN = -1
-_LONGEST_WORD = 32  # longer ones, links for instance, lose their middle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "tokens": _NO_TOKEN,
         "intent": _UNLABELLED,
     }
+    targets: ClassVar = {"labels": "labels", "intent": "intents"}
     own_options: ClassVar = {
         "format": "python",
         "hidden_size": 96,
@@ -129,39 +133,53 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def longest_piece(self) -> int:
         return self.options.longest
 
-    def read(self, path: str | Path, labelled: bool = True) -> list[Tagged]:
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
         format = format_of(path, options.format)
-        if format == "conllu":
-            return read_conllu(path, options.column or "upos", labelled)
         if format == "python":
             return python_source.read(path, labelled)
-        if format == "text":
-            return read_text(path, options.unit, options.label_suffix, labelled)
-        if format == "folder":
-            return read_folder(path, labelled)
-        return read_columns(path, options.column, "\t" if format == "tsv" else None, labelled)
+        sources = sources_of(path, format, options.label_suffix if labelled else None)
+        if format == "conllu":
+            examples = read_conllu(path, options.column or "upos", labelled)
+        elif format == "text":
+            examples = read_text(path, options.unit, options.label_suffix, labelled)
+        elif format == "folder":
+            examples = read_folder(path, labelled)
+        else:
+            examples = read_columns(path, options.column, "\t" if format == "tsv" else None, labelled)
+        fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if format in ("text", "folder") else LINES}
+        build = partial(Tagged, source=str(sources[0]))
+        build = build if labelled else partial(build, labels=None)
+        return store(
+            examples,
+            fields | ({"labels": SEQUENCE} if labelled else {}),
+            build,
+            sources,
+            ["tagged", format, options.column, options.unit, labelled],
+            progress,
+        )
 
     def read_own(self) -> Split[Tagged]:
         train, held_out = python_source.standard_library()
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
-        for each in examples:
+        for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:
                 raise DataError(_source(each), each.line(), "wanted labels to train on, one for each unit, got none")
-        counts = Counter(chain.from_iterable(each.units for each in examples))
-        units = Vocabulary.of(counts, self.options.least_count)
-        labels = Vocabulary.of(chain.from_iterable(each.labels or () for each in examples))
+        met = counts(examples, "units", lambda each: each.units)
+        units = Vocabulary.of(met, self.options.least_count)
+        labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
         vocabularies = {"units": units, "labels": labels}
-        if self.options.character_size and any(len(unit) > 1 for unit in counts):
-            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(counts), least=2)
-        if any(each.intent is not None for each in examples):
-            vocabularies["intents"] = Vocabulary.of(each.intent for each in examples if each.intent is not None)
+        if self.options.character_size and any(len(unit) > 1 for unit in met):
+            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(met), least=2)
+        intents = counts(examples, "intent", lambda each: [each.intent])
+        if intents.keys() - {None}:
+            vocabularies["intents"] = Vocabulary.of({name: n for name, n in intents.items() if name is not None})
         self.facts = {
             "bio": bio.is_bio(labels.symbols),
             "valid": self._keeps_to_bio(labels.symbols, examples),
-            "singletons": FIRST + sum(counts[unit] > 1 for unit in units.symbols),
+            "singletons": FIRST + sum(met[unit] > 1 for unit in units.symbols),
             "embedding_size": self.options.embedding_size,
         }
         if self.options.vectors:
@@ -267,7 +285,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         """Whether results are to keep to BIO."""
         wanted = self.options.transitions
         if wanted == "auto":
-            return bio.is_bio(labels) and all(bio.is_valid(each.labels or ()) for each in examples)
+            if not bio.is_bio(labels):
+                return False
+            if isinstance(examples, Stored):
+                return all(bio.may_follow(*pair) for pair in examples.neighbours("labels"))
+            return all(bio.is_valid(each.labels or ()) for each in examples)
         if wanted == "bio" and not bio.is_bio(labels):
             raise OptionError(
                 f"transitions: bio goes with labels such as B-X, I-X and O, got {_some(labels)}; use any, or auto"
@@ -286,12 +308,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def _spelt(self, units: Sequence[str]) -> np.ndarray:
         """The numbers of each unit's characters, `(L, W)`."""
-        half = _LONGEST_WORD // 2
-        words = [unit if len(unit) <= _LONGEST_WORD else unit[:half] + unit[-half:] for unit in units]
-        spelt = np.full((len(words), max(1, *map(len, words))), PADDING)
-        for row, word in zip(spelt, words, strict=True):
-            row[: len(word)] = self.vocabularies["characters"].encode(word)
-        return spelt
+        characters = self.vocabularies["characters"]
+        if isinstance(units, Units):
+            spellings = units.column.derived(characters, lambda symbols: Spellings(symbols, characters))
+            return spellings.rows(units.numbers(0, len(units)))
+        return Spellings(units, characters).rows(np.arange(len(units)))
 
     def _label_numbers(self, example: Tagged, labels: Sequence[str]) -> np.ndarray:
         if len(labels) != len(example.units):

@@ -12,13 +12,25 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, Piece, shuffled, whole
+from glassgate.tasks.data.batches import (
+    Batch,
+    Batches,
+    Encoded,
+    EncodedLater,
+    Lengths,
+    Loader,
+    Piece,
+    lengths,
+    shuffled,
+    whole,
+)
+from glassgate.tasks.data.stored import Stored
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, not_known_here
-from glassgate.tasks.training import check_device, computed, train, units
+from glassgate.tasks.training import check_device, computed, train
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Example = TypeVar("Example")
@@ -46,6 +58,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         one_loss: whether the loss on dev data means what it means in training, so that their curves may be compared
         try_next: what to do with a trained run, as words of the command line with {run} and {file} in them
         padding: the fields of an encoded example, and the value that pads each
+        targets: an example's attributes whose symbols must be known, and the vocabulary of each
         own_options: what differs from the options' defaults when no data is given
         vocabularies: the symbols met in training, once there are any
         facts: what else `collect` learns from the training examples and a run keeps, as JSON holds it
@@ -59,6 +72,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     one_loss: ClassVar[bool] = True
     try_next: ClassVar[tuple[str, ...]] = ("evaluate {run} {file}", "predict {run} {file}")
     padding: ClassVar[dict[str, int]]
+    targets: ClassVar[dict[str, str]] = {}
     own_options: ClassVar[dict[str, Any]] = {}
 
     vocabularies: Vocabularies
@@ -73,12 +87,12 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Units of the pieces that training cuts longer sequences into; 0 to cut none."""
         return 0
 
-    def training_batches(self, lengths: Sequence[int], epoch: int) -> Batches:
+    def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
         """Return the batches of an epoch, counted from 0: a function of options, lengths and epoch alone."""
         options = self.options
         return shuffled(lengths, options.batch_size, self.longest_piece, options.seed, epoch)
 
-    def evaluation_batches(self, lengths: Sequence[int]) -> Batches:
+    def evaluation_batches(self, lengths: Lengths) -> Batches:
         """Return the batches in which examples are scored and predicted."""
         return whole(lengths, self.options.batch_size)
 
@@ -91,8 +105,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Give the new network what training starts from, if that is more than random values."""
 
     @abstractmethod
-    def read(self, path: str | Path, labelled: bool = True) -> list[Example]:
-        """Read a file of examples."""
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
+        """Read a file of examples; `progress` is told how far a large one is."""
 
     @abstractmethod
     def read_own(self) -> Split[Example]:
@@ -143,7 +157,9 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             if paths.dev or paths.test:
                 raise OptionError("--dev and --test go with --data; give the file to train on, too")
             return self.read_own()
-        return Split(*(self.read(path) if path else [] for path in (paths.data, paths.dev, paths.test)))
+        return Split(
+            *(self.read(path, progress=progress) if path else [] for path in (paths.data, paths.dev, paths.test))
+        )
 
     def fit(
         self, split: Split[Example] | None = None, *, run: str | Path | None = None, progress: Progress | None = None
@@ -211,7 +227,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
         """Return the scores on labelled examples."""
-        return self.score([self.encode(example) for example in examples])
+        return self.score(self.encoded(examples))
 
     def score(self, encoded: Sequence[Encoded]) -> dict[str, float]:
         """Return the scores on encoded examples."""
@@ -222,7 +238,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """Return a prediction for each example, in their order."""
-        encoded = [self.encode(example) for example in examples]
+        encoded = self.encoded(examples)
         parts: list[dict[int, Any]] = [{} for _ in examples]
         for output, batch, pieces in self.outputs(encoded):
             for piece, part in zip(pieces, self.decode(output, batch), strict=True):
@@ -265,7 +281,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             ) from None
 
     def _train(
-        self, encoded: dict[str, list[Encoded]], threads: int, folder: Run | None, progress: Progress
+        self, encoded: dict[str, Sequence[Encoded]], threads: int, folder: Run | None, progress: Progress
     ) -> dict[str, Any]:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
@@ -299,13 +315,28 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         task.facts = run.content["facts"]
         return task
 
-    def _encode_split(self, split: Split[Example]) -> dict[str, list[Encoded]]:
-        return {name: [self.encode(example) for example in getattr(split, name)] for name in ("train", "dev", "test")}
+    def encoded(self, examples: Sequence[Example]) -> Sequence[Encoded]:
+        """Encode examples; stored ones when they are asked for, but see now that they can be.
+
+        Raises:
+            DataError: an example that cannot be encoded
+        """
+        if not isinstance(examples, Stored):
+            return [self.encode(example) for example in examples]
+        for field, name in self.targets.items():
+            if field in examples.fields and name in self.vocabularies:
+                place = examples.first_without(field, self.vocabularies[name].__contains__)
+                if place is not None:
+                    self.encode(examples[place])
+        return EncodedLater(examples, self.encode)
+
+    def _encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
+        return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}
 
     @torch.inference_mode()
     def outputs(self, encoded: Sequence[Encoded]) -> Iterator[tuple[Any, Batch, list[Piece]]]:
         """Yield the network's output for each evaluation batch, the batch, and the pieces that are its rows."""
-        batches = self.evaluation_batches([units(fields) for fields in encoded])
+        batches = self.evaluation_batches(lengths(encoded))
         device = next(self.network.parameters()).device
         self.network.eval()
         for pieces, batch in zip(batches, Loader(encoded, batches, self.padding), strict=True):
@@ -318,6 +349,8 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _fingerprint(encoded: Sequence[Encoded]) -> str:
+    if isinstance(encoded, EncodedLater) and encoded.examples.digest:
+        return encoded.examples.digest
     digest = hashlib.blake2b(digest_size=16)
     for fields in encoded:
         for name in sorted(fields):

@@ -19,7 +19,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MeanMetric, MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, padding, sample
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, lengths, padding, sample
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.keeper import Keeper
 from glassgate.tasks.logs import Logs
@@ -130,7 +130,8 @@ class Training(LightningModule):
         self.metrics = task.metrics()
         self.data = data
         self.dev = dev
-        self.units_an_epoch = sum(map(units, data))
+        self.lengths = lengths(data)
+        self.units_an_epoch = int(np.sum(self.lengths, dtype=np.int64))
         self.epoch = 0
         self.batch = 0
         self.steps = 0
@@ -150,12 +151,12 @@ class Training(LightningModule):
 
     def order(self) -> Batches:
         """The batches of the present epoch."""
-        return self.task.training_batches([units(fields) for fields in self.data], self.epoch)
+        return self.task.training_batches(self.lengths, self.epoch)
 
     def val_dataloader(self) -> Loader | list[Any]:
         if not self.dev:
             return []
-        batches = self.task.evaluation_batches([units(fields) for fields in self.dev])
+        batches = self.task.evaluation_batches(lengths(self.dev))
         return Loader(self.dev, batches, self.task.padding)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -208,11 +209,6 @@ class Training(LightningModule):
         scores = self.task.score(self.sample)
         self.network.train()
         return {name: value for name, value in scores.items() if name == self.task.monitor}
-
-
-def units(fields: Encoded) -> int:
-    """How many units an encoded example has: all its fields' length."""
-    return len(next(iter(fields.values())))
 
 
 def computed(metrics: MetricCollection) -> dict[str, float]:

@@ -1,16 +1,19 @@
 """Which units make which batch, a function of seed and epoch alone, and the padded tensors made of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise, zip_longest
-from typing import Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.tasks.data.stored import Stored
+
 Encoded = Mapping[str, np.ndarray]
 Batch = dict[str, Tensor]
+Lengths = Sequence[int] | np.ndarray
 
 # Evaluation pads whole sequences; a batch holds no more units than this, unless one sequence alone does.
 _MOST_UNITS = 2**18
@@ -40,7 +43,47 @@ class Batches(Protocol):
     def __iter__(self) -> Iterator[list[Piece]]: ...
 
 
-def whole(lengths: Sequence[int], batch_size: int, longest: int = 0) -> list[list[Piece]]:
+class Cuts:
+    """Batches of pieces of sequences, as arrays: of millions of pieces only a batch's are objects at a time.
+
+    Args:
+        lengths: units of each sequence
+        longest: longer sequences are cut into pieces of so many units; 0 to cut none
+        first: units of each sequence's first piece; `longest` where that is 0
+    """
+
+    def __init__(self, lengths: Lengths, longest: int, first: np.ndarray | None = None):
+        units = int(np.sum(lengths, dtype=np.int64))
+        kind = np.int32 if units < 2**31 else np.int64
+        lengths = np.asarray(lengths, kind)
+        first = np.full_like(lengths, longest) if first is None else np.where(first, first, longest).astype(kind)
+        inner = np.maximum(0, -((first - lengths) // longest)) if longest else np.zeros_like(lengths)
+        self.index = np.repeat(np.arange(len(lengths), dtype=kind), inner + 1)
+        ends = np.cumsum(inner + 1, dtype=kind)
+        number = np.arange(len(self.index), dtype=kind) - np.repeat(ends - inner - 1, inner + 1)
+        before = first[self.index] + (number - 1) * kind(longest)
+        self.start = np.where(number, before, kind(0))
+        self.stop = np.where(number == inner[self.index], lengths[self.index], before + kind(longest))
+        self.bounds: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def __iter__(self) -> Iterator[list[Piece]]:
+        for start, stop in self.bounds:
+            parts = (each[start:stop].tolist() for each in (self.index, self.start, self.stop))
+            yield [Piece(*cut) for cut in zip(*parts, strict=True)]
+
+    def order(self, places: np.ndarray) -> None:
+        """Put the pieces in another order."""
+        self.index, self.start, self.stop = self.index[places], self.start[places], self.stop[places]
+
+    def sizes(self) -> np.ndarray:
+        """The length of each piece, `(P,)`."""
+        return self.stop - self.start
+
+
+def whole(lengths: Lengths, batch_size: int, longest: int = 0) -> Cuts:
     """Batch sequences by falling length, for evaluation.
 
     Args:
@@ -52,14 +95,15 @@ def whole(lengths: Sequence[int], batch_size: int, longest: int = 0) -> list[lis
         >>> [len(piece) for batch in whole([2, 9, 5], batch_size=2) for piece in batch]
         [9, 5, 2]
     """
-    pieces = [piece for index, length in enumerate(lengths) for piece in _cut_up(index, 0, length, longest)]
-    batches: list[list[Piece]] = []
-    for piece in sorted(pieces, key=len, reverse=True):
-        room = min(batch_size, _MOST_UNITS // len(batches[-1][0])) if batches else 0
-        if not batches or len(batches[-1]) >= room:
-            batches.append([])
-        batches[-1].append(piece)
-    return batches
+    cuts = Cuts(lengths, longest)
+    cuts.order(np.argsort(-cuts.sizes(), kind="stable"))
+    sizes, start = cuts.sizes(), 0
+    while start < len(sizes):
+        room = min(batch_size, _MOST_UNITS // max(1, int(sizes[start])))
+        stop = min(len(sizes), start + max(1, room))
+        cuts.bounds.append((start, stop))
+        start = stop
+    return cuts
 
 
 class Streams:
@@ -81,7 +125,7 @@ class Streams:
         [(3, 5, True), (8, 10, True)]
     """
 
-    def __init__(self, lengths: Sequence[int], rows: int, longest: int, first: int = 0):
+    def __init__(self, lengths: Lengths, rows: int, longest: int, first: int = 0):
         self.longest = longest
         self.first = first
         height = -(-sum(lengths) // rows)
@@ -111,7 +155,7 @@ class Streams:
                 yield Piece(index, piece.start, piece.stop, piece.start > start)
 
 
-def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, epoch: int) -> list[list[Piece]]:
+def shuffled(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: int) -> Cuts:
     """Batch an epoch's pieces with their likes in length, the batches in random order.
 
     Args:
@@ -126,15 +170,17 @@ def shuffled(lengths: Sequence[int], batch_size: int, longest: int, seed: int, e
         >>> sorted([len(piece) for piece in batch] for batch in batches)
         [[3, 3], [5, 5]]
     """
-    random = np.random.default_rng([seed, epoch])
-    pieces: list[Piece] = []
-    for index, length in enumerate(lengths):
-        first = 1 + int(random.integers(longest)) if longest and length > longest else 0
-        pieces += _cut_up(index, 0, length, longest, first)
-    pieces = [pieces[place] for place in random.permutation(len(pieces))]
-    pieces.sort(key=len)
-    batches = [pieces[start : start + batch_size] for start in range(0, len(pieces), batch_size)]
-    return [batches[place] for place in random.permutation(len(batches))]
+    random, lengths = np.random.default_rng([seed, epoch]), np.asarray(lengths, np.int64)
+    first = np.zeros_like(lengths)
+    if longest and (cut := lengths > longest).any():
+        first[cut] = 1 + random.integers(longest, size=cut.sum())
+    cuts = Cuts(lengths, longest, first)
+    cuts.order(random.permutation(len(cuts.index)))
+    cuts.order(np.argsort(cuts.sizes(), kind="stable"))
+    starts = range(0, len(cuts.index), batch_size)
+    bounds = [(start, min(start + batch_size, len(cuts.index))) for start in starts]
+    cuts.bounds = [bounds[place] for place in random.permutation(len(bounds))]
+    return cuts
 
 
 def padding(batches: Batches) -> float:
@@ -163,10 +209,8 @@ def sample(encoded: Sequence[Encoded], most: int, seed: int) -> list[Encoded]:
     for index in np.random.default_rng(seed).permutation(len(encoded)):
         if most <= 0:
             break
-        fields = encoded[index]
-        piece = Piece(int(index), 0, most)
-        drawn.append({name: _cut(field, piece) for name, field in fields.items()})
-        most -= len(next(iter(fields.values())))
+        drawn.append(_cut(encoded, Piece(int(index), 0, most)))
+        most -= units(drawn[-1])
     return drawn
 
 
@@ -181,13 +225,50 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
     Returns:
         the fields, `(N, L, ...)` or `(N,)`, and the pieces' `lengths` and `goes_on`, `(N,)`
     """
-    batch = {}
-    for name, fill in padding.items():
-        if name in encoded[pieces[0].index]:
-            batch[name] = _padded([_cut(encoded[piece.index][name], piece) for piece in pieces], fill)
+    rows = [_cut(encoded, piece) for piece in pieces]
+    batch = {name: _padded([row[name] for row in rows], fill) for name, fill in padding.items() if name in rows[0]}
     batch["lengths"] = torch.tensor([len(piece) for piece in pieces])
     batch["goes_on"] = torch.tensor([piece.goes_on for piece in pieces])
     return batch
+
+
+class EncodedLater(Sequence[Encoded]):
+    """Stored examples, each encoded when it is asked for.
+
+    Args:
+        examples: the examples
+        encode: turns one, or a stretch of one, into its fields
+    """
+
+    def __init__(self, examples: Stored[Any], encode: Callable[[Any], Encoded]):
+        self.examples = examples
+        self.encode = encode
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @overload
+    def __getitem__(self, place: int) -> Encoded: ...
+    @overload
+    def __getitem__(self, place: slice) -> "EncodedLater": ...
+    def __getitem__(self, place: int | slice) -> "Encoded | EncodedLater":
+        if isinstance(place, slice):
+            return EncodedLater(self.examples[place], self.encode)
+        return self.encode(self.examples[place])
+
+    def cut(self, piece: Piece) -> Encoded:
+        """Encode a piece of an example."""
+        return self.encode(self.examples.cut(piece.index, piece.start, piece.stop))
+
+
+def units(fields: Encoded) -> int:
+    """How many units an encoded example has: all its fields' length."""
+    return len(next(iter(fields.values())))
+
+
+def lengths(encoded: Sequence[Encoded]) -> Lengths:
+    """How many units each encoded example has, `(N,)`."""
+    return encoded.examples.lengths if isinstance(encoded, EncodedLater) else [units(fields) for fields in encoded]
 
 
 class Loader:
@@ -212,8 +293,11 @@ def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> 
     return (Piece(index, *cut) for cut in pairwise(chain([start], inner, [stop])))
 
 
-def _cut(field: np.ndarray, piece: Piece) -> np.ndarray:
-    return field[piece.start : piece.stop] if field.ndim else field
+def _cut(encoded: Sequence[Encoded], piece: Piece) -> Encoded:
+    if isinstance(encoded, EncodedLater):
+        return encoded.cut(piece)
+    fields = encoded[piece.index].items()
+    return {name: field[piece.start : piece.stop] if field.ndim else field for name, field in fields}
 
 
 def _padded(arrays: Sequence[np.ndarray], fill: int) -> Tensor:

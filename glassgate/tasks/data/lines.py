@@ -2,8 +2,8 @@
 
 import codecs
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,16 +33,24 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         raise DataError(path, None, "the file is empty; give one with at least one line of data")
 
 
-def raw_lines(path: str | Path) -> Iterable[bytes]:
-    """Return the lines of a file, or of standard input, as bytes with their ends.
+def raw_lines(path: str | Path) -> Iterator[bytes]:
+    """Yield the lines of a file, or of standard input, as bytes with their ends.
 
     Raises:
         DataError: the file is missing or a folder
     """
-    if str(path) == STDIN:
-        return sys.stdin.buffer
+    with nullcontext(sys.stdin.buffer) if str(path) == STDIN else opened(path) as file:
+        for line in file:
+            if b"\r" in line:
+                yield from line.splitlines(keepends=True)
+            else:
+                yield line
+
+
+def count_lines(path: str | Path) -> int:
+    """Return how many line feeds a file has."""
     with opened(path) as file:
-        return file.read().splitlines(keepends=True)
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**24), b""))
 
 
 @contextmanager

@@ -1,46 +1,165 @@
-"""Text files too large for memory: numbered once, kept on disk as Arrow, and read through a memory map from then on."""
+"""Arrow files in the cache folder: made once, shared by all processes, and read through a memory map."""
 
 import hashlib
 import json
 import os
 import tempfile
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 import pyarrow as pa
 
 from glassgate.storage import cache_folder
-from glassgate.tasks.data.lines import not_utf8
 from glassgate.tasks.errors import DataError
 
 LARGE = 2**26
-"""Bytes from which on a file is mapped."""
+"""Bytes from which on a file is kept in the cache folder and mapped."""
 
 _FORMAT = 1
-_BLOCK = 2**24  # bytes read at once; a line is never parted
-_ROWS = 2**22  # units in a record batch
+_AT_ONCE = 2**16  # units that are looked up at once; of more, those that are asked for
+
+Read = TypeVar("Read")
+
+
+class Arrow:
+    """An Arrow file: on disk behind a memory map, or in memory.
+
+    Attributes:
+        reader: of the map
+        digest: tells the source, as it was and was read; empty in memory
+    """
+
+    def __init__(self, where: Path | pa.Buffer):
+        self._path = where if isinstance(where, Path) else None
+        self.reader = pa.ipc.open_file(where if self._path is None else pa.memory_map(str(where)))
+        self.digest = "" if self._path is None else self._path.stem
+
+    def batches(self, mapped: bool = True, start: int = 0, stop: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield record batches; what is read without the map leaves memory again."""
+        reader = self.reader if mapped or self._path is None else pa.ipc.open_file(pa.OSFile(str(self._path)))
+        return (reader.get_batch(k) for k in range(start, reader.num_record_batches if stop is None else stop))
+
+
+def kept(
+    sources: Sequence[Path],
+    reading: Sequence[object],
+    write: Callable[[pa.NativeFile], None],
+    opened: Callable[[Arrow], Read],
+) -> Read:
+    """Open what an earlier call made of files, or make it now; a file that has changed since is another.
+
+    Args:
+        sources: the files
+        reading: how they are read, ready for JSON
+        write: writes the Arrow file
+        opened: what to make of it
+
+    Raises:
+        DataError: there is no room for it
+    """
+    key: list[object] = [_FORMAT]
+    for source in sources:
+        stat = source.stat()
+        key += [str(source), stat.st_size, stat.st_mtime_ns]
+    digest = hashlib.blake2b(json.dumps([*key, *reading]).encode(), digest_size=16).hexdigest()
+    path = cache_folder() / "data" / f"{digest}.arrow"
+    try:
+        return opened(Arrow(path))
+    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):  # it is not there, or damaged
+        pass
+    try:
+        _replaced(path, write)
+    except OSError as error:
+        raise DataError(
+            sources[0],
+            None,
+            f"could not be kept in {path.parent} for reading piece by piece ({error}); make room there, or name "
+            "another folder in the environment variable GLASSGATE_CACHE",
+        ) from error
+    return opened(Arrow(path))
+
+
+def _replaced(path: Path, write: Callable[[pa.NativeFile], None]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    os.close(handle)
+    try:
+        with pa.OSFile(part, "wb") as sink:
+            write(sink)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+class Column:
+    """Numbers, one record batch after the other.
+
+    Attributes:
+        symbols: what the numbers stand for
+    """
+
+    def __init__(self, file: Arrow, place: int, symbols: list[Any], parts: Sequence[np.ndarray]):
+        self.file = file
+        self.symbols = symbols
+        self._place = place
+        self._parts = parts
+        self.starts = np.cumsum([0, *map(len, parts)]).tolist()
+        self._derived: dict[object, Any] = {}
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return numbers `start` to `stop`: the map itself, or a copy where record batches meet."""
+        found = []
+        while start < stop:
+            batch = bisect_right(self.starts, start) - 1
+            first = self.starts[batch]
+            found.append(self._parts[batch][start - first : stop - first])
+            start += len(found[-1])
+        return found[0] if len(found) == 1 else np.concatenate([*found, self._parts[0][:0]])
+
+    def count(self, start: int, stop: int) -> np.ndarray:
+        """Return how often each symbol occurs there; what is read for it leaves memory again."""
+        totals = np.zeros(len(self.symbols), np.int64)
+        first = bisect_right(self.starts, start) - 1
+        last = bisect_right(self.starts, max(start, stop - 1))
+        for number, batch in enumerate(self.file.batches(False, first, min(last, len(self._parts))), start=first):
+            before = self.starts[number]
+            numbers = batch.column(self._place).to_numpy()[max(0, start - before) : max(0, stop - before)]
+            totals += np.bincount(numbers, minlength=len(self.symbols))
+        return totals
+
+    def derived(self, key: object, make: Callable[[Sequence[str]], Read]) -> Read:
+        """Return what is made of the symbols, once for each key."""
+        if key not in self._derived:
+            self._derived[key] = make(self.symbols)
+        found: Read = self._derived[key]
+        return found
 
 
 class Units(Sequence[str]):
-    """Units of a file on disk, as a sequence of symbols of which none is in memory before it is asked for.
+    """Units of a file, as a sequence of symbols of which none is an object in memory before it is asked for.
 
     Attributes:
         symbols: each once, at the place of its number
         digest: what file, as it was and was read, and which stretch of it
     """
 
-    def __init__(self, file: "_File", start: int, stop: int):
-        self._file = file
+    def __init__(self, column: Column, start: int, stop: int):
+        self.column = column
         self._start = start
         self._stop = stop
-        self.symbols = file.symbols
+        self.symbols: list[str] = column.symbols
 
     @property
     def digest(self) -> str:
-        return f"{self._file.path.stem} {self._start} {self._stop}"
+        return f"{self.column.file.digest} {self._start} {self._stop}"
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -53,21 +172,21 @@ class Units(Sequence[str]):
         if isinstance(place, slice):
             start, stop, step = place.indices(len(self))
             assert step == 1
-            return Units(self._file, self._start + start, self._start + max(start, stop))
+            return Units(self.column, self._start + start, self._start + max(start, stop))
         place = range(len(self))[place]
         return self.symbols[int(self.numbers(place, place + 1)[0])]
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _ROWS):
-            yield from map(self.symbols.__getitem__, self.numbers(start, min(start + _ROWS, len(self))).tolist())
+        for start in range(0, len(self), _AT_ONCE):
+            yield from map(self.symbols.__getitem__, self.numbers(start, min(start + _AT_ONCE, len(self))).tolist())
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Return the symbols' numbers, `(stop - start,)`: the map itself, or a copy where two record batches meet."""
-        return self._file.read(self._start + start, self._start + stop)
+        """Return the symbols' numbers, `(stop - start,)`: the map itself, or a copy where record batches meet."""
+        return self.column.read(self._start + start, self._start + stop)
 
     def counts(self) -> Counter[str]:
         """Count the symbols; what is read for it leaves memory again."""
-        totals = self._file.count(self._start, self._stop)
+        totals = self.column.count(self._start, self._stop)
         return Counter({symbol: int(count) for symbol, count in zip(self.symbols, totals, strict=True) if count})
 
 
@@ -106,171 +225,15 @@ class Numbers:
         return f"{self.units.digest} {self.first}".encode() + self.table.tobytes()
 
 
-def is_large(path: str | Path) -> bool:
-    """Whether a file is to be mapped."""
-    return Path(path).is_file() and Path(path).stat().st_size >= LARGE
+def looked_up(units: Units, table: np.ndarray) -> np.ndarray:
+    """Return each unit's number in a table of the symbols' numbers, `(L,)`; of very many on disk, `Numbers`."""
+    if len(units) > _AT_ONCE and units.column.file.digest:
+        return cast(np.ndarray, Numbers(units, table))
+    found: np.ndarray = table[units.numbers(0, len(units))]
+    return found
 
 
-def read_units(path: str | Path, unit: str, split: Callable[[str], Sequence[str]]) -> Units:
-    """Return the units of a text file, numbered now or by an earlier call for the same file.
-
-    Args:
-        path: a UTF-8 file, of any bytes for the unit "byte"
-        unit: what `split` makes
-        split: parts a text that ends with a line into units
-
-    Raises:
-        DataError: the file is not UTF-8, or holds nothing but blanks
-    """
-    path = Path(path).resolve()
-    stat = path.stat()
-    key = json.dumps([_FORMAT, str(path), stat.st_size, stat.st_mtime_ns, unit])
-    kept = cache_folder() / "data" / f"{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}.arrow"
-    file = _opened(kept)
-    if file is None:
-        _write(kept, path, unit, split)
-        file = _opened(kept)
-        assert file is not None
-    return Units(file, 0, file.length)
-
-
-class _File:
-    """A memory map of numbers in record batches of `_ROWS`, and their symbols."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.symbols: list[str] = json.loads(reader.schema.metadata[b"symbols"])
-        self.length = int(reader.schema.metadata[b"length"])
-        self.batches = [reader.get_batch(k).column(0).to_numpy() for k in range(reader.num_record_batches)]
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        parts = []
-        while start < stop:
-            batch, place = divmod(start, _ROWS)
-            parts.append(self.batches[batch][place : place + stop - start])
-            start += len(parts[-1])
-        return parts[0] if len(parts) == 1 else np.concatenate([*parts, self.batches[0][:0]])
-
-    def count(self, start: int, stop: int) -> np.ndarray:
-        totals = np.zeros(len(self.symbols), np.int64)
-        reader = pa.ipc.open_file(pa.OSFile(str(self.path)))  # no map: its pages would stay
-        for batch in range(start // _ROWS, -(-stop // _ROWS)):
-            numbers = reader.get_batch(batch).column(0).to_numpy()
-            numbers = numbers[max(0, start - batch * _ROWS) : stop - batch * _ROWS]
-            totals += np.bincount(numbers, minlength=len(self.symbols))
-        return totals
-
-
-def _opened(path: Path) -> _File | None:
-    """The file, if it is there and whole."""
-    try:
-        file = _File(path)
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
-        return None
-    return file if sum(map(len, file.batches)) == file.length else None
-
-
-def _write(kept: Path, path: Path, unit: str, split: Callable[[str], Sequence[str]]) -> None:
-    """Number a file in two readings, one for the symbols and one for their places, and rename the result into place."""
-    numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
-    length, blank = 0, True
-    for text in _blocks(path, unit):
-        length += numbering.meet(split(text))
-        blank = blank and not text.strip()
-    if blank:
-        raise DataError(path, None, "the file holds nothing but blanks; give one with text")
-    symbols = numbering.symbols()
-    kind = np.min_scalar_type(len(symbols) - 1)
-    metadata = {"symbols": json.dumps(symbols), "length": str(length)}
-    schema = pa.schema([("unit", pa.from_numpy_dtype(kind))], metadata)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=kept.parent, suffix=".part")
-    os.close(handle)
-    try:
-        with pa.OSFile(part, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            numbers = (numbering.numbers(split(text)).astype(kind) for text in _blocks(path, unit))
-            for rows in _in_rows(numbers):
-                writer.write_batch(pa.record_batch([pa.array(rows)], schema=schema))
-        os.replace(part, kept)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
-
-
-def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Cut and join arrays to a length of `_ROWS`, the last to what is left."""
-    rest: list[np.ndarray] = []
-    for part in parts:
-        joined = np.concatenate([*rest, part])
-        whole = len(joined) // _ROWS * _ROWS
-        yield from (joined[start : start + _ROWS] for start in range(0, whole, _ROWS))
-        rest = [joined[whole:]]
-    if rest and len(rest[0]):
-        yield rest[0]
-
-
-def _blocks(path: Path, unit: str) -> Iterator[str]:
-    """The text in parts of whole lines, all ended by a line feed."""
-    lines = 0
-    with path.open("rb") as file:
-        for number, block in enumerate(iter(lambda: file.readlines(_BLOCK), [])):
-            raw = b"".join(block)
-            if raw.find(b"\r") >= 0:
-                raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            raw = raw if raw.endswith(b"\n") else raw + b"\n"
-            if unit == "byte":
-                yield raw.decode("latin-1")
-                continue
-            try:
-                yield raw.decode("utf-8-sig" if number == 0 else "utf-8")
-            except UnicodeDecodeError as error:
-                before = raw[: error.start]
-                column = error.start - before.rfind(b"\n")
-                raise not_utf8(path, lines + before.count(b"\n") + 1, column, raw[error.start]) from None
-            lines += raw.count(b"\n")
-
-
-class _Characters:
-    """Numbers for the characters of strings, by tables."""
-
-    def __init__(self) -> None:
-        self.counts = np.zeros(0x110000, np.int64)
-
-    def meet(self, units: Sequence[str]) -> int:
-        codes = _codes(units)
-        counts = np.bincount(codes)
-        self.counts[: len(counts)] += counts
-        return len(codes)
-
-    def symbols(self) -> list[str]:
-        (met,) = self.counts.nonzero()
-        self.table = np.zeros(0x110000, np.uint32)
-        self.table[met] = np.arange(len(met))
-        return [chr(code) for code in met]
-
-    def numbers(self, units: Sequence[str]) -> np.ndarray:
-        return self.table[_codes(units)]
-
-
-def _codes(units: Sequence[str]) -> np.ndarray:
-    assert isinstance(units, str)
-    return np.frombuffer(units.encode("utf-32-le"), np.uint32)
-
-
-class _Strings:
-    """Numbers for strings, by a dictionary."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-
-    def meet(self, units: Sequence[str]) -> int:
-        for unit in units:
-            self.places.setdefault(unit, len(self.places))
-        return len(units)
-
-    def symbols(self) -> list[str]:
-        return list(self.places)
-
-    def numbers(self, units: Sequence[str]) -> np.ndarray:
-        return np.fromiter(map(self.places.__getitem__, units), np.int64, len(units))
+def is_large(paths: Sequence[str | Path]) -> bool:
+    """Whether files are to be kept and mapped."""
+    found = [Path(path) for path in paths if Path(path).is_file()]
+    return len(found) == len(paths) and sum(path.stat().st_size for path in found) >= LARGE

@@ -24,7 +24,7 @@ _BY_SUFFIX = {
     ".ts": "ts",
     ".npz": "npz",
 }
-_SERIES = ("ts", "npz")
+SERIES = ("ts", "npz")
 
 Series = tuple[str, int | None, np.ndarray, str | None]
 """Where it comes from, file and line, its values, `(L, C)`, and its label."""
@@ -35,13 +35,13 @@ class Labelled:
     """A text or a series, and its label where known.
 
     Attributes:
-        content: a text, or `(L, C)`, a series of C channels, float32
+        content: a text, or its units, or `(L, C)`, a series of C channels, float32
         label: None where the file holds none
         source: the file it came from, and the number of the series where that is no line
         line: the line where it ends
     """
 
-    content: str | np.ndarray
+    content: str | Sequence[str] | np.ndarray
     label: str | None = None
     source: str = "given examples"
     line: int | None = None
@@ -76,8 +76,8 @@ def read(
     label_column: str = "label",
     missing: str = "error",
     labelled: bool = True,
-) -> list[Labelled]:
-    """Read the examples of a file.
+) -> Iterator[Labelled]:
+    """Yield the examples of a file.
 
     Args:
         format: one of `FORMATS`
@@ -91,17 +91,20 @@ def read(
         OptionError: the format cannot be told; plain text, which has no labels, where they are needed
     """
     format = format_of(path, format)
-    if format in _SERIES:
+    if format in SERIES:
         rows = _ts(path) if format == "ts" else _npz(path)
-        examples = [_example_of(source, line, series, label, missing) for source, line, series, label in rows]
+        examples = (_example_of(source, line, series, label, missing) for source, line, series, label in rows)
     else:
         if format == "text" and labelled:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
         texts = _texts(path, format, text_column, label_column if labelled else None)
-        examples = [_text(path, number, text, label) for number, text, label in texts]
-    if not examples:
+        examples = (_text(path, number, text, label) for number, text, label in texts)
+    empty = True
+    for example in examples:
+        empty = False
+        yield example
+    if empty:
         raise DataError(path, None, "the file holds no example; give one with at least one row of data")
-    return examples
 
 
 def mended(series: np.ndarray, missing: str) -> np.ndarray:

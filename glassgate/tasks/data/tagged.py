@@ -1,9 +1,12 @@
 """Sequences with a label for each unit, and their file formats: CoNLL-U, columns (IOB2), TSV, text beside labels."""
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 from glassgate.tasks.data.lines import STDIN, read_lines
 from glassgate.tasks.errors import DataError, OptionError
@@ -52,7 +55,7 @@ class Tagged:
 
     def line(self, unit: int = 0) -> int:
         """The number of the line that holds this unit."""
-        return self.lines if isinstance(self.lines, int) else self.lines[unit] if self.lines else 1
+        return self.lines if isinstance(self.lines, int) else int(self.lines[unit]) if len(self.lines) else 1
 
 
 def format_of(path: str | Path, format: str = "auto") -> str:
@@ -80,10 +83,26 @@ def format_of(path: str | Path, format: str = "auto") -> str:
     return _BY_SUFFIX[suffix]
 
 
-def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -> list[Tagged]:
-    """Read a CoNLL-U file: forms, and one column as labels. Multiword tokens and empty nodes are passed over.
+def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
+    """Return the files that hold the sequences of a file or folder, the one of their units first.
 
-    A comment `# intent = NAME` gives the sentence's intent.
+    Args:
+        format: one of `FORMATS`
+        label_suffix: turns a text file's name into the label file's; None where no labels are read
+    """
+    beside: list[Path] = []
+    if label_suffix is not None and format == "text":
+        beside = [Path(path).with_suffix(label_suffix)]
+    if format == "folder":
+        path, *others = (Path(path) / name for name in _FOLDER)
+        beside = [each for each in others if label_suffix is not None and each.exists()]
+    return [Path(path), *beside]
+
+
+def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -> Iterator[Tagged]:
+    """Yield the sentences of a CoNLL-U file: forms, and one column as labels.
+
+    Multiword tokens and empty nodes are passed over. A comment `# intent = NAME` gives the sentence's intent.
 
     Args:
         column: a name of `CONLLU_COLUMNS`
@@ -120,10 +139,11 @@ def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -
 
 def read_columns(
     path: str | Path, column: str | None = None, separator: str | None = None, labelled: bool = True
-) -> list[Tagged]:
-    """Read one unit a line, blank lines between sequences: the CoNLL and IOB2 files, and TSV with `separator="\\t"`.
+) -> Iterator[Tagged]:
+    """Yield the sequences of a file with one unit a line and blank lines between sequences.
 
-    A line `# intent = NAME` before a sequence gives its intent.
+    These are the CoNLL and IOB2 files, and TSV with `separator="\\t"`. A line `# intent = NAME` before a sequence
+    gives its intent.
 
     Args:
         column: number of the label's column, from 1; the last if None
@@ -166,8 +186,8 @@ def read_columns(
 
 def read_text(
     path: str | Path, unit: str = "word", label_suffix: str = ".labels", labelled: bool = True
-) -> list[Tagged]:
-    """Read one sequence a line; labels, parted by blanks, stand in the same line of the file beside it.
+) -> Iterator[Tagged]:
+    """Yield one sequence a line; labels, parted by blanks, stand in the same line of the file beside it.
 
     Args:
         unit: "word" (parted by blanks) or "character"
@@ -176,27 +196,31 @@ def read_text(
     Raises:
         DataError: see `read_lines`; the label file is missing, shorter or longer, or a line's counts differ
     """
-    texts = list(read_lines(path))
     split = (lambda text: text) if unit == "character" else str.split
     if not labelled:
-        return [Tagged(split(text), None, source=str(path), lines=number) for number, text in texts if text.strip()]
+        for number, text in read_lines(path):
+            if text.strip():
+                yield Tagged(split(text), None, source=str(path), lines=number)
+        return
     beside = Path(path).with_suffix(label_suffix)
     if not beside.exists():
+        deque(read_lines(path), maxlen=0)  # a fault of the text itself comes first
         raise DataError(
             path, None, f"wanted its labels in {beside}, which does not exist; make it, or see --label-suffix"
         )
-    labels = _beside(beside, path, len(texts))
-    sequences = []
-    for (number, text), line in zip(texts, labels, strict=True):
-        sequence = Tagged(split(text), line.split(), source=str(path), lines=number)
-        _check_count(beside, sequence, unit)
-        if sequence.units:
-            sequences.append(sequence)
-    return _some(path, sequences)
+
+    def sequences() -> Iterator[Tagged]:
+        for number, text, line in _together(path, beside):
+            sequence = Tagged(split(text), line.split(), source=str(path), lines=number)
+            _check_count(beside, sequence, unit)
+            if sequence.units:
+                yield sequence
+
+    yield from _some(path, sequences())
 
 
-def read_folder(path: str | Path, labelled: bool = True) -> list[Tagged]:
-    """Read a folder with `seq.in`, a sentence a line, `seq.out`, its labels, and, if it is there, `label`, its intent.
+def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
+    """Yield the sentences of a folder: in `seq.in`, a line each; in `seq.out` the labels; in `label`, if any, intents.
 
     Raises:
         DataError: see `read_lines`; a file is missing, shorter or longer, a line is empty or its counts differ
@@ -204,37 +228,33 @@ def read_folder(path: str | Path, labelled: bool = True) -> list[Tagged]:
     texts, tags, names = (Path(path) / name for name in _FOLDER)
     if not texts.exists():
         raise DataError(path, None, f"wanted a file, or a folder that holds {', '.join(_FOLDER)}; check the path")
-    units = list(read_lines(texts))
-    labels = _beside(tags, texts, len(units)) if labelled else [None] * len(units)
-    intents = _beside(names, texts, len(units)) if labelled and names.exists() else [None] * len(units)
-    sequences = []
-    for (number, text), line, intent in zip(units, labels, intents, strict=True):
-        words = tuple(text.split())
-        if not words or (intent is not None and not intent.strip()):
-            raise DataError(
-                texts if not words else names, number, f"the line is empty; remove line {number} of each file"
-            )
-        sequences.append(
-            Tagged(
-                words,
-                None if line is None else tuple(line.split()),
-                source=str(texts),
-                lines=number,
-                intent=intent and intent.strip(),
-            )
-        )
-        _check_count(tags, sequences[-1], "word")
-    return _some(texts, sequences)
+    beside = [tags] if labelled else []
+    intents = labelled and names.exists()
+
+    def sequences() -> Iterator[Tagged]:
+        for number, text, *others in _together(texts, *beside, *([names] if intents else [])):
+            words, intent = tuple(text.split()), others[-1].strip() if intents else None
+            if not words or intent == "":
+                raise DataError(
+                    texts if not words else names, number, f"the line is empty; remove line {number} of each file"
+                )
+            labels = tuple(others[0].split()) if labelled else None
+            sequence = Tagged(words, labels, source=str(texts), lines=number, intent=intent)
+            _check_count(tags, sequence, "word")
+            yield sequence
+
+    yield from _some(texts, sequences())
 
 
-def _beside(path: Path, texts: str | Path, count: int) -> list[str]:
-    """The lines of a file that has one for each of another's."""
-    lines = [line for _, line in read_lines(path)]
-    if len(lines) != count:
-        raise DataError(
-            path, None, f"wanted {count} lines, as many as {texts} has, got {len(lines)}; write one for each"
-        )
-    return lines
+def _together(texts: str | Path, *beside: Path) -> Iterator[Any]:
+    """Yield the number of each line of a file, the line, and the same line of files beside it."""
+    files = [read_lines(path) for path in (texts, *beside)]
+    for number, lines in enumerate(zip_longest(*files), start=1):
+        if None in lines:
+            count, *counts = (sum(1 for _ in read_lines(path)) for path in (texts, *beside))
+            path, got = next((path, got) for path, got in zip(beside, counts, strict=True) if got != count)
+            raise DataError(path, None, f"wanted {count} lines, as many as {texts} has, got {got}; write one for each")
+        yield number, *(text for _, text in lines)
 
 
 def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
@@ -247,45 +267,44 @@ def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
         )
 
 
-def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, label: int | None) -> list[Tagged]:
-    sequences = []
-    units: list[str] = []
-    labels: list[str] = []
-    lines: list[int] = []
-    intent: str | None = None
+def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, label: int | None) -> Iterator[Tagged]:
+    """Yield a sequence for each run of rows with columns."""
 
-    def close() -> None:
-        nonlocal intent
-        if units:
-            tags = None if label is None else tuple(labels)
-            given = None if label is None else intent
-            sequences.append(Tagged(tuple(units), tags, source=str(path), lines=tuple(lines), intent=given))
-            intent = None
-        for part in (units, labels, lines):
-            part.clear()
+    def sequences() -> Iterator[Tagged]:
+        units: list[str] = []
+        labels: list[str] = []
+        lines: list[int] = []
+        intent: str | None = None
+        for number, row in chain(rows, [(0, None)]):
+            if row is None:
+                if units:
+                    tags, given = (None, None) if label is None else (tuple(labels), intent)
+                    yield Tagged(tuple(units), tags, source=str(path), lines=tuple(lines), intent=given)
+                    units, labels, lines, intent = [], [], [], None
+            elif isinstance(row, str):
+                if units or intent is not None:
+                    raise DataError(
+                        path,
+                        number,
+                        f"wanted one intent, before the sequence's first unit, got {row!r} besides; move it",
+                    )
+                intent = row
+            else:
+                units.append(row[form])
+                lines.append(number)
+                if label is not None:
+                    labels.append(row[label])
 
-    for number, row in rows:
-        if row is None:
-            close()
-        elif isinstance(row, str):
-            if units or intent is not None:
-                raise DataError(
-                    path, number, f"wanted one intent, before the sequence's first unit, got {row!r} besides; move it"
-                )
-            intent = row
-        else:
-            units.append(row[form])
-            lines.append(number)
-            if label is not None:
-                labels.append(row[label])
-    close()
-    return _some(path, sequences)
+    return _some(path, sequences())
 
 
-def _some(path: str | Path, sequences: list[Tagged]) -> list[Tagged]:
-    if not sequences:
+def _some(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]:
+    empty = True
+    for sequence in sequences:
+        empty = False
+        yield sequence
+    if empty:
         raise DataError(path, None, "the file holds no sequence, only blank or comment lines; give one with units")
-    return sequences
 
 
 def _check_width(

@@ -1,9 +1,9 @@
 """Plain text as sequences of characters, bytes, words or tokens; each file one sequence, or each of its lines."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -11,9 +11,12 @@ import numpy as np
 
 from glassgate.tasks.data import mapped
 from glassgate.tasks.data.lines import raw_lines, read_lines
+from glassgate.tasks.data.running import read_units
+from glassgate.tasks.data.stored import LINE, SEQUENCE, Stored, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
+from glassgate.tasks.progress import Progress
 
 _WORDS = re.compile(r"\n|<\w+>|\w+(?:['\u2019]\w+)*|[^\w\s]")
 _TOKENS = re.compile(r"\n|\S+")
@@ -100,25 +103,46 @@ def gap(before: str, after: str, unit: str) -> str:
     return "" if unit == "word" and (after in _CLOSING or before in _OPENING) else " "
 
 
-def read_text(path: str | Path, unit: str, sequence: str) -> list[Text]:
-    """Read a text file, or standard input, as one sequence or a sequence a line; a large one sequence stays on disk.
+def read_text(
+    path: str | Path, unit: str, sequence: str, progress: Progress | None = None
+) -> "list[Text] | Stored[Text]":
+    """Read a text file, or standard input, as one sequence or a sequence a line; a large one stays on disk.
+
+    Args:
+        progress: told how far a large file is
 
     Raises:
         DataError: see `read_lines`; there is nothing but blank lines
     """
     cut = str if unit == "byte" else _SPLITTERS[unit]
-    if sequence == "file" and mapped.is_large(path):
-        return [Text(mapped.read_units(path, unit, cut), str(path))]
-    lines: list[tuple[int, str]]
-    if unit == "byte":
-        lines = [(number, raw.rstrip(b"\r\n").decode("latin-1")) for number, raw in enumerate(raw_lines(path), start=1)]
-    else:
-        lines = list(read_lines(path))
-    if not any(text.strip() for _, text in lines):
-        raise DataError(path, None, "the file holds nothing but blanks; give one with text")
-    if sequence == "file":
-        return [Text(cut("".join(f"{text}\n" for _, text in lines)), str(path))]
-    return [Text(cut(f"{text}\n"), str(path), number) for number, text in lines if text.strip()]
+    if sequence == "line":
+        build = partial(Text, source=str(path))
+        return store(
+            _lines(path, unit, cut), {"units": SEQUENCE, "line": LINE}, build, [path], ["lines", unit], progress
+        )
+    if mapped.is_large([path]):
+        return [Text(read_units(path, unit, cut, progress), str(path))]
+    text = "".join(f"{line}\n" for _, line in _read(path, unit))
+    if not text.strip():
+        raise _blank(path)
+    return [Text(cut(text), str(path))]
+
+
+def _lines(path: str | Path, unit: str, cut: Callable[[str], Sequence[str]]) -> Iterator[Text]:
+    blank = True
+    for number, text in _read(path, unit):
+        if text.strip():
+            blank = False
+            yield Text(cut(f"{text}\n"), str(path), number)
+    if blank:
+        raise _blank(path)
+
+
+def _read(path: str | Path, unit: str) -> Iterator[tuple[int, str]]:
+    """The lines of a file; those of bytes with a character for each byte."""
+    if unit != "byte":
+        return read_lines(path)
+    return ((number, raw.rstrip(b"\r\n").decode("latin-1")) for number, raw in enumerate(raw_lines(path), start=1))
 
 
 def documentation(unit: str, sequence: str) -> list[Text]:
@@ -141,27 +165,19 @@ def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary
     """Return the units that texts are made of: those that occur often enough, or all bytes."""
     if unit == "byte":
         return Vocabulary([chr(number) for number in range(256)])
-    counts: Counter[str] = Counter()
-    for each in texts:
-        counts.update(each.units.counts() if isinstance(each.units, mapped.Units) else each.units)
-    return Vocabulary.of(counts, least_count)
-
-
-def encode(units: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
-    """Number each unit, `(L,)`; of units on disk, when they are cut out."""
-    if isinstance(units, mapped.Units):
-        return cast(np.ndarray, mapped.Numbers(units, vocabulary.encode(units.symbols)))
-    return vocabulary.encode(units)
+    if len(texts) == 1 and isinstance(texts[0].units, mapped.Units):
+        return Vocabulary.of(texts[0].units.counts(), least_count)
+    return Vocabulary.of(counts(texts, "units", lambda each: each.units), least_count)
 
 
 def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
-    """Return for each of what `encode` made the one before it, `first` for the first one."""
+    """Return for each of what a vocabulary made of units the one before it, `first` for the first one."""
     if isinstance(numbers, mapped.Numbers):
         return cast(np.ndarray, mapped.Numbers(numbers.units, numbers.table, first))
     return np.concatenate([[first], numbers])[:-1]
 
 
-def hold_out(texts: Sequence[Text], share: float) -> tuple[list[Text], list[Text], list[Text]]:
+def hold_out(texts: Sequence[Text], share: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:
     """Part texts, or the units of a single one, in their order into train, dev and test.
 
     Args:
@@ -176,10 +192,14 @@ def hold_out(texts: Sequence[Text], share: float) -> tuple[list[Text], list[Text
     whole = texts[0].units if len(texts) == 1 else texts
     count = int(len(whole) * share)
     if not count:
-        return list(texts), [], []
+        return texts, [], []
     first, second = len(whole) - 2 * count, len(whole) - count
     if len(texts) > 1:
-        return list(texts[:first]), list(texts[first:second]), list(texts[second:])
+        return texts[:first], texts[first:second], texts[second:]
     parts = (slice(first), slice(first, second), slice(second, None))
     train, dev, test = ([replace(texts[0], units=texts[0].units[part])] for part in parts)
     return train, dev, test
+
+
+def _blank(path: str | Path) -> DataError:
+    return DataError(path, None, "the file holds nothing but blanks; give one with text")

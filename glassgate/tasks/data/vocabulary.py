@@ -1,9 +1,11 @@
 """Symbols and their numbers."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+
+from glassgate.tasks.data.mapped import Units, looked_up
 
 PADDING = 0
 UNKNOWN = 1
@@ -26,14 +28,14 @@ class Vocabulary:
         self._numbers = {symbol: number for number, symbol in enumerate(self.symbols, start=FIRST)}
 
     @classmethod
-    def of(cls, symbols: Iterable[str], least: int = 1) -> "Vocabulary":
+    def of(cls, symbols: Iterable[str] | Mapping[str, int], least: int = 1) -> "Vocabulary":
         """Number the symbols that occur at least so often, the most frequent first.
 
         Args:
-            symbols: each as often as it occurs, or a `Counter` of them
+            symbols: each as often as it occurs, or how often each does
             least: how often
         """
-        counts = Counter(symbols)
+        counts = symbols if isinstance(symbols, Mapping) else Counter(symbols)
         kept = [symbol for symbol, count in counts.items() if count >= least]
         return cls(sorted(kept, key=lambda symbol: (-counts[symbol], symbol)))
 
@@ -45,5 +47,7 @@ class Vocabulary:
 
     def encode(self, symbols: Sequence[str]) -> np.ndarray:
         """Number each symbol, `(L,)`."""
+        if isinstance(symbols, Units):
+            return looked_up(symbols, symbols.column.derived(self, self.encode))
         numbers = self._numbers
         return np.fromiter((numbers.get(symbol, UNKNOWN) for symbol in symbols), np.int64, len(symbols))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glassgate.storage import cache_folder
-from glassgate.tasks.data import mapped, text
+from glassgate.tasks.data import mapped, running, text
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
@@ -22,8 +22,9 @@ def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file counts as large, and record batches and blocks are so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mapped, "LARGE", 1)
-    monkeypatch.setattr(mapped, "_ROWS", 64)
-    monkeypatch.setattr(mapped, "_BLOCK", 100)
+    monkeypatch.setattr(mapped, "_AT_ONCE", 50)
+    monkeypatch.setattr(running, "_ROWS", 64)
+    monkeypatch.setattr(running, "_BLOCK", 100)
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_numbers_are_those_of_memory(path: Path, monkeypatch: pytest.MonkeyPatch
     units, wanted = both(path, "word", monkeypatch)
     vocabulary = text.vocabulary([text.Text(units[:100])], "word", 2)
     assert vocabulary.symbols == text.vocabulary([text.Text(wanted[:100])], "word", 2).symbols
-    numbers, truth = text.encode(units, vocabulary), vocabulary.encode(wanted)
+    numbers, truth = vocabulary.encode(units), vocabulary.encode(wanted)
     before = text.shifted(numbers, 7)
     assert len(numbers) == len(before) == len(truth)
     for place in (slice(0, 0), slice(0, 1), slice(0, 130), slice(1, 2), slice(60, 70), slice(128, 10**6)):
@@ -89,7 +90,7 @@ def test_second_process_uses_what_the_first_made(path: Path) -> None:
     (file,) = kept()
     before = file.stat().st_mtime_ns, file.stat().st_ino
     code = (
-        "import sys; from glassgate.tasks.data import mapped, text; mapped.LARGE = 1; mapped._ROWS = 64\n"
+        "import sys; from glassgate.tasks.data import mapped, running, text; mapped.LARGE = 1; mapped._ROWS = 64\n"
         "mapped._write = None\n"
         "print(len(text.read_text(sys.argv[1], 'word', 'file')[0].units))"
     )
@@ -129,7 +130,7 @@ def test_mistakes_are_told_as_for_a_small_file(path: Path) -> None:
     path.write_bytes(b" \n" * 50)
     with pytest.raises(DataError, match="holds nothing but blanks"):
         text.read_text(path, "character", "file")
-    assert not (cache_folder() / "data").exists()
+    assert not kept()
 
 
 @pytest.mark.parametrize("unit", ["character", "byte", "word"])

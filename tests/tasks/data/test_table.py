@@ -2,14 +2,20 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from glassgate.tasks.data.table import read
+from glassgate.tasks.data import table
+from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.errors import DataError, OptionError
 
 TS = "# a comment\n@problemName p\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n7,?:8,9:b\n"
+
+
+def read(path: Path, **options: Any) -> list[Labelled]:
+    return list(table.read(path, **options))
 
 
 def write(path: Path, content: str) -> Path:

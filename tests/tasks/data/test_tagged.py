@@ -3,15 +3,28 @@
 import io
 import re
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from glassgate.tasks.data.tagged import Tagged, format_of, read_columns, read_conllu, read_folder, read_text
+from glassgate.tasks.data import tagged
+from glassgate.tasks.data.tagged import Tagged, format_of
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.corpus import sentences, write_conllu
 
 ROW = "\t{}\t{}\t_\t{}\t{}\tCase=Nom\t0\troot\t_\t_\n"
+
+
+Reader = Callable[..., list[Tagged]]
+
+
+def read_all(reader: Callable[..., Iterator[Tagged]]) -> Reader:
+    return lambda *given, **named: list(reader(*given, **named))
+
+
+read_columns, read_conllu = read_all(tagged.read_columns), read_all(tagged.read_conllu)
+read_folder, read_text = read_all(tagged.read_folder), read_all(tagged.read_text)
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:
@@ -185,8 +198,7 @@ def test_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_conllu, read_columns, read_text])
-def test_files_that_cannot_be_read(tmp_path: Path, read: object) -> None:
-    assert callable(read)
+def test_files_that_cannot_be_read(tmp_path: Path, read: Reader) -> None:
     for name, content, message in (
         ("empty.txt", b"", "empty.txt: the file is empty; give one with"),
         (
@@ -209,8 +221,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, read: object) -> None:
 
 
 @pytest.mark.parametrize("read", [read_conllu, read_columns])
-def test_blank_lines_alone(tmp_path: Path, read: object) -> None:
-    assert callable(read)
+def test_blank_lines_alone(tmp_path: Path, read: Reader) -> None:
     with pytest.raises(DataError, match="the file holds no sequence, only blank or comment lines; give one with units"):
         read(write(tmp_path, "a.txt", "\n\n"))
 

@@ -30,7 +30,7 @@ def test_files_and_lines(tmp_path: Path) -> None:
     path.write_bytes(b"one\r\n\r\ntwo")
     assert [each.units for each in text.read_text(path, "character", "file")] == ["one\n\ntwo\n"]
     lines = text.read_text(path, "character", "line")
-    assert [(each.units, each.line) for each in lines] == [("one\n", 1), ("two\n", 3)]
+    assert [("".join(each.units), each.line) for each in lines] == [("one\n", 1), ("two\n", 3)]
 
 
 def test_bytes_need_no_encoding(tmp_path: Path) -> None:
