@@ -170,6 +170,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         met = counts(examples, "units", lambda each: each.units)
         units = Vocabulary.of(met, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
+        if len(labels.symbols) < 2:
+            raise DataError(
+                _source(examples[0]),
+                None,
+                f"wanted at least 2 labels to tell apart, got {', '.join(labels.symbols) or 'none'}; add some with "
+                "another one, or choose another --column",
+            )
         vocabularies = {"units": units, "labels": labels}
         if self.options.character_size and any(len(unit) > 1 for unit in met):
             vocabularies["characters"] = Vocabulary.of(chain.from_iterable(met), least=2)

@@ -332,6 +332,13 @@ def test_nothing_to_train_on() -> None:
         Tagging(TaggingOptions()).fit(Split([]))
 
 
+def test_one_label_alone() -> None:
+    with pytest.raises(
+        DataError, match="given examples: wanted at least 2 labels to tell apart, got X; add some"
+    ):
+        Tagging(TaggingOptions()).fit(Split([Tagged(("a", "b"), ("X", "X"))]))
+
+
 def test_dev_without_data() -> None:
     with pytest.raises(OptionError, match="--dev and --test go with --data; give the file to train on, too"):
         Tagging(TaggingOptions(dev="dev.tsv")).fit()
