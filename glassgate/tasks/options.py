@@ -73,7 +73,10 @@ class Options:
     accumulate: int = option(1, "batches whose gradients make one step", group="training", least=1)
     patience: int = option(0, "epochs without a better score that end training; 0 for never", group="training", least=0)
     precision: str = option(
-        "32-true", "arithmetic of training", group="training", choices=("32-true", "bf16-mixed", "16-mixed")
+        "32-true",
+        "arithmetic of training; 16-mixed needs a GPU",
+        group="training",
+        choices=("32-true", "bf16-mixed", "16-mixed"),
     )
     device: str = option("auto", "where to compute", group="training", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(0, "processor threads; 0 leaves it to torch", group="training", least=0)

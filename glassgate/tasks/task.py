@@ -179,7 +179,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             Interrupted: Ctrl-C; the run can be resumed
         """
         progress = progress or Progress()
-        check_device(self.options.device)
+        check_device(self.options)
         if run is not None:
             Run.check_new(run)
         split = split or self.read_split(progress)
@@ -215,7 +215,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         folder = Run.open(run)
         folder.check_unfinished()
         task = cls._from_content(folder)
-        check_device(task.options.device)
+        check_device(task.options)
         encoded = task._encode_split(split or task.read_split(progress))
         for name, part in encoded.items():
             if folder.content["data"][name] != _fingerprint(part):

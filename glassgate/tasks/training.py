@@ -23,6 +23,7 @@ from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, length
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.keeper import Keeper
 from glassgate.tasks.logs import Logs
+from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
 
@@ -87,15 +88,20 @@ def train(
     return result
 
 
-def check_device(name: str) -> None:
-    """See that torch has the device.
+def check_device(options: Options) -> None:
+    """See that torch has the device, and the device the precision.
 
     Raises:
         OptionError: it has not
     """
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    name, found = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not found.get(name, True):
         raise OptionError(f"device: {name} was asked for, and torch finds no such device here; use cpu, or auto")
+    if options.precision == "16-mixed" and not (name in found or (name == "auto" and any(found.values()))):
+        raise OptionError(
+            "precision: 16-mixed was asked for, and Lightning trains in it on a GPU alone, which is not in use here; "
+            "use bf16-mixed, or 32-true"
+        )
 
 
 def _trainer(module: "Training", keeper: "Keeper") -> Trainer:

@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.table import Labelled
-from glassgate.tasks.errors import UserError
+from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
@@ -53,3 +54,16 @@ def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path) -> None:
         UserError, match=r"diverged: the loss is nan in step \d+, epoch \d; .*rate below 1e\+30, or a smal"
     ):
         Tagging(options).fit(Split(sentences(40)), run=tmp_path / "run")
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_arithmetic_that_the_processor_has_not_is_refused(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    options = TaggingOptions.from_mapping({**SMALL, "device": device, "precision": "16-mixed"})
+    with pytest.raises(
+        OptionError, match=r"precision: 16-mixed was asked for, .* on a GPU alone, .*; use bf16-mixed, or"
+    ):
+        Tagging(options).fit(Split(sentences(4)), run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
