@@ -11,7 +11,7 @@ from glassgate.tasks.progress import Progress as Quiet
 
 def display(console: Console) -> Progress:
     """Return what the bars of trainings are drawn on, one below the other, inside its `with`."""
-    return Progress(
+    return _Display(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         TextColumn("{task.percentage:>3.0f}%{task.fields[said]}"),
@@ -21,6 +21,16 @@ def display(console: Console) -> Progress:
         TimeRemainingColumn(compact=True),
         console=console,
     )
+
+
+class _Display(Progress):
+    """Leaves nothing behind where it had nothing to show."""
+
+    def stop(self) -> None:
+        if self.tasks:
+            super().stop()
+        else:
+            self.live.stop()
 
 
 class Bar(Quiet):

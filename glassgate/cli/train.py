@@ -82,5 +82,5 @@ def _end(run: str, result: Mapping[str, Any], kind: type[Task[Any, Any, Any]], o
     print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
     print("try next:")
     places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
-    for words in kind.try_next:
+    for words in (kind.own_try_next if options.data is None else ()) or kind.try_next:
         print(f"  glassgate {words.format(**places)}")

@@ -87,6 +87,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     monitor = "macro_f1"
     padding = {"units": PADDING, "series": 0, "label": _UNLABELLED}
     targets = {"label": "labels"}
+    own_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
     own_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:

@@ -72,7 +72,9 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
     axes.set_ylabel("rate", fontsize=8)
     axes.set_xlabel("steps", fontsize=9)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    last = max((row["step"] for row in rows), default=1)
     for each in figure.axes:
+        each.set_xlim(0, 1.02 * last)
         each.grid(alpha=0.3)
         each.tick_params(labelsize=8)
         each.yaxis.offsetText.set_fontsize(7)

@@ -120,6 +120,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "epochs": 1,
     }
 
+    own_try_next = ("predict {run} FILE.py", "evaluate {run} FILE.py")
+
     network: Tagger
     _vectors: Vectors | None = None
 

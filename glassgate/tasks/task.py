@@ -57,6 +57,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         lower_is_better: whether less of it is better
         one_loss: whether the loss on dev data means what it means in training, so that their curves may be compared
         try_next: what to do with a trained run, as words of the command line with {run} and {file} in them
+        own_try_next: the same for a run that was given no data, if it is something else
         padding: the fields of an encoded example, and the value that pads each
         targets: an example's attributes whose symbols must be known, and the vocabulary of each
         own_options: what differs from the options' defaults when no data is given
@@ -71,6 +72,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     lower_is_better: ClassVar[bool] = False
     one_loss: ClassVar[bool] = True
     try_next: ClassVar[tuple[str, ...]] = ("evaluate {run} {file}", "predict {run} {file}")
+    own_try_next: ClassVar[tuple[str, ...]] = ()
     padding: ClassVar[dict[str, int]]
     targets: ClassVar[dict[str, str]] = {}
     own_options: ClassVar[dict[str, Any]] = {}

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 from safetensors.torch import load_file
 
 from glassgate.cli import COMMANDS, main
+from glassgate.cli.progress import display
+from glassgate.tasks import task_class
 from tests.tasks.corpus import sentences, write_conllu
 
 SMALL = ["--hidden-size=8", "--embedding-size=8", "--epochs=6", "--least-count=1", "--learning-rate=0.05"]
@@ -46,6 +49,24 @@ def test_train_leaves_json_and_safetensors_alone(run: Path) -> None:
     assert metrics["dev"]["accuracy"] > 0.9
     assert len(metrics["history"]) == 6
     assert load_file(run / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("classification", "predict runs/x - <<<"), ("tagging", "predict runs/x FILE.py")]
+)
+def test_a_run_on_no_data_ends_with_what_can_be_tried_without_any(
+    name: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_class(name), "fit", lambda *_, **__: {"dev": {}, "test": {}})
+    assert main(["train", name, "--run=runs/x"]) == 0
+    assert f"try next:\n  glassgate {words}" in capsys.readouterr().out
+
+
+def test_a_display_without_bars_leaves_nothing_behind() -> None:
+    said = io.StringIO()
+    with display(Console(file=said)):
+        pass
+    assert not said.getvalue()
 
 
 def test_train_ends_with_what_to_try_next(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
