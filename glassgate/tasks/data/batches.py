@@ -56,27 +56,35 @@ class Cuts:
         units = int(np.sum(lengths, dtype=np.int64))
         kind = np.int32 if units < 2**31 else np.int64
         lengths = np.asarray(lengths, kind)
-        first = np.full_like(lengths, longest) if first is None else np.where(first, first, longest).astype(kind)
-        inner = np.maximum(0, -((first - lengths) // longest)) if longest else np.zeros_like(lengths)
-        self.index = np.repeat(np.arange(len(lengths), dtype=kind), inner + 1)
-        ends = np.cumsum(inner + 1, dtype=kind)
-        number = np.arange(len(self.index), dtype=kind) - np.repeat(ends - inner - 1, inner + 1)
-        before = first[self.index] + (number - 1) * kind(longest)
-        self.start = np.where(number, before, kind(0))
-        self.stop = np.where(number == inner[self.index], lengths[self.index], before + kind(longest))
-        self.bounds: list[tuple[int, int]] = []
+        self.index, self.start, self.stop = np.arange(len(lengths), dtype=kind), np.zeros_like(lengths), lengths
+        if longest and (lengths > longest).any():
+            self._cut(lengths, kind(longest), lengths * 0 if first is None else first.astype(kind))
+        self.bounds = np.zeros((0, 2), np.int64)
+
+    def _cut(self, lengths: np.ndarray, longest: np.integer, first: np.ndarray) -> None:
+        """Make pieces of sequences."""
+        first = np.where(first, first, longest)
+        inner = np.maximum(0, -((first - lengths) // longest))
+        ends = np.cumsum(inner + 1, dtype=inner.dtype)
+        self.index = np.repeat(self.index, inner + 1)
+        number = np.arange(len(self.index), dtype=inner.dtype) - (ends - inner - 1)[self.index]
+        before = first[self.index] + (number - 1) * longest
+        self.start = np.where(number, before, 0)
+        self.stop = np.where(number == inner[self.index], lengths[self.index], before + longest)
 
     def __len__(self) -> int:
         return len(self.bounds)
 
     def __iter__(self) -> Iterator[list[Piece]]:
-        for start, stop in self.bounds:
+        for start, stop in self.bounds.tolist():
             parts = (each[start:stop].tolist() for each in (self.index, self.start, self.stop))
             yield [Piece(*cut) for cut in zip(*parts, strict=True)]
 
     def order(self, places: np.ndarray) -> None:
         """Put the pieces in another order."""
-        self.index, self.start, self.stop = self.index[places], self.start[places], self.stop[places]
+        self.index = self.index[places]
+        self.start = self.start[places]
+        self.stop = self.stop[places]
 
     def sizes(self) -> np.ndarray:
         """The length of each piece, `(P,)`."""
@@ -97,12 +105,11 @@ def whole(lengths: Lengths, batch_size: int, longest: int = 0) -> Cuts:
     """
     cuts = Cuts(lengths, longest)
     cuts.order(np.argsort(-cuts.sizes(), kind="stable"))
-    sizes, start = cuts.sizes(), 0
-    while start < len(sizes):
-        room = min(batch_size, _MOST_UNITS // max(1, int(sizes[start])))
-        stop = min(len(sizes), start + max(1, room))
-        cuts.bounds.append((start, stop))
-        start = stop
+    sizes, starts = cuts.sizes(), [0]
+    while starts[-1] < len(sizes):
+        room = min(batch_size, _MOST_UNITS // max(1, int(sizes[starts[-1]])))
+        starts.append(min(len(sizes), starts[-1] + max(1, room)))
+    cuts.bounds = np.stack([starts[:-1], starts[1:]], 1)
     return cuts
 
 
@@ -170,16 +177,15 @@ def shuffled(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: 
         >>> sorted([len(piece) for piece in batch] for batch in batches)
         [[3, 3], [5, 5]]
     """
-    random, lengths = np.random.default_rng([seed, epoch]), np.asarray(lengths, np.int64)
+    random, lengths = np.random.default_rng([seed, epoch]), np.asarray(lengths)
     first = np.zeros_like(lengths)
     if longest and (cut := lengths > longest).any():
         first[cut] = 1 + random.integers(longest, size=cut.sum())
     cuts = Cuts(lengths, longest, first)
     cuts.order(random.permutation(len(cuts.index)))
     cuts.order(np.argsort(cuts.sizes(), kind="stable"))
-    starts = range(0, len(cuts.index), batch_size)
-    bounds = [(start, min(start + batch_size, len(cuts.index))) for start in starts]
-    cuts.bounds = [bounds[place] for place in random.permutation(len(bounds))]
+    starts = random.permutation(-(-len(cuts.index) // batch_size)) * batch_size
+    cuts.bounds = np.stack([starts, np.minimum(starts + batch_size, len(cuts.index))], 1)
     return cuts
 
 

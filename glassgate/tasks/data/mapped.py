@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import mmap
 import os
 import tempfile
 from bisect import bisect_right
@@ -20,6 +21,7 @@ LARGE = 2**26
 """Bytes from which on a file is kept in the cache folder and mapped."""
 
 _FORMAT = 1
+_READINGS = 2**11  # with each reading, the system maps 64 KB around it
 _AT_ONCE = 2**16  # units that are looked up at once; of more, those that are asked for
 
 Read = TypeVar("Read")
@@ -35,8 +37,27 @@ class Arrow:
 
     def __init__(self, where: Path | pa.Buffer):
         self._path = where if isinstance(where, Path) else None
-        self.reader = pa.ipc.open_file(where if self._path is None else pa.memory_map(str(where)))
+        self._map: mmap.mmap | None = None
+        self._readings = 0
+        if isinstance(where, Path):
+            with where.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.reader = pa.ipc.open_file(where if self._map is None else pa.py_buffer(self._map))
         self.digest = "" if self._path is None else self._path.stem
+
+    def read(self) -> None:
+        """Say that a place of the map is read; after some thousand of them all that was read leaves this process.
+
+        The system keeps it as long as there is room, and would count it as this process's memory.
+        """
+        self._readings += 1
+        if self._readings % _READINGS == 0:
+            self.release()
+
+    def release(self) -> None:
+        """Let what was read of the map leave this process."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def batches(self, mapped: bool = True, start: int = 0, stop: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield record batches; what is read without the map leaves memory again."""
@@ -117,6 +138,7 @@ class Column:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return numbers `start` to `stop`: the map itself, or a copy where record batches meet."""
         found = []
+        self.file.read()
         while start < stop:
             batch = bisect_right(self.starts, start) - 1
             first = self.starts[batch]

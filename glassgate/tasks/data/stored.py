@@ -177,6 +177,7 @@ class _Table(Generic[Example]):
         places = {name: batch.schema.get_field_index(name) for name in fields}
         self.columns = {name: Column(file, places[name], symbols[name], values[name]) for name in fields}
         self.lengths = np.concatenate([np.diff(each) for each in self.offsets[next(iter(fields))]])
+        file.release()
 
     def example(self, row: int, start: int = 0, stop: int | None = None) -> Example:
         batch = bisect_right(self.starts, row) - 1
@@ -197,9 +198,11 @@ class _Table(Generic[Example]):
     def chosen(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield a field's numbers in some examples, in the file's order, and how many each has, by record batches."""
         rows = np.sort(rows)
-        for start, stop, batch in zip(self.starts, self.starts[1:], self.file.batches(mapped=False), strict=False):
+        bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
+        for number, batch in enumerate(self.file.batches(mapped=False)):
+            start, stop = self.starts[number : number + 2]
             inside = np.zeros(stop - start, bool)
-            inside[rows[np.searchsorted(rows, start) : np.searchsorted(rows, stop)] - start] = True
+            inside[rows[bounds[number] : bounds[number + 1]] - start] = True
             part, lengths = batch.column(field), np.ones(stop - start, np.int64)
             if field in self.offsets:
                 part, lengths = part.values, np.diff(part.offsets.to_numpy())

@@ -1,5 +1,6 @@
 """A large text stays on disk, in a memory map that is made once, and trains as if it were in memory."""
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -83,6 +84,26 @@ def test_numbers_are_in_a_memory_map(path: Path) -> None:
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(file.name)]
     ranges = [[int(end, 16) for end in words[0].split("-")] for words in maps]
     assert any(start <= address < stop for start, stop in ranges)
+
+
+def test_what_was_read_leaves_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "_READINGS", 1000)
+    path = tmp_path / "long.txt"
+    path.write_text("salt and pepper\n" * 200_000)
+    (example,) = text.read_text(path, "character", "file")
+    assert isinstance(example.units, mapped.Units)
+    (file,) = kept()
+    for place in range(999):
+        example.units[place * 3000]
+    assert in_memory(file) > 1000
+    example.units[0]
+    assert in_memory(file) < 200
+
+
+def in_memory(file: Path) -> int:
+    """How much of a file this process has mapped and holds, in KiB."""
+    parts = Path("/proc/self/smaps").read_text().split(file.name)[1:]
+    return sum(int(re.findall(r"Rss: +(\d+)", part)[0]) for part in parts)
 
 
 def test_second_process_uses_what_the_first_made(path: Path) -> None:
