@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures Glassgate beside its peers.")
     parser.add_argument("rows", nargs="*", metavar="ROW", help="names of rows, * for any letters; all if left out")
-    parser.add_argument("--quick", action="store_true", help="some points of each row, in about three minutes")
+    parser.add_argument("--quick", action="store_true", help="some points of each row, less time for each")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where JSON, table and plot go and are continued")
     parser.add_argument("--engine", default="cpu", help="which engine of ours is measured (cpu)")
     parser.add_argument("--threads", type=int, default=2, help="threads, and processors, of every contender (2)")

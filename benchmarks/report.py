@@ -15,11 +15,12 @@ points. Error: the largest difference of ours from float64, as a share of the la
 
 
 def write(folder: Path) -> None:
-    """Writes table.md and plot.svg beside the JSON files."""
+    """Writes table.md, plot.svg and beside-torch.svg, the part of it with torch.nn in it, beside the JSON files."""
     order = [row.name for row in ROWS]
     contents = sorted(results.read(folder), key=lambda c: order.index(c["row"]) if c["row"] in order else len(order))
     (folder / "table.md").write_text(table(contents))
     plot(contents, folder / "plot.svg")
+    plot([content for content in contents if "nn." in content["against"]], folder / "beside-torch.svg")
 
 
 def table(contents: list[Content]) -> str:
@@ -139,32 +140,72 @@ def _seconds(value: float) -> str:
 
 
 def plot(contents: list[Content], path: Path) -> None:
-    """One line a row: every point's figure, their mean and what is wanted; beside it the errors."""
+    """What is compared with others, then what costs are, one line a row: every point, their mean, what is wanted.
+
+    Beside it the errors of ours and of what each point was compared with.
+    """
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "glassgate"
     from matplotlib import pyplot as plt
 
-    shown = [content for content in contents if measured(content)]
-    figure, (left, right) = plt.subplots(
-        1, 2, sharey=True, figsize=(11, 1.6 + 0.32 * len(shown)), width_ratios=(3, 1), layout="constrained"
+    ratios = [content for content in contents if measured(content) and content["wanted"]["unit"] not in ("s", "MiB")]
+    parts = [[c for c in ratios if c["wanted"]["cost"] is cost] for cost in (False, True)]
+    titles = ("times as fast", "cost: times as long, or as much memory")
+    shown = [(title, part) for title, part in zip(titles, parts, strict=True) if part]
+    if not shown:
+        return
+    figure, axes = plt.subplots(
+        len(shown),
+        2,
+        squeeze=False,
+        sharey="row",
+        figsize=(11, 2 + 0.42 * sum(len(part) for _, part in shown)),
+        width_ratios=(3, 1),
+        height_ratios=[len(part) + 1.5 for _, part in shown],
+        layout="constrained",
     )
-    for y, content in enumerate(shown):
-        points, wanted = measured(content), content["wanted"]
-        values = [p["figure"] for p in points]
-        left.plot(values, [y] * len(values), "o", color="tab:orange" if wanted["cost"] else "tab:blue", alpha=0.4)
-        left.plot(geometric_mean(values), y, "|", color="black", markersize=16)
-        if wanted["mean"] is not None or wanted["worst"] is not None:
-            left.plot(wanted["mean"] or wanted["worst"], y, "<" if wanted["cost"] else ">", color="tab:red")
-        for name, colour in (("ours", "tab:blue"), (None, "tab:grey")):
-            chosen = [p["contenders"][name or p["against"]].get("error") for p in points if name or p["against"]]
-            errors = [error for error in chosen if error]
-            right.plot(errors, [y] * len(errors), "o" if name else "x", color=colour, alpha=0.4)
-    left.set_yticks(range(len(shown)), [content["row"] for content in shown])
-    left.invert_yaxis()
-    left.axvline(1, color="black", linewidth=0.5)
-    left.set(xscale="log", xlabel="times as fast (blue), or cost (orange): points, mean |, wanted (red)")
-    right.set(xscale="log", xlabel="error: ours o, other x")
+    for (title, part), (left, right) in zip(shown, axes, strict=True):
+        for y, content in enumerate(part):
+            _draw_figures(left, y, content)
+            _draw_errors(right, y, content)
+        left.set_yticks(range(len(part)), [_label(content) for content in part], fontsize=8)
+        left.set_ylim(len(part) - 0.4, -0.6)
+        left.axvline(1, color="black", linewidth=0.5)
+        if not part[0]["wanted"]["cost"]:
+            left.set_xscale("log")
+            left.xaxis.set_major_formatter("{x:g}")
+        left.set_title(title, loc="left", fontsize=10)
+        if right.lines:
+            right.set_xscale("log")
+            right.set_title("error against float64", loc="left", fontsize=10)
+        else:
+            right.set_axis_off()
+    marks = axes[0, 0].get_legend_handles_labels(), axes[0, 1].get_legend_handles_labels()
+    handles = {label: handle for found in marks for handle, label in zip(*found, strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=8)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
+
+
+def _label(content: Content) -> str:
+    return f"{content['what']}\n{content['against'] and 'beside '}{content['against']}"
+
+
+def _draw_figures(axes: Any, y: int, content: Content) -> None:
+    values, wanted = [p["figure"] for p in measured(content)], content["wanted"]
+    axes.plot(values, [y] * len(values), "o", color="tab:blue", alpha=0.35, markeredgewidth=0, label="a size")
+    axes.plot(geometric_mean(values), y, "|", color="black", markersize=14, label="geometric mean")
+    if (goal := wanted["mean"] or wanted["worst"]) is not None:
+        axes.plot(goal, y, "<" if wanted["cost"] else ">", color="tab:red", markersize=5, label="wanted")
+
+
+def _draw_errors(axes: Any, y: int, content: Content) -> None:
+    for name, mark, colour, label in (
+        ("ours", "o", "tab:blue", "error: ours"),
+        (None, "x", "tab:grey", "error: the other's"),
+    ):
+        chosen = [p["contenders"][name or p["against"]].get("error") for p in measured(content) if name or p["against"]]
+        if errors := [error for error in chosen if error]:
+            axes.plot(errors, [y] * len(errors), mark, color=colour, alpha=0.5, markersize=4, label=label)
