@@ -65,10 +65,11 @@ def test_a_figure_of_other_code_is_measured_again(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["output", "c_n", "grad weight_hh_l0"])
-def test_wrong_numbers_are_not_timed(name, tmp_path):
-    work, path = ROW.points[0].ours, str(tmp_path / "truth.pt")
-    peer = worker.Peer("ours")
-    peer.truth(work, path)
+@pytest.mark.parametrize("peer_name", ["ours", "stock"])
+def test_wrong_numbers_are_not_timed(name, peer_name, tmp_path):
+    work, path = replace(ROW.points[0].ours, peer=peer_name), str(tmp_path / "truth.pt")
+    worker.Peer("ours").truth(work, path)
+    peer = worker.Peer(peer_name)
     right = peer.module.prepare(work).results()
     assert worker._check(work, right, path) < 1e-5
     with pytest.raises(AssertionError, match=f"{name}: off by"):
@@ -119,12 +120,30 @@ def test_an_unknown_row_is_refused_by_name():
         main(["lsmt-training"])
 
 
-def test_the_plot_is_made_from_the_files(tmp_path):
+def test_peers_may_round_ten_times_as_much_as_ours(tmp_path):
+    work, path = ROW.points[0].ours, str(tmp_path / "truth.pt")
+    peer = worker.Peer("ours")
+    peer.truth(work, path)
+    right = peer.module.prepare(work).results()
+    rough = right | {"output": right["output"] + 5e-6 * right["output"].abs().max()}
+    with pytest.raises(AssertionError, match="output: off by"):
+        worker._check(work, rough, path)
+    assert worker._check(replace(work, peer="stock"), rough, path) < 1e-5
+
+
+def test_the_plots_are_made_from_the_files(tmp_path):
     pytest.importorskip("matplotlib", reason="the plot needs the extra bench")
-    store = results.Store(tmp_path, ROW, {"environment": results.environment(1), "quick": False})
+    setting = {"environment": results.environment(1), "quick": False}
+    store = results.Store(tmp_path, ROW, setting)
     about = {"ours": {"error": 1e-7, "seconds": 1.0}, "nn.LSTM": {"error": 2e-7, "seconds": 2.0}}
     figure = {"figure": 2.0, "low": 1.9, "high": 2.1, "against": "nn.LSTM", "rounds": 3, "contenders": about}
     store.keep(ROW.points[0], figure)
+    memory = replace(ROW, name="memory", against="nn.LSTM", cost=True)
+    unchecked = figure | {"contenders": {"ours": {"bytes": 1.0}, "nn.LSTM": {"bytes": 2.0}}}
+    results.Store(tmp_path, memory, {"environment": results.environment(1), "quick": False}).keep(
+        ROW.points[0], unchecked
+    )
     report.write(tmp_path)
     assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
-    assert "<svg" in (tmp_path / "plot.svg").read_text()
+    for plot in ("plot.svg", "beside-torch.svg"):
+        assert "<svg" in (tmp_path / plot).read_text()

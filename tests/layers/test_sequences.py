@@ -117,9 +117,10 @@ def in_pieces(layer, kind, direction, x, initial, resets):
 
 
 @KINDS
-def test_lengths_equal_packing(kind):
+@pytest.mark.parametrize("lengths", [[2, 5, 3], [5]], ids=["three rows", "one row"])
+def test_lengths_equal_packing(kind, lengths):
     layer = build(kind, num_layers=2, bidirectional=True)
-    x, lengths = noise(1, 5, 3, 3), torch.tensor([2, 5, 3])
+    x, lengths = noise(1, 5, len(lengths), 3), torch.tensor(lengths)
     packed, packed_final = layer(pack_padded_sequence(x, lengths, enforce_sorted=False))
     output, final = layer(x, lengths=lengths)
     check({"output": output.detach()}, {"output": pad_packed_sequence(packed)[0].detach()})

@@ -8,6 +8,7 @@ from glassgate.engines.numba_cpu.dense import Matrix, Rows
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.engines.numba_cpu.rows import last, rows_of
 from glassgate.engines.numba_cpu.timetable import timetable
+from glassgate.engines.numba_cpu.work import Series
 from tests.compare import noise
 
 PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
@@ -77,6 +78,22 @@ def test_products(processor, rows, columns, units, dtype):
     close(d_x, before.double() + d.double() @ chosen)
     close(outer, d.double().t() @ x.double())
     close(total, d.double().sum(0))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_a_series_does_what_its_works_do(parts):
+    x, d = noise(0, 50, 37).float(), noise(1, 50, 20).float()
+    results = []
+    for together in (False, True):
+        outer, total, places = torch.empty(20, 37), torch.empty(20), [table(50), table(50)]
+        known = facts(x=x, d=d, first=places[0], second=places[1], outer=outer, total=total)
+        tables = [rows_of("first", lying("x", x), 50), rows_of("second", lying("d", d), 50)]
+        product = dense.outer(lying("d", d), 50, ("first", 0), lying("outer", outer), "total", 32)
+        for works in (tables, [product]):
+            done([Series(works)] if together else works, parts, known)
+        results.append((outer, total, *places))
+    assert results[0][2][1] - results[0][2][0] == 37 * 4
+    assert all(map(torch.equal, *results))
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])
