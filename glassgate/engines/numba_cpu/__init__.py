@@ -1,1 +1,1 @@
-"""Fused kernels for the CPU: a traced cell is printed as Numba, compiled by LLVM, and run by our own threads."""
+"""Fused kernels for the CPU: a traced cell is printed as Numba, compiled by LLVM."""

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from glassgate.engines.numba_cpu import timetable
+from glassgate.engines.numba_cpu.jobs import Job
 from glassgate.engines.numba_cpu.program import Program
-from glassgate.engines.numba_cpu.threads import Job
 from glassgate.engines.numba_cpu.timetable import Timetable
 from glassgate.engines.numba_cpu.work import Facts
 from glassgate.engines.numba_cpu.workspace import Memory, aligned

@@ -1,4 +1,4 @@
-"""Products of whole sequences around the loop, and the packing of their matrices, on the engine's own threads.
+"""Products of whole sequences around the loop, and the packing of their matrices, shared out among threads.
 
 Each number of a result is summed by one thread in one order, so its bits do not depend on how many threads there are.
 """

@@ -59,18 +59,70 @@ def give_way(context: Any) -> Any:
     return types.void(), code
 
 
+def _call(builder: ir.IRBuilder, function: ir.Value, argument: ir.Value) -> None:
+    nothing = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.IntType(32), [nothing.as_pointer(), nothing.as_pointer(), INT64])
+    unused = cgutils.alloca_once(builder, nothing)
+    builder.call(builder.inttoptr(function, kind.as_pointer()), [unused, unused, argument])
+
+
 @intrinsic
 def perform(context: Any, function: Any, argument: Any) -> Any:
     """Call the machine code at an address, a kernel, with its one argument."""
 
     def code(context, builder, sig, args):
-        nothing = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.IntType(32), [nothing.as_pointer(), nothing.as_pointer(), INT64])
-        unused = cgutils.alloca_once(builder, nothing)
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), [unused, unused, args[1]])
+        _call(builder, *args)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), code
+
+
+@intrinsic
+def take(context: Any, counter: Any) -> Any:
+    """Add one; returns what was there before."""
+
+    def code(context, builder, sig, args):
+        return builder.atomic_rmw("add", _pointer(builder, args[0]), INT64(1), "acq_rel")
+
+    return types.int64(types.int64), code
+
+
+@intrinsic
+def team_size(context: Any, function: Any) -> Any:
+    """What OpenMP's `omp_get_num_threads`, at an address, says."""
+
+    def code(context, builder, sig, args):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        return builder.sext(builder.call(builder.inttoptr(args[0], kind.as_pointer()), []), INT64)
+
+    return types.int64(types.int64), code
+
+
+@intrinsic
+def in_parallel(context: Any, parallel: Any, table: Any, threads: Any) -> Any:
+    """Let each thread of a team of OpenMP's call the machine code whose address a table begins with, with the table.
+
+    Args:
+        parallel: the address of `GOMP_parallel`.
+        table: an address.
+        threads: how many.
+    """
+
+    def code(context, builder, sig, args):
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        member = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [pointer]), "glassgate.member")
+        member.linkage = "internal"
+        inside = ir.IRBuilder(member.append_basic_block())
+        table = inside.ptrtoint(member.args[0], INT64)
+        _call(inside, inside.load(inside.inttoptr(table, INT64.as_pointer())), table)
+        inside.ret_void()
+        kind = ir.FunctionType(ir.VoidType(), [member.type, pointer, flag, flag])
+        parallel, table, threads = args
+        table, threads = builder.inttoptr(table, pointer), builder.trunc(threads, flag)
+        builder.call(builder.inttoptr(parallel, kind.as_pointer()), [member, table, threads, flag(0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), code
 
 
 PATIENCE = 100_000
@@ -92,5 +144,7 @@ def meet(barrier, parties, times):
     return times + 1
 
 
-FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (arrive, look, swap, give_way, perform, meet)}
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (arrive, take, look, swap, give_way, perform, team_size, in_parallel, meet)
+}
 """By name, what a kernel imports."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glassgate.engines.numba_cpu import threads
 from glassgate.engines.numba_cpu.call import Call
+from glassgate.engines.numba_cpu.jobs import Job, in_turn
 from glassgate.engines.numba_cpu.panels import MOST_ROWS
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.program import Program
@@ -21,15 +22,13 @@ FEW_A_STEP = 30_000
 """Below so many multiplications a step and thread, meeting at every step costs more than it brings."""
 OWN_CACHE = 1_500_000
 """Bytes of weights that stay in a core's own cache; of more, each thread had better read a part."""
-CROWDED_FOR = (0.1, 64.0)
-"""Seconds for which threads do not meet after they had to wait for each other: at least, and at most."""
 
 
 def run(calls: Sequence[Call]) -> None:
     """Run every direction through its time, with what is to be done before and after."""
     at_once = torch.get_num_threads() if sum(call.work for call in calls) > FEW_OPERATIONS else 1
     if at_once == 1:
-        threads.in_turn([call.whole() for call in calls])()
+        in_turn([call.whole() for call in calls])()
         return
     _share([(call, call.program.rounds_before) for call in calls], at_once)
     _loop(calls, at_once)
@@ -41,43 +40,38 @@ def _share(all_rounds: Sequence[tuple[Call, Sequence[Work]]], at_once: int) -> N
     for k in range(max(len(rounds) for _, rounds in all_rounds)):
         works = [(call, rounds[k]) for call, rounds in all_rounds]
         parts = 1 if all([work.light for _, work in works]) else at_once
-        jobs = [threads.in_turn([work.part(call.facts, part, parts) for call, work in works]) for part in range(parts)]
+        jobs = [in_turn([work.part(call.facts, part, parts) for call, work in works]) for part in range(parts)]
         threads.run(jobs)
 
 
-class _Crowd:
-    """Remembers that threads had to wait for each other, as they do when other processes have their cores."""
+class _Pace:
+    """Remembers how fast loops were in which threads met, so as to see when other processes have their cores."""
 
     def __init__(self) -> None:
-        self.until, self._pause = 0.0, CROWDED_FOR[0]
         self._best: WeakKeyDictionary[Program, tuple[float, float]] = WeakKeyDictionary()
         """The seconds that a step and a row have taken at best: a step of few rows costs less, a row more."""
 
-    def look_at(self, call: Call, barrier: Tensor, seconds: float) -> None:
-        """See what a loop took in which threads met; each time it is too much, the next try comes later."""
+    def waited(self, call: Call, barrier: Tensor, seconds: float) -> bool:
+        """Whether such a loop took too much, or its threads waited long for each other at many steps."""
         steps = max(call.time.steps, 1)
         taken = seconds / steps, seconds / max(call.time.rows, 1)
         before = self._best.get(call.program, taken)
         best = self._best[call.program] = min(taken[0], before[0]), min(taken[1], before[1])
-        if all(now > 3 * then for now, then in zip(taken, best, strict=True)) or int(barrier[1]) > steps // 4:
-            self.until = time.monotonic() + self._pause
-            self._pause = min(2 * self._pause, CROWDED_FOR[1])
-        else:
-            self._pause = max(self._pause / 2, CROWDED_FOR[0])
+        return all(now > 3 * then for now, then in zip(taken, best, strict=True)) or int(barrier[1]) > steps // 4
 
 
-_crowd = _Crowd()
+_pace = _Pace()
 
 
 def _loop(calls: Sequence[Call], at_once: int) -> None:
     parts = max(1, at_once // len(calls))
-    jobs: list[threads.Job] = []
+    jobs: list[Job] = []
     met: list[tuple[Call, Tensor]] = []
     for call in calls:
         few = parts > 1 and _few_rows(call, parts)
         if few and not call.program.meets:
             jobs += _parts_of_rows(call, parts)
-        elif few and time.monotonic() > _crowd.until:
+        elif few and not threads.crowd:
             barrier = torch.zeros(2, dtype=torch.int64)
             met.append((call, barrier))
             jobs += _parts_of_rows(call, parts, barrier=barrier.data_ptr(), parties=parts)
@@ -87,7 +81,7 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
     for k in range(0, len(jobs), at_once):
         threads.run(jobs[k : k + at_once])
     for call, barrier in met:
-        _crowd.look_at(call, barrier, time.monotonic() - start)
+        threads.crowd.note(_pace.waited(call, barrier, time.monotonic() - start))
 
 
 def _shares(call: Call, parts: int) -> list[tuple[int, int]]:
@@ -114,7 +108,7 @@ def _few_rows(call: Call, parts: int) -> bool:
     return 2 * parts > N or (program.packed > OWN_CACHE and 2 * MOST_ROWS * parts >= N)
 
 
-def _parts_of_rows(call: Call, parts: int, **meeting: int) -> list[threads.Job]:
+def _parts_of_rows(call: Call, parts: int, **meeting: int) -> list[Job]:
     facts = meeting | call.shared()
     return [call.loop(0, call.time.N, **facts, **_units(call, part, parts)) for part in range(parts)]
 

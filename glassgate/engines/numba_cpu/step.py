@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.numba_cpu.call import Call
+from glassgate.engines.numba_cpu.jobs import Job
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.program import forward_program
-from glassgate.engines.numba_cpu.threads import Job
 from glassgate.engines.numba_cpu.timetable import timetable
 from glassgate.engines.numba_cpu.workspace import Memory
 from glassgate.engines.plan import Plan, Sizes

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 
 from glassgate.engines.numba_cpu.compile import Function
-from glassgate.engines.numba_cpu.threads import Job, in_turn
+from glassgate.engines.numba_cpu.jobs import Job, in_turn
 
 Facts = dict[str, int]
 """What a call knows by name: addresses, sizes, distances."""

@@ -1,4 +1,4 @@
-"""Products of whole sequences on the engine's own threads, against torch's in float64."""
+"""Products of whole sequences, against torch's in float64."""
 
 import pytest
 import torch

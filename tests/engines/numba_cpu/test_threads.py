@@ -1,5 +1,8 @@
-"""Threads that work and sleep: every job is done once, by whoever comes first."""
+"""Threads that work and sleep, torch's or ours: every job is done once, by whoever comes first."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from array import array
@@ -7,42 +10,116 @@ from array import array
 import pytest
 import torch
 
-from glassgate.engines.numba_cpu import threads
+from glassgate.engines.numba_cpu import team, threads, workers
+from glassgate.engines.numba_cpu.jobs import Job, in_turn
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.rows import ROWS
+
+of_torch = pytest.mark.skipif(team._openmp is None, reason="torch has no GNU OpenMP here, or one whose threads sleep")
 
 
 def job(table, first, last, base=0):
     """One that writes base + row * 8 to rows of a table."""
     words = array("q", (table.data_ptr(), base, 8, first, last))
-    return threads.Job(native(ROWS), words)
+    return Job(native(ROWS), words)
 
 
 def rows(n, base=0):
     return torch.arange(n) * 8 + base
 
 
+@pytest.fixture
+def quiet(monkeypatch):
+    """No threads have waited for each other yet."""
+    monkeypatch.setattr(threads, "crowd", threads.Crowd())
+    return threads.crowd
+
+
 @pytest.mark.parametrize("pause", [0.0, 0.01], ids=["awake", "asleep"])
-def test_all_jobs_are_done(pause):
+@pytest.mark.parametrize("run", [threads.run, workers.run, pytest.param(team.run, marks=of_torch)])
+def test_all_jobs_are_done(run, pause):
     for _ in range(20):
         table = torch.zeros(30, dtype=torch.int64)
-        threads.run([job(table, k, k + 10) for k in (0, 10, 20)])
+        run([job(table, k, k + 10) for k in (0, 10, 20)])
         assert torch.equal(table, rows(30))
         time.sleep(pause)
 
 
 def test_jobs_in_turn():
     table = torch.zeros(10, dtype=torch.int64)
-    threads.in_turn([job(table, 0, 10, base=5), job(table, 2, 4)])()
+    in_turn([job(table, 0, 10, base=5), job(table, 2, 4)])()
     wanted = rows(10, base=5)
     wanted[2:4] = rows(10)[2:4]
     assert torch.equal(table, wanted)
 
 
 def test_a_job_that_nobody_has_begun_is_done_by_its_giver(monkeypatch):
-    monkeypatch.setattr(threads._Worker, "_work", lambda _: threading.Event().wait())  # a thread that never comes
-    table, worker = torch.zeros(10, dtype=torch.int64), threads._Worker()
+    monkeypatch.setattr(workers._Worker, "_work", lambda _: threading.Event().wait())  # a thread that never comes
+    table, worker = torch.zeros(10, dtype=torch.int64), workers._Worker()
     given = job(table, 0, 10)
     worker.give(given)
     worker.finish()
     assert torch.equal(table, rows(10))
+
+
+@pytest.mark.parametrize(("late", "own"), [(False, 0), (True, 1), (None, 2)], ids=["in time", "late", "no such team"])
+def test_our_own_threads_take_over_where_those_of_torch_come_late(monkeypatch, quiet, late, own):
+    asked = []
+    monkeypatch.setattr(workers, "run", lambda jobs: asked.append(jobs))
+    monkeypatch.setattr(team, "run", lambda jobs: late)
+    for _ in range(2):
+        threads.run([None, None])
+    assert len(asked) == own
+    assert bool(quiet) == bool(late)
+
+
+def test_a_crowd_is_remembered_longer_each_time(monkeypatch, quiet):
+    now = [100.0]
+    monkeypatch.setattr(threads.time, "monotonic", lambda: now[0])
+    for pause in (0.1, 0.2, 0.4, 0.8):
+        assert not quiet
+        quiet.note(True)
+        now[0] += 0.9 * pause
+        assert quiet
+        now[0] += 0.2 * pause
+    quiet.note(False)
+    quiet.note(True)
+    now[0] += 0.9
+    assert not quiet
+
+
+@of_torch
+def test_a_team_that_is_too_small_does_nothing():
+    """As it is where OpenMP may not have as many threads."""
+    code = """
+import torch
+from tests.engines.numba_cpu.test_threads import job, rows, team
+torch.set_num_threads(2)
+table = torch.zeros(20, dtype=torch.int64)
+jobs = [job(table, 0, 10), job(table, 10, 20)]
+print(team.run(jobs), table.sum().item())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"OMP_THREAD_LIMIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["None", "0"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+def test_a_forked_child_has_threads_of_its_own():
+    """The pool of OpenMP does not survive a fork; whoever calls it then waits for ever."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    table = torch.zeros(20, dtype=torch.int64)
+    threads.run([job(table, 0, 10), job(table, 10, 20)])
+    child = os.fork()
+    if child == 0:
+        table = torch.zeros(20, dtype=torch.int64)
+        threads.run([job(table, 0, 10), job(table, 10, 20)])
+        os._exit(0 if table.tolist() == list(range(0, 160, 8)) and workers._idle else 1)
+    torch.set_num_threads(before)
+    assert os.waitpid(child, 0)[1] == 0
