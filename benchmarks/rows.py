@@ -103,6 +103,13 @@ TINY = Work(10, 2, 16)
 ROWS = (
     plain("lstm-training", "LSTM, training", "training", "LSTM", 1.6, 1.0),
     Row(
+        "model-training",
+        "a language model of bytes around an LSTM: embedding, linear layer, loss, Adam; training",
+        "the same around nn.LSTM",
+        stock(works(CELL_GRID, do="model")),
+        worst=1.0,
+    ),
+    Row(
         "lstm-inference",
         "LSTM, inference",
         "the best of nn.LSTM, ONNX Runtime, OpenVINO",

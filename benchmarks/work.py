@@ -29,7 +29,8 @@ class Work:
     peer: str = "ours"
     """A module of benchmarks.peers."""
     do: str = "training"
-    """"training" (forward and backward, to the input too), "inference", or "step" (one step of a stream)."""
+    """"training" (forward and backward, to the input too), "model" (a training step of a language model around it),
+    "inference", or "step" (one step of a stream)."""
     cell: str = "LSTM"
     dtype: str = "float32"
     layers: int = 1
@@ -65,7 +66,7 @@ class Work:
         for _ in range(self.layers):
             total += self.directions * 2.0 * self.L * self.N * (gates * self.H * (wide + out) + self.proj * self.H)
             wide = self.directions * out
-        return total * (3 if self.do == "training" else 1)
+        return total * (3 if self.do in ("training", "model") else 1)
 
     def checked(self) -> "Work":
         """What stands for this work in the check: itself, or so many of its first steps as float64 can afford."""

@@ -1,14 +1,18 @@
 """A torch layer as a subject: its numbers, one call of it, all results. Leaves to ours, stock and loop which layer."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from benchmarks import work as works
 from benchmarks.work import Work, draw
+
+BYTES = 256
 
 
 class Layer:
@@ -24,7 +28,7 @@ class Layer:
     def __init__(self, work: Work, layer: nn.Module, states: tuple[str, ...], call: Callable[..., Any]) -> None:
         self.work, self.layer, self.states, self.call = work, layer, states, call
         self.training = work.do == "training"
-        layer.train(self.training)
+        layer.train(work.do in ("training", "model"))
         dtype = getattr(torch, work.dtype)
         with torch.no_grad():
             for name, parameter in layer.named_parameters():
@@ -76,17 +80,67 @@ class Layer:
 
     def run(self) -> dict[str, Tensor]:
         """One training step (every gradient) or one forward pass without a graph."""
-        if not self.training:
-            with torch.no_grad():
-                return self.forward()
-        outputs = self.forward()
-        gradients = torch.autograd.grad(list(outputs.values()), list(self.leaves.values()), self.upstream)
+        with self.on_engine():
+            if not self.training:
+                with torch.no_grad():
+                    return self.forward()
+            outputs = self.forward()
+            gradients = torch.autograd.grad(list(outputs.values()), list(self.leaves.values()), self.upstream)
         return outputs | {f"grad {name}": g for name, g in zip(self.leaves, gradients, strict=True)}
+
+    def on_engine(self) -> AbstractContextManager[None]:
+        """Where the layer is called."""
+        return nullcontext()
 
     def results(self) -> dict[str, Tensor]:
         """All that `run` computes; noise, if any, is drawn from one seed."""
         torch.manual_seed(0)
         return {name: value.detach() for name, value in self.run().items()}
+
+
+class Model:
+    """A language model of bytes around a layer, and its training: embedding, layer, linear layer, loss, Adam.
+
+    Args:
+        subject: a layer, its weights already drawn.
+    """
+
+    def __init__(self, subject: Layer) -> None:
+        work, dtype = subject.work, getattr(torch, subject.work.dtype)
+        self.subject = subject
+        self.embedding = nn.Embedding(BYTES, work.inputs, dtype=dtype)
+        self.linear = nn.Linear(work.directions * (work.proj or work.H), BYTES, dtype=dtype)
+        self.whole = nn.ModuleList([self.embedding, subject.layer, self.linear])
+        with torch.no_grad():
+            for name, parameter in [*self.embedding.named_parameters("embedding"), *self.linear.named_parameters()]:
+                parameter.copy_(torch.from_numpy(works.weight(f"model {name}", work.H, *parameter.shape)))
+        self.first = {name: parameter.detach().clone() for name, parameter in self.whole.named_parameters()}
+        self.bytes = torch.from_numpy(draw("bytes", work.L + 1, work.N)).mul(40).long() % BYTES
+        self.optimizer = torch.optim.Adam(self.whole.parameters())
+
+    def loss(self) -> Tensor:
+        """Of predicting each byte from those before it."""
+        subject = self.subject
+        subject.input = self.embedding(self.bytes[:-1])
+        return cross_entropy(self.linear(subject.forward()["output"]).flatten(0, 1), self.bytes[1:].flatten())
+
+    def run(self) -> Tensor:
+        """One training step."""
+        with self.subject.on_engine():
+            loss = self.loss()
+            self.optimizer.zero_grad()
+            loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def results(self) -> dict[str, Tensor]:
+        """The loss before any step, and its gradients."""
+        self.whole.load_state_dict(self.first)
+        with self.subject.on_engine():
+            loss = self.loss()
+            gradients = torch.autograd.grad(loss, list(self.whole.parameters()))
+        names = (name for name, _ in self.whole.named_parameters())
+        return {"loss": loss.detach()} | dict(zip(names, gradients, strict=True))
 
 
 class Stream:

@@ -1,6 +1,7 @@
 """Glassgate's layers on one of its engines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 import glassgate as gg
 from benchmarks import cells
-from benchmarks.peers.layer import Layer, Stream
+from benchmarks.peers.layer import Layer, Model, Stream
 from benchmarks.work import Work
 
 
@@ -34,25 +35,23 @@ class Ours(Layer):
         self.ours = layer = layer_of(work)
         super().__init__(work, layer, layer.cell.state, lambda x, hx, resets: layer(x, hx, resets=resets))
 
-    def run(self) -> dict[str, Tensor]:
-        """As every layer, on the engine of the work."""
-        with gg.engine(self.work.engine):
-            if not self.work.record:
-                return super().run()
-            with gg.record(self.ours):
-                return super().run()
+    @contextmanager
+    def on_engine(self) -> Iterator[None]:
+        """Of the work, and inside `gg.record` where it says so."""
+        with gg.engine(self.work.engine), gg.record(self.ours) if self.work.record else nullcontext():
+            yield
 
     def choice(self) -> str:
         """The engine that `auto` would choose."""
         return gg.explain(self.ours, self.packed if self.work.ragged else self.input, resets=self.resets).engine
 
 
-def prepare(work: Work) -> Layer | Stream:
+def prepare(work: Work) -> Layer | Model | Stream:
     """Our subject."""
     ours = Ours(work)
-    if work.do != "step":
-        return ours
-    return Stream(work, ours.layer, lambda: _stream(ours.ours, work))
+    if work.do == "model":
+        return Model(ours)
+    return Stream(work, ours.layer, lambda: _stream(ours.ours, work)) if work.do == "step" else ours
 
 
 def _stream(layer: gg.Recurrent, work: Work) -> Callable[[Tensor], Tensor]:

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.layer import Layer, Stream
+from benchmarks.peers.layer import Layer, Model, Stream
 from benchmarks.work import Work
 
 
-def prepare(work: Work) -> Layer | Stream:
+def prepare(work: Work) -> Layer | Model | Stream:
     """torch.nn's subject."""
     kind = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}[work.cell]
     more = {"proj_size": work.proj} if work.proj else {}
@@ -21,6 +21,8 @@ def prepare(work: Work) -> Layer | Stream:
         return layer(x, hx) if resets is None else _step_by_step(layer, x, hx, resets)
 
     subject = Layer(work, layer, ("h", "c") if kind is nn.LSTM else ("h",), call)
+    if work.do == "model":
+        return Model(subject)
     return Stream(work, layer, lambda: _stream(layer)) if work.do == "step" else subject
 
 
