@@ -76,6 +76,18 @@ def test_wrong_numbers_are_not_timed(name, peer_name, tmp_path):
         worker._check(work, right | {name: right[name] * 1.001}, path)
 
 
+@pytest.mark.parametrize("peer_name", ["ours", "stock"])
+def test_a_model_learns_and_is_checked_at_its_first_weights(peer_name, tmp_path):
+    work, path = replace(ROW.points[0].ours, do="model", peer=peer_name), str(tmp_path / "truth.pt")
+    worker.Peer("ours").truth(work, path)
+    model = worker.Peer(peer_name).module.prepare(work)
+    first, *_, last = [model.run().item() for _ in range(5)]
+    assert last < first
+    right = model.results()
+    assert right["loss"].item() == pytest.approx(first)
+    assert worker._check(work, right, path) < 1e-5
+
+
 def test_the_end_of_a_long_work_is_checked(tmp_path):
     work, path = Work(20_001, 1, 2, do="inference", peer="stock"), str(tmp_path / "truth.pt")
     worker.Peer("ours").truth(work, path)
