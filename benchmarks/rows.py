@@ -104,7 +104,7 @@ ROWS = (
     plain("lstm-training", "LSTM, training", "training", "LSTM", 1.6, 1.0),
     Row(
         "model-training",
-        "a language model of bytes around an LSTM: embedding, linear layer, loss, Adam; training",
+        "a language model around an LSTM, training",
         "the same around nn.LSTM",
         stock(works(CELL_GRID, do="model")),
         worst=1.0,
