@@ -65,6 +65,7 @@ def test_a_job_that_nobody_has_begun_is_done_by_its_giver(monkeypatch):
 @pytest.mark.parametrize(("late", "own"), [(False, 0), (True, 1), (None, 2)], ids=["in time", "late", "no such team"])
 def test_our_own_threads_take_over_where_those_of_torch_come_late(monkeypatch, quiet, late, own):
     asked = []
+    quiet._pause = 60.0
     monkeypatch.setattr(workers, "run", lambda jobs: asked.append(jobs))
     monkeypatch.setattr(team, "run", lambda jobs: late)
     for _ in range(2):
