@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.report:
         run(cases, _data(), store, options.jobs, ROOT / "runs" / "results")
     if not any(store.pairs(case) for case in CASES):
-        sys.exit(f"wanted results of both sides of a case in {options.out}, got none; leave --report out to make some")
+        sys.exit(f"expected results of both sides of a case in {options.out}, got none; without --report some are made")
     report.write(store, options.root / "docs" / "results.md")
     readme.write(store, options.root)
     print(f"The pages: docs/results.md and the READMEs' tables in {options.root}")
@@ -55,7 +55,7 @@ def _data() -> Path:
     folder = os.environ.get("GLASSGATE_DATA")
     if not folder or not Path(folder).is_dir():
         sys.exit(
-            f"wanted a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md says what lies in it"
+            f"expected a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md says what lies in it"
         )
     return Path(folder)
 

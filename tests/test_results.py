@@ -130,9 +130,9 @@ def test_each_case_says_what_trains_it_and_is_shown_by_scores_that_it_has():
 
 def test_a_missing_folder_no_figures_and_an_unknown_case_are_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.delenv("GLASSGATE_DATA", raising=False)
-    with pytest.raises(SystemExit, match="wanted a folder of data in GLASSGATE_DATA, got none"):
+    with pytest.raises(SystemExit, match="expected a folder of data in GLASSGATE_DATA, got none"):
         main([])
-    with pytest.raises(SystemExit, match=r"wanted results of both sides of a case in .*, got none"):
+    with pytest.raises(SystemExit, match=r"expected results of both sides of a case in .*, got none"):
         main(["--report", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match=r"no case 'vowel'; there are: .*vowels"):
         main(["vowel"])

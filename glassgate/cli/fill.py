@@ -20,7 +20,7 @@ def command(words: list[str]) -> None:
     kind = run_class(arguments.run)
     if not issubclass(kind, FillBlanks):
         raise RunError(
-            f"{arguments.run}: wanted a run of {FillBlanks.name}, got one of {kind.name}; "
+            f"{arguments.run}: expected a run of {FillBlanks.name}, got one of {kind.name}; "
             f"train one: glassgate train {FillBlanks.name}"
         )
     task = kind.load(arguments.run)

@@ -26,7 +26,7 @@ def command(words: list[str]) -> None:
     kind = run_class(arguments.run)
     if not issubclass(kind, LanguageModel):
         raise RunError(
-            f"{arguments.run}: wanted a run of {LanguageModel.name}, got one of {kind.name}; "
+            f"{arguments.run}: expected a run of {LanguageModel.name}, got one of {kind.name}; "
             f"train one: glassgate train {LanguageModel.name}"
         )
     made = kind.load(arguments.run).generate(

@@ -19,7 +19,7 @@ TASKS = {
     "tagging": Row("glassgate.tasks.tagging:Tagging", "label each word of a sentence or each character of a text"),
     "classification": Row("glassgate.tasks.classification:Classification", "find the label of a text or of a series"),
     "language-model": Row(
-        "glassgate.tasks.language_model:LanguageModel", "foretell a text, or music, and write more of it"
+        "glassgate.tasks.language_model:LanguageModel", "predict a text, or music, and write more of it"
     ),
     "fill-blanks": Row("glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from both of their sides"),
 }

@@ -128,7 +128,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             raise DataError(
                 source,
                 None,
-                f"wanted at least 2 labels to tell apart, got {labels.symbols or 'none'}; "
+                f"expected at least 2 labels to tell apart, got {labels.symbols or 'none'}; "
                 "add rows with another one, or choose another --label-column",
             )
         first = examples[0].content
@@ -199,7 +199,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         content = example.content
         if isinstance(content, np.ndarray):
             raise DataError(
-                example.source, example.line, "wanted a text, as in training, got a series; give a file of texts"
+                example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
             )
         units = text.split(content, self.options.unit) if isinstance(content, str) else content
         if not units:
@@ -213,7 +213,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             raise DataError(
                 example.source,
                 example.line,
-                f"wanted a series of {channels} channels, as in training, got {got}; give a file like that of training",
+                f"expected a series of {channels} channels, as in training, got {got}; give data like that of training",
             )
         return content
 

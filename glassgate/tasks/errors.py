@@ -2,7 +2,7 @@
 
 
 class UserError(ValueError):
-    """Something given was wrong; the message says what was wanted, what was given and what to do."""
+    """Something given was wrong; the message says what was expected, what was given and what to do."""
 
 
 class DataError(UserError):

@@ -70,7 +70,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     """Fill blanks; to train on are texts, to predict from lines that have blanks.
 
     Each direction stops at the blank: the states beside it are all that the answer is made from, at any depth. The
-    length of a blank is foretold as one uniformly drawn from 1 to `longest_blank`, as in training.
+    length of a blank is predicted as one uniformly drawn from 1 to `longest_blank`, as in training.
 
     Example:
         >>> options = FillBlanksOptions(hidden_size=16, epochs=30, longest=20, batch_size=4, learning_rate=0.05)
@@ -181,12 +181,12 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         for name, value in (("length", length), ("longest", longest)):
             if value is not None and not 1 <= value <= known:
                 raise OptionError(
-                    f"{name}: wanted 1 to {known}, the longest blank of this model's training, got {value}; "
+                    f"{name}: expected 1 to {known}, the longest blank of this model's training, got {value}; "
                     "for longer ones train with --longest-blank"
                 )
         parts = self.parts(text)
         if len(parts) < 2:
-            raise OptionError(f"text: wanted a blank, as in 'I am {BLANK} hungry', got {text!r}")
+            raise OptionError(f"text: expected a blank, as in 'I am {BLANK} hungry', got {text!r}")
         lengths = [length] if length else list(range(1, (longest or known) + 1))
         pairs = [
             (texts.split(before, self.options.unit), texts.split(after, self.options.unit))

@@ -40,7 +40,7 @@ class LanguageModelOptions(TextOptions):
 
     unit: str = option(
         "character",
-        "what is foretold; a word ends at punctuation, a token at blanks; notes are piano rolls",
+        "what is predicted; a word ends at punctuation, a token at blanks; notes are piano rolls",
         group="data",
         choices=(*texts.UNITS, NOTES),
     )
@@ -54,16 +54,16 @@ class LanguageModelOptions(TextOptions):
         super().__post_init__()
         if self.bidirectional:
             raise OptionError(
-                "bidirectional: wanted one direction for a language model, got two: the second one comes from the end "
-                "of the text and has seen the unit that is to be foretold; leave the option out, or fill blanks, which "
-                "reads from both ends: glassgate train fill-blanks"
+                "bidirectional: expected one direction for a language model, got two: the second one comes from the "
+                "end of the text and has seen the unit that is to be predicted; leave the option out, or fill blanks, "
+                "which reads from both ends: glassgate train fill-blanks"
             )
         if self.tied and self.unit == NOTES:
             raise OptionError("tied: notes have no embedding to share; leave the option out")
 
 
 class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
-    """Foretell each unit from those before it; a prediction is each unit's surprise, in nats.
+    """Predict each unit from those before it; a prediction is each unit's surprise, in nats.
 
     Example:
         >>> options = LanguageModelOptions(hidden_size=16, epochs=20, chunk=10, batch_size=2, learning_rate=0.05)
@@ -119,7 +119,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         if options.unit == NOTES:
             parts = read_rolls(options.data)
             if not parts["train"]:
-                raise DataError(options.data, None, "wanted pieces to train on, got none; name their part train")
+                raise DataError(options.data, None, "expected pieces to train on, got none; name their part train")
             return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
         if options.dev or options.test:
             return split
@@ -212,7 +212,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             for unit in units:
                 if unit not in known:
                     raise OptionError(
-                        f"prompt: wanted units that the training data had, got {unit!r}; "
+                        f"prompt: expected units that the training data had, got {unit!r}; "
                         "leave it out, or train on text that has it"
                     )
         return units
@@ -367,10 +367,10 @@ def _notes(step: np.ndarray) -> str:
 
 def _check(length: int, temperature: float, top_k: int, top_p: float) -> None:
     if length < 0:
-        raise OptionError(f"length: wanted 0 or more, got {length}")
+        raise OptionError(f"length: expected 0 or more, got {length}")
     if not temperature >= 0:
-        raise OptionError(f"temperature: wanted 0 or more, got {temperature}")
+        raise OptionError(f"temperature: expected 0 or more, got {temperature}")
     if top_k < 0:
-        raise OptionError(f"top_k: wanted 0 or more, got {top_k}")
+        raise OptionError(f"top_k: expected 0 or more, got {top_k}")
     if not 0 < top_p <= 1:
-        raise OptionError(f"top_p: wanted more than 0 and at most 1, got {top_p}")
+        raise OptionError(f"top_p: expected more than 0 and at most 1, got {top_p}")

@@ -131,9 +131,9 @@ def read_config(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise OptionError(f"--config {path}: {error.strerror}; give a file such as --print-config prints") from None
     except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
-        raise OptionError(f"--config {path}: wanted YAML, got what does not parse: {error}") from None
+        raise OptionError(f"--config {path}: expected YAML, got what does not parse: {error}") from None
     if not isinstance(values, dict):
-        raise OptionError(f"--config {path}: wanted lines of `name: value`, got {type(values).__name__}")
+        raise OptionError(f"--config {path}: expected lines of `name: value`, got {type(values).__name__}")
     return values
 
 
@@ -170,4 +170,4 @@ def _check(each: "dataclasses.Field[Any]", kind: type, value: Any) -> None:
         wanted = f"{rules['most']} or less"
     else:
         return
-    raise OptionError(f"{each.name}: wanted {wanted}, got {value!r}")
+    raise OptionError(f"{each.name}: expected {wanted}, got {value!r}")

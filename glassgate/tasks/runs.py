@@ -43,7 +43,9 @@ class Run:
         """
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(f"{path}: wanted a new or empty folder for the run, got one with files; give another --run")
+            raise RunError(
+                f"{path}: expected a new or empty folder for the run, got one with files; give another --run"
+            )
 
     @classmethod
     def create(cls, path: str | Path, content: Mapping[str, Any]) -> "Run":
@@ -70,7 +72,7 @@ class Run:
             raise RunError(f"{path}: no such run folder; `glassgate train TASK` makes one under runs/")
         file = path / _RUN
         if not file.exists():
-            raise RunError(f"{path}: wanted a run folder, got one without {_RUN}; give the folder that training made")
+            raise RunError(f"{path}: expected a run folder, got one without {_RUN}; give the folder that training made")
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             number = int(content["format"])
@@ -78,7 +80,7 @@ class Run:
         except (ValueError, KeyError, TypeError):
             complete = False
         if not complete:
-            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train anew")
+            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train again")
         if number > FORMAT:
             raise RunError(
                 f"{file}: made by a newer version of glassgate (format {number}, this one reads up to {FORMAT}); "
@@ -129,7 +131,7 @@ class Run:
             RunError: the run has ended, or is a model that was saved without one
         """
         if "data" not in self.content:
-            raise RunError(f"{self.path}: wanted a training to resume, got a model that was saved by itself")
+            raise RunError(f"{self.path}: expected a training to resume, got a model that was saved by itself")
         if (self.path / METRICS).exists():
             raise RunError(
                 f"{self.path}: this run has ended, nothing is left to resume; "
@@ -190,7 +192,7 @@ def unwritten(path: Path, run: Path, error: OSError) -> RunError:
 def not_known_here(run: str | Path, error: OptionError) -> RunError:
     """Return what to raise for a run whose task or options this version does not have."""
     return RunError(
-        f"{run}: made by another version of glassgate: {error}; upgrade: pip install --upgrade glassgate, or train anew"
+        f"{run}: made by another version of glassgate: {error}; upgrade: pip install -U glassgate, or train again"
     )
 
 
@@ -203,6 +205,6 @@ def _loaded(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         tensors = load(content)
     except SafetensorError as error:
-        raise RunError(f"{path}: damaged or cut short ({error}); copy the folder again, or train anew") from None
+        raise RunError(f"{path}: damaged or cut short ({error}); copy the folder again, or train again") from None
     length = int.from_bytes(content[:8], "little")
     return tensors, json.loads(content[8 : 8 + length]).get("__metadata__", {})

@@ -168,7 +168,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
         for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:
-                raise DataError(_source(each), each.line(), "wanted labels to train on, one for each unit, got none")
+                raise DataError(_source(each), each.line(), "expected labels to train on, one for each unit, got none")
         met = counts(examples, "units", lambda each: each.units)
         units = Vocabulary.of(met, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
@@ -176,7 +176,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             raise DataError(
                 _source(examples[0]),
                 None,
-                f"wanted at least 2 labels to tell apart, got {', '.join(labels.symbols) or 'none'}; add some with "
+                f"expected at least 2 labels to tell apart, got {', '.join(labels.symbols) or 'none'}; add some with "
                 "another one, or choose another --column",
             )
         vocabularies = {"units": units, "labels": labels}
@@ -281,7 +281,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         ]
 
     def text(self, example: Tagged, prediction: Labels) -> str:
-        """Return a line for each unit, before them the intent where there is one: columns parted by tabs."""
+        """Return a line for each unit, before them the intent where there is one: columns separated by tabs."""
         rows = zip(example.units, prediction, strict=True)
         lines = "".join(f"{_visible(unit)}\t{label}\n" for unit, label in rows)
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
@@ -328,7 +328,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             raise DataError(
                 _source(example),
                 example.line(),
-                f"wanted {len(example.units)} labels, one for each unit, got {len(labels)}",
+                f"expected {len(example.units)} labels, one for each unit, got {len(labels)}",
             )
         vocabulary = self.vocabularies["labels"]
         numbers = vocabulary.encode(labels) - FIRST
@@ -348,7 +348,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             raise DataError(
                 _source(example),
                 example.line(),
-                "wanted an intent, as in training, got none; write `# intent = NAME` in a line before the sequence",
+                "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence",
             )
         if example.intent not in vocabulary:
             raise DataError(

@@ -186,7 +186,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             Run.check_new(run)
         split = split or self.read_split(progress)
         if not split.train:
-            raise UserError(f"{self.name}: wanted examples to train on, got none")
+            raise UserError(f"{self.name}: expected examples to train on, got none")
         self.vocabularies = self.collect(split.train)
         encoded = self._encode_split(split)
         threads = self.options.threads or torch.get_num_threads()
@@ -223,7 +223,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             if folder.content["data"][name] != _fingerprint(part):
                 raise RunError(
                     f"{folder.path}: the {name} data is not what it was when the run began; "
-                    "restore the file, or train anew"
+                    "restore the file, or train again"
                 )
         return task, task._train(encoded, folder.content["threads"], folder, progress)
 
@@ -308,7 +308,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     @classmethod
     def _from_content(cls, run: Run) -> Self:
         if run.content["task"] != cls.name:
-            raise RunError(f"{run.path}: wanted a run of {cls.name}, got one of {run.content['task']}")
+            raise RunError(f"{run.path}: expected a run of {cls.name}, got one of {run.content['task']}")
         try:
             task = cls(cls.options_type.from_mapping(run.content["options"]))  # type: ignore[arg-type]
         except OptionError as error:

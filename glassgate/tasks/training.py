@@ -43,7 +43,7 @@ def train(
         each epoch's scores, those on dev and test of the best one, and the speed
 
     Raises:
-        UserError: the loss became no number, or the disk is full
+        UserError: the loss became NaN or infinite, or the disk is full
         Interrupted: Ctrl-C was pressed
     """
     options = task.options

@@ -146,11 +146,11 @@ def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_p
         (["train", "walking"], "no task is called 'walking'; there are tagging"),
         (["train", "tagging", "--data=none.tsv"], r"none\.tsv: no such file; check the path"),
         (["train", "tagging", "--dev=none.tsv"], "--dev and --test go with --data"),
-        (["train", "tagging", "--data=x.tsv", "--dropout=2"], "dropout: wanted 1 or less, got 2.0"),
+        (["train", "tagging", "--data=x.tsv", "--dropout=2"], "dropout: expected 1 or less, got 2.0"),
         (["train", "tagging", "--config=none.yaml"], r"--config none\.yaml: No such file"),
         (["train", "--resume", "nowhere"], "nowhere: no such run folder; `glassgate train TASK` makes one under runs/"),
         (["evaluate", "nowhere", "x.tsv"], "nowhere: no such run folder"),
-        (["predict", ".", "x.tsv"], r"\.: wanted a run folder, got one without run\.json; give the folder"),
+        (["predict", ".", "x.tsv"], r"\.: expected a run folder, got one without run\.json; give the folder"),
     ],
 )
 def test_mistakes(
@@ -167,7 +167,9 @@ def test_mistakes(
 def test_existing_run_is_not_overwritten(run: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run / "model.safetensors").read_bytes()
     assert main(["train", "tagging", f"--data={files}/train.conllu", f"--run={run}"]) == 2
-    assert "wanted a new or empty folder for the run, got one with files; give another --run" in capsys.readouterr().err
+    assert (
+        "expected a new or empty folder for the run, got one with files; give another --run" in capsys.readouterr().err
+    )
     assert (run / "model.safetensors").read_bytes() == before
 
 

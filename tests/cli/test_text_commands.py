@@ -68,12 +68,13 @@ def test_fill(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_run_and_wrong_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", str(folder / "fill-blanks")]) == 2
     assert (
-        "wanted a run of language-model, got one of fill-blanks; train one: glassgate train" in capsys.readouterr().err
+        "expected a run of language-model, got one of fill-blanks; train one: glassgate train"
+        in capsys.readouterr().err
     )
     assert main(["fill", str(folder / "language-model"), "a __"]) == 2
-    assert "wanted a run of fill-blanks, got one of language-model" in capsys.readouterr().err
+    assert "expected a run of fill-blanks, got one of language-model" in capsys.readouterr().err
     assert main(["fill", str(folder / "fill-blanks"), "salt"]) == 2
-    assert "glassgate fill: text: wanted a blank" in capsys.readouterr().err
+    assert "glassgate fill: text: expected a blank" in capsys.readouterr().err
 
 
 def test_evaluate_and_predict(
@@ -99,4 +100,4 @@ def test_evaluate_and_predict(
 
 def test_two_directions_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "language-model", f"--data={folder}/text.txt", "--bidirectional"]) == 2
-    assert "has seen the unit that is to be foretold" in capsys.readouterr().err
+    assert "has seen the unit that is to be predicted" in capsys.readouterr().err

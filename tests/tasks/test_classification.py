@@ -151,16 +151,16 @@ def test_labels_and_forms_that_training_lacked() -> None:
     stranger = Labelled("fine", "new", "test.csv", 7)
     with pytest.raises(DataError, match=r"test\.csv:7: label 'new' was not among the 3 labels .*; correct it, choose"):
         task.evaluate([stranger])
-    with pytest.raises(DataError, match=r"test\.csv:7: wanted a text, as in training, got a series"):
+    with pytest.raises(DataError, match=r"test\.csv:7: expected a text, as in training, got a series"):
         task.predict([Labelled(np.ones((3, 1)), None, "test.csv", 7)])
     with pytest.raises(DataError, match=r"given examples: the text is empty; remove it"):
         task.predict([Labelled(" ")])
     waves = trained(series(20), epochs=1)
-    with pytest.raises(DataError, match=r"a\.ts:3: wanted a series of 2 channels, as in training, got 5"):
+    with pytest.raises(DataError, match=r"a\.ts:3: expected a series of 2 channels, as in training, got 5"):
         waves.predict([Labelled(np.ones((3, 5)), None, "a.ts", 3)])
-    with pytest.raises(DataError, match=r"a\.ts:3: wanted a series of 2 channels, as in training, got a text"):
+    with pytest.raises(DataError, match=r"a\.ts:3: expected a series of 2 channels, as in training, got a text"):
         waves.predict([Labelled("text", None, "a.ts", 3)])
-    with pytest.raises(DataError, match="wanted at least 2 labels to tell apart, got \\['a'\\]"):
+    with pytest.raises(DataError, match="expected at least 2 labels to tell apart, got \\['a'\\]"):
         trained([Labelled("x", "a")])
 
 

@@ -136,11 +136,11 @@ def test_saved_and_loaded(tmp_path: Path, filler: FillBlanks) -> None:
 
 
 def test_wrong_wishes(filler: FillBlanks) -> None:
-    with pytest.raises(OptionError, match=r"text: wanted a blank, as in 'I am ___ hungry', got 'none'"):
+    with pytest.raises(OptionError, match=r"text: expected a blank, as in 'I am ___ hungry', got 'none'"):
         filler.fill("none")
     for name in ("length", "longest"):
         with pytest.raises(
-            OptionError, match=f"{name}: wanted 1 to 4, .* got 9; for longer ones train with --longest-blank"
+            OptionError, match=f"{name}: expected 1 to 4, .* got 9; for longer ones train with --longest-blank"
         ):
             filler.fill("a __ b", **{name: 9})  # type: ignore[arg-type]
     assert filler.unknown("我 ___ a饿") == ["我", "饿"]

@@ -219,7 +219,7 @@ def test_music_by_hand() -> None:
 def test_one_direction_only() -> None:
     with pytest.raises(
         OptionError,
-        match=r"bidirectional: wanted one direction .* has seen the unit that is to be foretold; .* fill-blanks",
+        match=r"bidirectional: expected one direction .* has seen the unit that is to be predicted; .* fill-blanks",
     ):
         LanguageModelOptions(bidirectional=True)
 
@@ -231,9 +231,9 @@ def test_wrong_wishes(counter: LanguageModel) -> None:
         ("top_p", 0.0, "more than 0 and at most 1"),
         ("length", -1, "0 or more"),
     ]:
-        with pytest.raises(OptionError, match=f"{name}: wanted {wanted}, got {value}"):
+        with pytest.raises(OptionError, match=f"{name}: expected {wanted}, got {value}"):
             counter.generate(**{name: value})  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="prompt: wanted units that the training data had, got '我'"):
+    with pytest.raises(OptionError, match="prompt: expected units that the training data had, got '我'"):
         counter.generate("我")
     with pytest.raises(OptionError, match="tied: notes have no embedding"):
         LanguageModelOptions(unit="notes", tied=True)
@@ -244,5 +244,5 @@ def test_wrong_wishes(counter: LanguageModel) -> None:
 def test_music_in_parts_without_training(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"test": [[[60], [61]]]}')
     options = LanguageModelOptions(unit="notes", data=str(tmp_path / "a.json"))
-    with pytest.raises(DataError, match=r"a\.json: wanted pieces to train on, got none"):
+    with pytest.raises(DataError, match=r"a\.json: expected pieces to train on, got none"):
         LanguageModel(options).fit()

@@ -15,15 +15,15 @@ from glassgate.tasks.tagging import TaggingOptions
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"hidden_size": 0}, "hidden_size: wanted 1 or more, got 0"),
-        ({"hidden_size": "many"}, "hidden_size: wanted a value of type int, got 'many'"),
-        ({"hidden_size": True}, "hidden_size: wanted a value of type int, got True"),
-        ({"bidirectional": 1}, "bidirectional: wanted a value of type bool, got 1"),
-        ({"dropout": 1.5}, "dropout: wanted 1 or less, got 1.5"),
-        ({"dropout": float("nan")}, "dropout: wanted 0 or more, got nan"),
-        ({"learning_rate": "fast"}, "learning_rate: wanted a value of type float, got 'fast'"),
-        ({"cell": "lsmt"}, "cell: wanted one of activatedgru, .*, rnn, slstm, got 'lsmt'"),
-        ({"epochs": None}, "epochs: wanted a value of type int, got None"),
+        ({"hidden_size": 0}, "hidden_size: expected 1 or more, got 0"),
+        ({"hidden_size": "many"}, "hidden_size: expected a value of type int, got 'many'"),
+        ({"hidden_size": True}, "hidden_size: expected a value of type int, got True"),
+        ({"bidirectional": 1}, "bidirectional: expected a value of type bool, got 1"),
+        ({"dropout": 1.5}, "dropout: expected 1 or less, got 1.5"),
+        ({"dropout": float("nan")}, "dropout: expected 0 or more, got nan"),
+        ({"learning_rate": "fast"}, "learning_rate: expected a value of type float, got 'fast'"),
+        ({"cell": "lsmt"}, "cell: expected one of activatedgru, .*, rnn, slstm, got 'lsmt'"),
+        ({"epochs": None}, "epochs: expected a value of type int, got None"),
         ({"hiden_size": 3}, "unknown option 'hiden_size'; did you mean hidden_size"),
         ({"xyz": 3}, "unknown option 'xyz'; known are data, dev,"),
     ],
@@ -57,9 +57,9 @@ def test_yaml_numbers_without_a_point(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a: [1", r"--config .*a\.yaml: wanted YAML, got what does not parse"),
-        (b"\xff\xfe", r"--config .*a\.yaml: wanted YAML, got what does not parse"),
-        (b"- 1", r"--config .*a\.yaml: wanted lines of `name: value`, got list"),
+        (b"a: [1", r"--config .*a\.yaml: expected YAML, got what does not parse"),
+        (b"\xff\xfe", r"--config .*a\.yaml: expected YAML, got what does not parse"),
+        (b"- 1", r"--config .*a\.yaml: expected lines of `name: value`, got list"),
     ],
 )
 def test_files_that_are_no_options(tmp_path: Path, content: bytes, message: str) -> None:

@@ -42,7 +42,7 @@ def test_missing(tmp_path: Path) -> None:
 
 
 def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"wanted a run folder, got one without run\.json; give the folder that train"):
+    with pytest.raises(RunError, match=r"expected a run folder, got one without run\.json; give the folder that train"):
         Tagging.load(tmp_path)
 
 
@@ -64,7 +64,7 @@ def test_weights_cut_short(run: Path, length: int) -> None:
 @pytest.mark.parametrize("content", ["", '{"format": 1', "[]", '{"task": "tagging"}', '{"format": 1}'])
 def test_description_cut_short(run: Path, content: str) -> None:
     (run / "run.json").write_text(content)
-    with pytest.raises(RunError, match=r"run\.json: damaged or cut short; copy the folder again, or train anew"):
+    with pytest.raises(RunError, match=r"run\.json: damaged or cut short; copy the folder again, or train again"):
         Tagging.load(run)
 
 
@@ -100,7 +100,7 @@ def test_weights_of_another_model(run: Path) -> None:
 def test_another_task(run: Path) -> None:
     content = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(content | {"task": "walking"}))
-    with pytest.raises(RunError, match="wanted a run of tagging, got one of walking"):
+    with pytest.raises(RunError, match="expected a run of tagging, got one of walking"):
         Tagging.load(run)
     with pytest.raises(
         RunError, match=r"run: made by another .*: no task is called 'walking'; .*; upgrade: pip install"
@@ -109,13 +109,13 @@ def test_another_task(run: Path) -> None:
 
 
 def test_saved_model_cannot_be_resumed(run: Path) -> None:
-    with pytest.raises(RunError, match="wanted a training to resume, got a model that was saved by itself"):
+    with pytest.raises(RunError, match="expected a training to resume, got a model that was saved by itself"):
         Tagging.resume(run, Split(sentences(10)))
 
 
 def test_folder_with_files_is_left_alone(run: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    with pytest.raises(RunError, match=re.escape(f"{run}: wanted a new or empty folder for the run")):
+    with pytest.raises(RunError, match=re.escape(f"{run}: expected a new or empty folder for the run")):
         Tagging(OPTIONS).fit(Split(sentences(3)), run=run)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 

@@ -268,9 +268,12 @@ def test_long_training_sequences_are_cut_with_both_heads() -> None:
     ("wrong", "message"),
     [
         (Tagged([], [], source="a.conll", lines=7), r"a\.conll:7: the sequence has no units; remove it"),
-        (Tagged([""], ["O"]), "wanted an intent"),
-        (Tagged(["a", "b"], ["O"]), "given examples:1: wanted 2 labels, one for each unit, got 1"),
-        (Tagged(["a"], ["O"], source="a", lines=(3,)), r"a:3: wanted an intent, .* write `# intent = NAME` in a line"),
+        (Tagged([""], ["O"]), "expected an intent"),
+        (Tagged(["a", "b"], ["O"]), "given examples:1: expected 2 labels, one for each unit, got 1"),
+        (
+            Tagged(["a"], ["O"], source="a", lines=(3,)),
+            r"a:3: expected an intent, .* write `# intent = NAME`",
+        ),
         (Tagged(["a"], ["O"], intent="shout"), r"intent 'shout' was not among the 2 intents of the training data"),
         (Tagged(["a"], ["B-ORG"], intent="ask"), r"label 'B-ORG' was not among the 5 labels of the training data"),
     ],
@@ -283,7 +286,7 @@ def test_examples_that_do_not_fit(wrong: Tagged, message: str) -> None:
 
 
 def test_examples_without_labels_to_train_on() -> None:
-    with pytest.raises(DataError, match=r"given examples:1: wanted labels to train on, one for each unit, got none"):
+    with pytest.raises(DataError, match=r"given examples:1: expected labels to train on, one for each unit, got none"):
         Tagging(TaggingOptions.from_mapping(QUICK)).fit(Split([*sentences(3), Tagged(["a"], None)]))
 
 
@@ -328,12 +331,12 @@ def test_pretrained_vectors_of_another_size(tmp_path: Path) -> None:
 
 
 def test_nothing_to_train_on() -> None:
-    with pytest.raises(UserError, match="tagging: wanted examples to train on, got none"):
+    with pytest.raises(UserError, match="tagging: expected examples to train on, got none"):
         Tagging(TaggingOptions()).fit(Split([]))
 
 
 def test_one_label_alone() -> None:
-    with pytest.raises(DataError, match="given examples: wanted at least 2 labels to tell apart, got X; add some"):
+    with pytest.raises(DataError, match="given examples: expected at least 2 labels to tell apart, got X; add some"):
         Tagging(TaggingOptions()).fit(Split([Tagged(("a", "b"), ("X", "X"))]))
 
 

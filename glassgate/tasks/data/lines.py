@@ -78,6 +78,6 @@ def not_utf8(path: str | Path, line: int, column: int, byte: int) -> DataError:
     return DataError(
         path,
         line,
-        f"wanted UTF-8, got byte 0x{byte:02x} in column {column}; "
+        f"expected UTF-8, got byte 0x{byte:02x} in column {column}; "
         f"convert the file, for instance: iconv -f {encoding} -t UTF-8 {path} > utf8{Path(path).suffix}",
     )

@@ -45,7 +45,7 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     path = Path(path)
     if path.suffix not in _READERS:
         raise DataError(
-            path, None, f"wanted piano rolls in one of {', '.join(_READERS)}, got {path.suffix or 'no suffix'}"
+            path, None, f"expected piano rolls in one of {', '.join(_READERS)}, got {path.suffix or 'no suffix'}"
         )
     if not path.is_file():
         raise DataError(path, None, "no such file; check the path, or the folder you started from")
@@ -61,13 +61,13 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
 
 def _checked(where: str, piece: np.ndarray) -> np.ndarray:
     if piece.ndim != 2 or piece.shape[1] != KEYS or piece.dtype.kind not in "biuf":
-        raise DataError(where, None, f"wanted an array of numbers (steps, {KEYS}), got {piece.dtype} {piece.shape}")
+        raise DataError(where, None, f"expected an array of numbers (steps, {KEYS}), got {piece.dtype} {piece.shape}")
     if len(piece) < 2:
-        raise DataError(where, None, f"wanted at least 2 steps, one to hear and one to foretell, got {len(piece)}")
+        raise DataError(where, None, f"expected at least 2 steps, one to hear and one to predict, got {len(piece)}")
     if not np.isin(piece, (0, 1)).all():
         step = int(np.argmax(~np.isin(piece, (0, 1)).all(1)))
         raise DataError(
-            where, None, f"wanted 0 and 1, got {piece[step].max()} in step {step}; write 1 for any loudness"
+            where, None, f"expected 0 and 1, got {piece[step].max()} in step {step}; write 1 for any loudness"
         )
     return piece.astype(np.uint8)
 
@@ -77,7 +77,7 @@ def _json(path: Path) -> Iterable[tuple[str, np.ndarray]]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(
-            path, getattr(error, "lineno", None), f"wanted JSON, got what does not parse: {error}"
+            path, getattr(error, "lineno", None), f"expected JSON, got what does not parse: {error}"
         ) from None
     for name, pieces in content.items() if isinstance(content, dict) else [("train", content)]:
         for number, piece in enumerate(pieces):
@@ -93,7 +93,7 @@ def _from_notes(where: str, piece: Any) -> np.ndarray:
                 raise DataError(
                     where,
                     None,
-                    f"wanted lists of MIDI numbers from {LOWEST} to {LOWEST + KEYS - 1}, got {note!r} in step {step}",
+                    f"expected lists of MIDI numbers from {LOWEST} to {LOWEST + KEYS - 1}, got {note!r} in step {step}",
                 )
             roll[step, note - LOWEST] = 1
     return roll
@@ -107,7 +107,7 @@ def _numpy(path: Path) -> Iterable[tuple[str, np.ndarray]]:
         raise DataError(
             path,
             None,
-            f"wanted arrays of numbers, got what does not load without pickle ({error}); save one array a piece",
+            f"expected arrays of numbers, got what does not load without pickle ({error}); save one array a piece",
         ) from None
     for name, array in arrays.items():
         if array.ndim == 3:
@@ -124,7 +124,7 @@ def _matlab(path: Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
         content = loadmat(path)
     except ValueError as error:
-        raise DataError(path, None, f"wanted a MATLAB file, got what does not load: {error}") from None
+        raise DataError(path, None, f"expected a MATLAB file, got what does not load: {error}") from None
     for name, cells in content.items():
         if not name.startswith("__"):
             for number, piece in enumerate(np.ravel(cells)):

@@ -68,7 +68,7 @@ def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
     except (SyntaxError, tokenize.TokenError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else error.args[1][0]
         raise DataError(
-            path, line, f"wanted a Python file, got one that does not parse: {error.args[0]}; correct it"
+            path, line, f"expected a Python file, got one that does not parse: {error.args[0]}; correct it"
         ) from None
     return [Tagged(tagged.units, tagged.labels, tagged.tokens, str(path))]
 

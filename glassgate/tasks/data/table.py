@@ -150,16 +150,16 @@ def _jsonl(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int
             row = json.loads(line)
         except ValueError as error:
             raise DataError(
-                path, number, f"wanted a JSON object in one line, got what does not parse: {error}; correct the line"
+                path, number, f"expected a JSON object in one line, got what does not parse: {error}; correct the line"
             ) from None
         for name in (text, label):
             if name is not None and (not isinstance(row, dict) or name not in row):
                 got = f"keys {', '.join(row)}" if isinstance(row, dict) else type(row).__name__
                 raise DataError(
-                    path, number, f"wanted a key {name!r}, got {got}; name yours with --text-column, --label-column"
+                    path, number, f"expected a key {name!r}, got {got}; name yours with --text-column, --label-column"
                 )
         if not isinstance(row[text], str):
-            raise DataError(path, number, f"wanted a string under {text!r}, got {type(row[text]).__name__}; quote it")
+            raise DataError(path, number, f"expected a string under {text!r}, got {type(row[text]).__name__}; quote it")
         yield number, row[text], None if label is None else str(row[label])
 
 
@@ -184,13 +184,13 @@ def _separated(path: str | Path, separator: str, text: str, label: str | None) -
                 raise DataError(
                     path,
                     number,
-                    f"wanted {width} columns, as in the first line, got {len(row)}; put quotes around a text that has "
+                    f"expected {width} columns, as in the first line, got {len(row)}; put quotes around a text with "
                     f"{separator!r} in it",
                 )
             yield number, row[columns[0]], row[columns[1]] if label is not None else None
     except csv.Error as error:
         raise DataError(
-            path, rows.line_num, f"wanted CSV, got what does not parse: {error}; check the quotes"
+            path, rows.line_num, f"expected CSV, got what does not parse: {error}; check the quotes"
         ) from None
 
 
@@ -201,7 +201,7 @@ def _column(path: str | Path, number: int, name: str, first: Sequence[str]) -> i
         raise DataError(
             path,
             number,
-            f"wanted a column {name!r}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
+            f"expected a column {name!r}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
             "--label-column, both as numbers from 1 where the first line is no header",
         )
     return first.index(name)
@@ -210,7 +210,7 @@ def _column(path: str | Path, number: int, name: str, first: Sequence[str]) -> i
 def _example_of(source: str, line: int | None, series: np.ndarray, label: str | None, missing: str) -> Labelled:
     series = np.asarray(series, np.float32)
     if np.isinf(series).any():
-        raise DataError(source, line, f"wanted numbers, got infinity {_first(np.isinf(series))}; correct it")
+        raise DataError(source, line, f"expected numbers, got infinity {_first(np.isinf(series))}; correct it")
     lacking = np.isnan(series)
     if lacking.any():
         where = f"missing values (NaN): {lacking.sum()}, the first {_first(lacking)}"
@@ -244,15 +244,15 @@ def _ts(path: str | Path) -> Iterator[Series]:
             labels = values[:1] == ["true"]
             classes = values[1:] or None
         elif tag == "@timestamps" and values == ["true"]:
-            raise DataError(path, number, "wanted values alone, got time stamps; write the series without them")
+            raise DataError(path, number, "expected values alone, got time stamps; write the series without them")
         elif tag == "@data":
             data = True
         elif not tag.startswith("@"):
             raise DataError(
-                path, number, "wanted a tag such as @classLabel or @data; the file is no .ts file of sktime"
+                path, number, "expected a tag such as @classLabel or @data; the file is no .ts file of sktime"
             )
     if not data:
-        raise DataError(path, None, "wanted a line @data and the series after it, got none; is the file cut short?")
+        raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
 
 
 def _ts_row(
@@ -264,20 +264,20 @@ def _ts_row(
         raise DataError(
             path,
             number,
-            f"wanted one of the labels of @classLabel, {', '.join(classes)}, got {label!r}; correct it",
+            f"expected one of the labels of @classLabel, {', '.join(classes)}, got {label!r}; correct it",
         )
     try:
         channels = [[np.nan if v.strip() == "?" else float(v) for v in part.split(",") if v.strip()] for part in parts]
     except ValueError as error:
         raise DataError(
-            path, number, f"wanted numbers parted by commas, got: {error}; write ? for a missing one"
+            path, number, f"expected numbers separated by commas, got: {error}; write ? for a missing one"
         ) from None
     counts = sorted({len(channel) for channel in channels})
     if len(counts) != 1:
         raise DataError(
             path,
             number,
-            f"wanted channels of one length, got {', '.join(map(str, counts))} values; fill up with ?",
+            f"expected channels of one length, got {', '.join(map(str, counts))} values; fill up with ?",
         )
     return np.array(channels).T, label
 
@@ -289,7 +289,7 @@ def _npz(path: str | Path) -> Iterator[Series]:
     for name, each in (("y", labels), ("lengths", lengths)):
         if each is not None and each.shape != (count,):
             raise DataError(
-                path, None, f"wanted {name} of shape ({count},), one a series of x, got {each.shape}; save it again"
+                path, None, f"expected {name} of shape ({count},), one a series of x, got {each.shape}; save it again"
             )
     for number, each in enumerate(arrays["x"]):
         label = None if labels is None else str(labels[number])
@@ -307,11 +307,11 @@ def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
         raise DataError(
             path,
             None,
-            f"wanted arrays of numbers, got what does not load without pickle ({error}); save x padded, with lengths",
+            f"expected arrays of numbers, got what does not load without pickle ({error}); save x padded, with lengths",
         ) from None
     if "x" not in arrays or arrays["x"].ndim not in (2, 3) or arrays["x"].dtype.kind not in "fiub":
         got = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()) or "nothing"
         raise DataError(
-            path, None, f"wanted x, numbers of shape (N, L, C) or (N, L), y (N,) and lengths (N,), got {got}"
+            path, None, f"expected x, numbers of shape (N, L, C) or (N, L), y (N,) and lengths (N,), got {got}"
         )
     return arrays

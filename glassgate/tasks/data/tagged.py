@@ -113,7 +113,7 @@ def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -
         OptionError: no such column
     """
     if column not in CONLLU_COLUMNS:
-        raise OptionError(f"--column: wanted one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
+        raise OptionError(f"--column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
     which = CONLLU_COLUMNS.index(column)
 
     def rows() -> Iterator[tuple[int, Row]]:
@@ -128,7 +128,7 @@ def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -
                     raise DataError(
                         path,
                         number,
-                        f"wanted the 10 columns of CoNLL-U, parted by tabs, got {len(row)}: {_shown(text)}; "
+                        f"expected the 10 columns of CoNLL-U, separated by tabs, got {len(row)}: {_shown(text)}; "
                         "correct the line, or name another --format",
                     )
                 if row[0].isdecimal():
@@ -156,7 +156,7 @@ def read_columns(
     """
     width = 0
     if column is not None and not (column.isdecimal() and int(column) >= 1):
-        raise OptionError(f"--column: wanted a number from 1 for this format, got {column!r}")
+        raise OptionError(f"--column: expected a number from 1 for this format, got {column!r}")
 
     def rows() -> Iterator[tuple[int, Row]]:
         nonlocal width
@@ -175,7 +175,7 @@ def read_columns(
                 raise DataError(
                     path,
                     number,
-                    f"wanted {width} columns{_parted(separator)} as in lines before, got {len(row)}: {_shown(text)}; "
+                    f"expected {width} columns{_parted(separator)} as in lines before, got {len(row)}: {_shown(text)}; "
                     "correct the line, or name another --format",
                 )
             yield number, row
@@ -187,10 +187,10 @@ def read_columns(
 def read_text(
     path: str | Path, unit: str = "word", label_suffix: str = ".labels", labelled: bool = True
 ) -> Iterator[Tagged]:
-    """Yield one sequence a line; labels, parted by blanks, stand in the same line of the file beside it.
+    """Yield one sequence a line; labels, separated by blanks, stand in the same line of the file beside it.
 
     Args:
-        unit: "word" (parted by blanks) or "character"
+        unit: "word" (separated by blanks) or "character"
         label_suffix: turns the text file's name into the label file's, `a.txt` into `a.labels`
 
     Raises:
@@ -206,7 +206,7 @@ def read_text(
     if not beside.exists():
         deque(read_lines(path), maxlen=0)  # a fault of the text itself comes first
         raise DataError(
-            path, None, f"wanted its labels in {beside}, which does not exist; make it, or see --label-suffix"
+            path, None, f"expected its labels in {beside}, which does not exist; make it, or see --label-suffix"
         )
 
     def sequences() -> Iterator[Tagged]:
@@ -227,7 +227,7 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     """
     texts, tags, names = (Path(path) / name for name in _FOLDER)
     if not texts.exists():
-        raise DataError(path, None, f"wanted a file, or a folder that holds {', '.join(_FOLDER)}; check the path")
+        raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(_FOLDER)}; check the path")
     beside = [tags] if labelled else []
     intents = labelled and names.exists()
 
@@ -253,7 +253,9 @@ def _together(texts: str | Path, *beside: Path) -> Iterator[Any]:
         if None in lines:
             count, *counts = (sum(1 for _ in read_lines(path)) for path in (texts, *beside))
             path, got = next((path, got) for path, got in zip(beside, counts, strict=True) if got != count)
-            raise DataError(path, None, f"wanted {count} lines, as many as {texts} has, got {got}; write one for each")
+            raise DataError(
+                path, None, f"expected {count} lines, as many as {texts} has, got {got}; write one for each"
+            )
         yield number, *(text for _, text in lines)
 
 
@@ -262,7 +264,7 @@ def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
         raise DataError(
             path,
             sequence.line(),
-            f"wanted {len(sequence.units)} labels, one for each {unit} of {sequence.source}:{sequence.line()}, "
+            f"expected {len(sequence.units)} labels, one for each {unit} of {sequence.source}:{sequence.line()}, "
             f"got {len(sequence.labels)}; correct the line",
         )
 
@@ -286,7 +288,7 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, lab
                     raise DataError(
                         path,
                         number,
-                        f"wanted one intent, before the sequence's first unit, got {row!r} besides; move it",
+                        f"expected one intent, before the sequence's first unit, got {row!r} besides; move it",
                     )
                 intent = row
             else:
@@ -314,15 +316,15 @@ def _check_width(
         raise DataError(
             path,
             number,
-            f"wanted at least 2 columns{_parted(separator)}, the unit first and its label, got {width}; "
+            f"expected at least 2 columns{_parted(separator)}, the unit first and its label, got {width}; "
             "correct the line, or name another --format",
         )
     if labelled and column is not None and int(column) > width:
-        raise OptionError(f"--column: wanted 1 to {width}, as {path}:{number} has so many, got {column}")
+        raise OptionError(f"--column: expected 1 to {width}, as {path}:{number} has so many, got {column}")
 
 
 def _parted(separator: str | None) -> str:
-    return " parted by blanks" if separator is None else " parted by tabs"
+    return " separated by blanks" if separator is None else " separated by tabs"
 
 
 def _shown(text: str) -> str:

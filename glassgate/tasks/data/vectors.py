@@ -38,11 +38,11 @@ class Vectors:
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
-    """Read a file line by line: a word and its numbers, parted by blanks; word2vec's first line may stand before them.
+    """Read a file line by line: a word and its numbers, separated by blanks; word2vec's first line may precede them.
 
     Args:
         path: the file
-        words: those whose vectors are wanted; one that the file lacks takes the vector of itself in lower case
+        words: those whose vectors are needed; one that the file lacks takes the vector of itself in lower case
 
     Raises:
         DataError: the file cannot be read, is cut short, or a line holds no such vector
@@ -66,7 +66,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
         raise DataError(
             path,
             None,
-            f"wanted vectors of the {len(words)} words of the training data, got none; give a file of their language",
+            f"expected vectors of the {len(words)} words of the training data, got none; give a file of their language",
         )
     values = np.stack([both[place] for place in kept])
     return Vectors(values.shape[1], kept, values, len(fallback.keys() - exact.keys()), len(words))
@@ -87,7 +87,7 @@ def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
                 raise DataError(
                     path,
                     number,
-                    f"wanted a word and {size or 'its'} numbers, parted by blanks, got {blanks + 1} columns; "
+                    f"expected a word and {size or 'its'} numbers, separated by blanks, got {blanks + 1} columns; "
                     "give vectors as text, as GloVe and word2vec -binary 0 write them, or download the file again",
                 )
             rows += 1
@@ -96,14 +96,16 @@ def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
             yield number, line[:place], line[place:]
     if not rows or (count is not None and rows < count):
         wanted = "at least one word" if count is None else f"{count} words, as its first line says"
-        raise DataError(path, None, f"wanted {wanted}, got {rows}; the file is cut short: download it again")
+        raise DataError(path, None, f"expected {wanted}, got {rows}; the file is cut short: download it again")
 
 
 def _vector(path: str | Path, number: int, numbers: bytes) -> np.ndarray:
     try:
         vector = np.array(numbers.split(), dtype=np.float32)
     except ValueError as error:
-        raise DataError(path, number, f"wanted numbers behind the word: {error}; correct or remove the line") from None
+        raise DataError(
+            path, number, f"expected numbers behind the word: {error}; correct or remove the line"
+        ) from None
     if not np.isfinite(vector).all():
-        raise DataError(path, number, "wanted finite numbers, got NaN or infinity; correct or remove the line")
+        raise DataError(path, number, "expected finite numbers, got NaN or infinity; correct or remove the line")
     return vector

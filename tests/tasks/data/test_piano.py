@@ -38,20 +38,20 @@ def test_formats_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.mid", b"", r"a\.mid: wanted piano rolls in one of \.json, \.npz, \.npy, \.mat, got \.mid"),
+        ("a.mid", b"", r"a\.mid: expected piano rolls in one of \.json, \.npz, \.npy, \.mat, got \.mid"),
         (
             "a.json",
             b"[[[60], [20]]]",
-            r"a\.json: train\[0\]: wanted lists of MIDI numbers from 21 to 108, got 20 in step 1",
+            r"a\.json: train\[0\]: expected lists of MIDI numbers from 21 to 108, got 20 in step 1",
         ),
         (
             "a.json",
             b"[[[60]]]",
-            r"a\.json: train\[0\]: wanted at least 2 steps, one to hear and one to foretell, got 1",
+            r"a\.json: train\[0\]: expected at least 2 steps, one to hear and one to predict, got 1",
         ),
-        ("a.json", b"[[[60]", r"a\.json:1: wanted JSON, got what does not parse"),
+        ("a.json", b"[[[60]", r"a\.json:1: expected JSON, got what does not parse"),
         ("a.json", b"[]", r"a\.json: the file holds no piece of music"),
-        ("a.npz", b"nonsense", r"a\.npz: wanted arrays of numbers, got what does not load without pickle"),
+        ("a.npz", b"nonsense", r"a\.npz: expected arrays of numbers, got what does not load without pickle"),
     ],
 )
 def test_faults(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -63,12 +63,12 @@ def test_faults(tmp_path: Path, name: str, content: bytes, message: str) -> None
 def test_arrays_of_another_form(tmp_path: Path) -> None:
     np.save(tmp_path / "wide.npy", np.zeros((5, 128)))
     with pytest.raises(
-        DataError, match=r"wide\.npy: train: wanted an array of numbers \(steps, 88\), got float64 \(5, 128\)"
+        DataError, match=r"wide\.npy: train: expected an array of numbers \(steps, 88\), got float64 \(5, 128\)"
     ):
         read_rolls(tmp_path / "wide.npy")
     np.save(tmp_path / "loud.npy", roll() * 90)
     with pytest.raises(
-        DataError, match=r"loud\.npy: train: wanted 0 and 1, got 90\.0 in step 0; write 1 for any loudness"
+        DataError, match=r"loud\.npy: train: expected 0 and 1, got 90\.0 in step 0; write 1 for any loudness"
     ):
         read_rolls(tmp_path / "loud.npy")
     with pytest.raises(DataError, match=r"none\.npy: no such file"):

@@ -64,7 +64,7 @@ def test_tokens_cover_all_that_is_labelled() -> None:
 def test_a_file_that_is_not_python(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text('x = """never closed\n')
-    with pytest.raises(DataError, match=r"a\.py:1: wanted a Python file, got one that does not parse: .*; correct"):
+    with pytest.raises(DataError, match=r"a\.py:1: expected a Python file, got one that does not parse: .*; correct"):
         read(path)
     assert read(path, labelled=False)[0].labels is None
 

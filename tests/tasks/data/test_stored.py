@@ -176,8 +176,8 @@ def test_labels_that_go_on_where_they_may_not_are_found(tmp_path: Path) -> None:
         ("csv", "text,label\nfine,a\n\nfoul,c\n", r"dev\.csv:4: label 'c' was not among the 2 labels"),
         ("tsv", "# intent = 0\nx\tB-a\nof\tI-z\n", r"dev\.tsv:3: label 'I-z' was not among"),
         ("tsv", "# intent = 9\nx\tB-a\n", r"dev\.tsv:2: intent '9' was not among the 2 intents"),
-        ("tsv", "x\tB-a\n", r"dev\.tsv:1: wanted an intent, as in training, got none"),
-        ("csv", "text,label\nfine,a\nfoul\n", r"dev\.csv:3: wanted 2 columns"),
+        ("tsv", "x\tB-a\n", r"dev\.tsv:1: expected an intent, as in training, got none"),
+        ("csv", "text,label\nfine,a\nfoul\n", r"dev\.csv:3: expected 2 columns"),
     ],
 )
 def test_mistakes_are_told_before_training(kind: str, content: str, message: str, tmp_path: Path) -> None:

@@ -74,40 +74,48 @@ def test_arrays(tmp_path: Path) -> None:
         (
             "a.csv",
             "words,label\nx,y\n",
-            r"a\.csv:1: wanted a column 'text', got 'words', 'label'; name yours with --text-",
+            r"a\.csv:1: expected a column 'text', got 'words', 'label'; name yours with --text-",
         ),
-        ("a.csv", "text,label\nx,y\na,b,c\n", r"a\.csv:3: wanted 2 columns, as in the first line, got 3; put quotes"),
+        ("a.csv", "text,label\nx,y\na,b,c\n", r"a\.csv:3: expected 2 columns, as in the first line, got 3; put quotes"),
         ("a.csv", "text,label\n ,y\n", r"a\.csv:2: the text is empty; remove the row"),
         ("a.csv", "text,label\nx,\n", r"a\.csv:2: the label is empty"),
-        ("a.csv", 'text,label\n"x,y\n', r"a\.csv:2: wanted CSV, got what does not parse: .*; check the quotes"),
+        ("a.csv", 'text,label\n"x,y\n', r"a\.csv:2: expected CSV, got what does not parse: .*; check the quotes"),
         ("a.csv", "text,label\n", r"a\.csv: the file holds no example"),
-        ("a.jsonl", '{"text": "x", "label": "y"}\n{"text": "x"}\n', r"a\.jsonl:2: wanted a key 'label', got keys text"),
-        ("a.jsonl", "[1]\n", r"a\.jsonl:1: wanted a key 'text', got list"),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": "y"}\n{"text": "x"}\n',
+            r"a\.jsonl:2: expected a key 'label', got keys text",
+        ),
+        ("a.jsonl", "[1]\n", r"a\.jsonl:1: expected a key 'text', got list"),
         (
             "a.jsonl",
             '{"text"\n',
-            r"a\.jsonl:1: wanted a JSON object in one line, got what does not parse: .*; correct the line",
+            r"a\.jsonl:1: expected a JSON object in one line, got what does not parse: .*; correct the line",
         ),
-        ("a.jsonl", '{"text": 3, "label": 1}\n', r"a\.jsonl:1: wanted a string under 'text', got int; quote it"),
-        ("a.ts", "@data\n1,x:a\n", r"a\.ts:2: wanted numbers parted by commas, got: .*; write \? for a missing one"),
+        ("a.jsonl", '{"text": 3, "label": 1}\n', r"a\.jsonl:1: expected a string under 'text', got int; quote it"),
+        (
+            "a.ts",
+            "@data\n1,x:a\n",
+            r"a\.ts:2: expected numbers separated by commas, got: .*; write \? for a missing",
+        ),
         (
             "a.ts",
             "@classLabel true a\n@data\n1:2,3:a\n",
-            r"a\.ts:3: wanted channels of one length, got 1, 2 values; fill up with \?",
+            r"a\.ts:3: expected channels of one length, got 1, 2 values; fill up with \?",
         ),
         (
             "a.ts",
             "@classLabel true a\n@data\n1,2,inf:a\n",
-            r"a\.ts:3: wanted numbers, got infinity in step 3 of channel 1; correct it",
+            r"a\.ts:3: expected numbers, got infinity in step 3 of channel 1; correct it",
         ),
         (
             "a.ts",
             "@classLabel true a\n@data\n1:b\n",
-            r"a\.ts:3: wanted one of the labels of @classLabel, a, got 'b'; correct it",
+            r"a\.ts:3: expected one of the labels of @classLabel, a, got 'b'; correct it",
         ),
-        ("a.ts", "@timeStamps true\n@data\n", r"a\.ts:1: wanted values alone, got time stamps"),
-        ("a.ts", "1,2:a\n", r"a\.ts:1: wanted a tag such as @classLabel or @data"),
-        ("a.ts", "@classLabel true a\n", r"a\.ts: wanted a line @data and the series after it"),
+        ("a.ts", "@timeStamps true\n@data\n", r"a\.ts:1: expected values alone, got time stamps"),
+        ("a.ts", "1,2:a\n", r"a\.ts:1: expected a tag such as @classLabel or @data"),
+        ("a.ts", "@classLabel true a\n", r"a\.ts: expected a line @data and the series after it"),
     ],
 )
 def test_faults(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -122,10 +130,10 @@ def test_faults_of_series(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="which has no value at all to interpolate from; remove the series"):
         read(path, missing="interpolate")
     np.savez(tmp_path / "a.npz", z=np.zeros(3))
-    with pytest.raises(DataError, match=r"a\.npz: wanted x, numbers of shape .*, got z float64 \(3,\)"):
+    with pytest.raises(DataError, match=r"a\.npz: expected x, numbers of shape .*, got z float64 \(3,\)"):
         read(tmp_path / "a.npz")
     np.savez(tmp_path / "b.npz", x=np.zeros((3, 2)), y=np.zeros(2))
-    with pytest.raises(DataError, match=r"b\.npz: wanted y of shape \(3,\), one a series of x, got \(2,\)"):
+    with pytest.raises(DataError, match=r"b\.npz: expected y of shape \(3,\), one a series of x, got \(2,\)"):
         read(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", x=np.array([[1, 2], [3, np.nan]]))
     with pytest.raises(DataError, match=r"c\.npz, series 2: missing values \(NaN\): 1, the first in step 2"):

@@ -55,14 +55,14 @@ def test_conllu_column(tmp_path: Path, column: str, label: str) -> None:
 
 
 def test_conllu_unknown_column(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"--column: wanted one of id, form, .* for CoNLL-U, got 'pos'"):
+    with pytest.raises(OptionError, match=r"--column: expected one of id, form, .* for CoNLL-U, got 'pos'"):
         read_conllu(write(tmp_path, "a.conllu", conllu_row(1, "cat", "NOUN", "NN")), "pos")
 
 
 def test_conllu_ragged(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", conllu_row(1, "the", "DET", "DT") + "2\tcat\tNOUN\n")
     with pytest.raises(
-        DataError, match=r"a\.conllu:2: wanted the 10 columns of CoNLL-U, .*, got 3: .*cat.*; correct the line, or"
+        DataError, match=r"a\.conllu:2: expected the 10 columns of CoNLL-U, .*, got 3: .*cat.*; correct the line, or"
     ):
         read_conllu(path)
 
@@ -82,7 +82,7 @@ def test_tsv_units_may_hold_blanks(tmp_path: Path) -> None:
 def test_columns_ragged(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "EU NNP B-ORG\nrejects VBZ\n")
     with pytest.raises(
-        DataError, match=r"a\.conll:2: wanted 3 columns parted by blanks as in lines before, got 2: .*; correct"
+        DataError, match=r"a\.conll:2: expected 3 columns separated by blanks as in lines before, got 2: .*; correct"
     ):
         read_columns(path)
 
@@ -92,13 +92,13 @@ def test_columns_without_labels(tmp_path: Path) -> None:
     assert [list(each.units) for each in read_columns(path, separator="\t", labelled=False)] == [["word"], ["other"]]
     with pytest.raises(
         DataError,
-        match=r"a\.tsv:1: wanted at least 2 columns parted by tabs, the unit .* got 1; correct the line, or name",
+        match=r"a\.tsv:1: expected at least 2 columns separated by tabs, the unit .* got 1; correct the line, or name",
     ):
         read_columns(path, separator="\t")
 
 
 @pytest.mark.parametrize(
-    ("column", "said"), [("last", "a number from 1"), ("0", "from 1"), ("4", "wanted 1 to 2, as .*:1 has so many")]
+    ("column", "said"), [("last", "a number from 1"), ("0", "from 1"), ("4", "expected 1 to 2, as .*:1 has so many")]
 )
 def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"--column: .*{said}"):
@@ -119,16 +119,16 @@ def test_text_characters(tmp_path: Path) -> None:
 
 def test_text_faults(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "the cat\nsits\n")
-    with pytest.raises(DataError, match=r"a\.txt: wanted its labels in .*a\.labels, which does not exist; .*--label"):
+    with pytest.raises(DataError, match=r"a\.txt: expected its labels in .*a\.labels, which does not exist; .*--label"):
         read_text(path)
     labels = write(tmp_path, "a.labels", "D N\n")
     with pytest.raises(
-        DataError, match=r"a\.labels: wanted 2 lines, as many as .*a\.txt has, got 1; write one for each"
+        DataError, match=r"a\.labels: expected 2 lines, as many as .*a\.txt has, got 1; write one for each"
     ):
         read_text(path)
     labels.write_text("D N\nV V\n")
     with pytest.raises(
-        DataError, match=r"a\.labels:2: wanted 1 labels, one for each word of .*a\.txt:2, got 2; correct the line"
+        DataError, match=r"a\.labels:2: expected 1 labels, one for each word of .*a\.txt:2, got 2; correct the line"
     ):
         read_text(path)
 
@@ -152,7 +152,7 @@ def test_intents_in_comments(tmp_path: Path, comment: str) -> None:
 @pytest.mark.parametrize("text", ["a O\n# intent = b\nc O\n", "# intent = a\n# intent = b\nc O\n"])
 def test_intents_in_the_wrong_place(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, "a.conll", text)
-    with pytest.raises(DataError, match=r"a\.conll:2: wanted one intent, before the sequence's first unit, got 'b' be"):
+    with pytest.raises(DataError, match=r"a\.conll:2: expected one intent, before the sequence's first unit, got 'b'"):
         read_columns(path)
 
 
@@ -172,11 +172,11 @@ def test_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("seq.in", None, "wanted a file, or a folder that holds seq.in, seq.out, label; check the path"),
+        ("seq.in", None, "expected a file, or a folder that holds seq.in, seq.out, label; check the path"),
         ("seq.out", None, "seq.out: no such file; check the path"),
-        ("seq.out", "O O\n", "seq.out: wanted 2 lines, as many as .*seq.in has, got 1"),
-        ("label", "A\nB\nC\n", "label: wanted 2 lines, as many as .*seq.in has, got 3"),
-        ("seq.out", "O O\nO O O\n", "seq.out:2: wanted 2 labels, one for each word of .*seq.in:2, got 3"),
+        ("seq.out", "O O\n", "seq.out: expected 2 lines, as many as .*seq.in has, got 1"),
+        ("label", "A\nB\nC\n", "label: expected 2 lines, as many as .*seq.in has, got 3"),
+        ("seq.out", "O O\nO O O\n", "seq.out:2: expected 2 labels, one for each word of .*seq.in:2, got 3"),
         ("seq.in", "a b\n\n", "seq.in:2: the line is empty; remove line 2 of each file"),
         ("label", "A\n\n", "label:2: the line is empty; remove line 2 of each file"),
     ],
@@ -204,12 +204,12 @@ def test_files_that_cannot_be_read(tmp_path: Path, read: Reader) -> None:
         (
             "latin.txt",
             b"a b\ncaf\xe9 N\n",
-            "latin.txt:2: wanted UTF-8, got byte 0xe9 in column 4; convert .* iconv -f ISO",
+            "latin.txt:2: expected UTF-8, got byte 0xe9 in column 4; convert .* iconv -f ISO",
         ),
         (
             "utf16.txt",
             "a b".encode("utf-16"),
-            "utf16.txt:1: wanted UTF-8, got byte 0xff in column 1; .* iconv -f UTF-16",
+            "utf16.txt:1: expected UTF-8, got byte 0xff in column 1; .* iconv -f UTF-16",
         ),
     ):
         with pytest.raises(DataError, match=message):

@@ -37,7 +37,7 @@ def test_bytes_need_no_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"caf\xe9\n")
     assert text.read_text(path, "byte", "file")[0].units == "caf\xe9\n"
-    with pytest.raises(DataError, match=r"a\.txt:1: wanted UTF-8, got byte 0xe9 in column 4; convert the file"):
+    with pytest.raises(DataError, match=r"a\.txt:1: expected UTF-8, got byte 0xe9 in column 4; convert the file"):
         text.read_text(path, "character", "file")
 
 
