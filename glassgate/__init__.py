@@ -61,7 +61,7 @@ _HOMES = {
     "restore": "glassgate.conversion",
     "source": "glassgate.engines.source",
 }
-_OPERATORS = "glassgate.engines.operators"
+_OPERATORS = "glassgate.engines.torch_op.schema"
 
 __all__ = list(_HOMES)
 

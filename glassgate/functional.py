@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate import cells
 from glassgate.cell import Cell, Weights
 from glassgate.engines import choose
-from glassgate.engines.call import Direction
+from glassgate.engines.contract import Direction
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import ShapeError, check_like, check_shape
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from glassgate.engines.call import Steps
+from glassgate.engines.contract import Steps
 from glassgate.shapes import ShapeError, check_like, check_shape
 
 

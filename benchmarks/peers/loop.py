@@ -8,7 +8,7 @@ from benchmarks.peers.layer import Layer
 from benchmarks.peers.ours import layer_of
 from benchmarks.work import Work
 from glassgate.engines import reference
-from glassgate.engines.call import Direction, Steps
+from glassgate.engines.contract import Direction, Steps
 
 
 class Loop(nn.Module):

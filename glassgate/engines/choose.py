@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from glassgate.engines import op, reference, stock
-from glassgate.engines.call import Direction, Recording, Result, Steps
+from glassgate.engines import kernels, reference, stock
+from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.shapes import check_choice
 
 ENGINES: dict[str, ModuleType] = {
-    "cpu": op,
+    "cpu": kernels,
     "torch": stock,
     "reference": reference,
 }
@@ -124,8 +124,8 @@ def stepper(direction: Direction) -> Stepper:
     """One direction to be run step by step, on the kernel where it can be."""
     x = direction.weights["weight_ih"].new_zeros(len(direction.initial[0]), direction.weights["weight_ih"].shape[1])
     exact = x.dtype in (torch.float32, torch.float64)
-    on_kernel = exact and _wanted.name in ("auto", "cpu") and op.why_not(Steps(x, None, None), [direction]) is None
-    return (op if on_kernel else reference).Stepper(direction)
+    on_kernel = exact and _wanted.name in ("auto", "cpu") and kernels.why_not(Steps(x, None, None), [direction]) is None
+    return (kernels if on_kernel else reference).Stepper(direction)
 
 
 def choose(steps: Steps, directions: list[Direction]) -> Choice:

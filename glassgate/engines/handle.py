@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from glassgate.cell import Cell
-from glassgate.engines.graph import NotTraceable
-from glassgate.engines.trace import trace
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.trace import trace
 
 
 def _constant(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.call import Direction
+from glassgate.engines.contract import Direction
 from glassgate.engines.handle import cell_of, handle
-from glassgate.engines.trace import Trace, trace
+from glassgate.engines.symbolic.trace import Trace, trace
 
 
 def form_of(directions: list[Direction], record: bool = False) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Weights
 from glassgate.engines.plan import Plan
-from glassgate.engines.trace import Trace
+from glassgate.engines.symbolic.trace import Trace
 
 
 def written_whole(cell: Cell, trace: Trace, names: Collection[str]) -> frozenset[str]:

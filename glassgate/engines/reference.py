@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights, author_names
-from glassgate.engines.call import Direction, Recording, Result, Steps
+from glassgate.engines.contract import Direction, Recording, Result, Steps
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:

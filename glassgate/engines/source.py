@@ -1,7 +1,7 @@
 """The text of the kernels that are printed for a cell."""
 
 from glassgate.cell import Cell
-from glassgate.engines.trace import trace
+from glassgate.engines.symbolic.trace import trace
 from glassgate.shapes import check_choice
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cells import GRU, LSTM, RNN
-from glassgate.engines.call import Direction, Result, Steps, is_transformed
+from glassgate.engines.contract import Direction, Result, Steps, is_transformed
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:

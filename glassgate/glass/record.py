@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from glassgate.engines.call import Recording, Result
+from glassgate.engines.contract import Recording, Result
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
 

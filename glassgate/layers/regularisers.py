@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Named, Noise, PreActivations
-from glassgate.engines.call import Steps, is_plain
+from glassgate.engines.contract import Steps, is_plain
 from glassgate.shapes import check_rate
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from glassgate.engines.call import Direction, Result, Steps
 from glassgate.engines.choose import engine, wanted
 from glassgate.engines.choose import run as run_layer
+from glassgate.engines.contract import Direction, Result, Steps
 
 
 def run(steps: Steps, directions: list[Direction], all_states: bool) -> list[Result]:

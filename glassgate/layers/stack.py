@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines import choose
-from glassgate.engines.call import Direction, Recording, Result, Steps
+from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import regularisers, segments, states
 from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer

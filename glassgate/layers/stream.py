@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from glassgate.engines.call import Direction
 from glassgate.engines.choose import stepper
+from glassgate.engines.contract import Direction
 from glassgate.shapes import check_like, check_shape
 
 if TYPE_CHECKING:

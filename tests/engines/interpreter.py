@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.graph import Graph, Node
-from glassgate.engines.ops import OPERATIONS
 from glassgate.engines.reference import recur
+from glassgate.engines.symbolic.graph import Graph, Node
+from glassgate.engines.symbolic.operations import OPERATIONS
 
 
 def evaluate(

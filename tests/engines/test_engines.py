@@ -7,8 +7,8 @@ import torch
 
 import glassgate as gg
 from glassgate.cell import Cell
-from glassgate.engines.call import Direction
 from glassgate.engines.choose import ENGINES, run
+from glassgate.engines.contract import Direction
 from glassgate.layout import arrange
 from tests.cases import SHAPES, Shape
 from tests.compare import Results, check, measure, noise

@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 import glassgate as gg
 from glassgate.cell import Cell, Parameter
-from glassgate.engines.call import Direction, Steps
+from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.reference import recur, run
 from tests.compare import noise
 

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from glassgate.engines.graph import Key, Node
 from glassgate.engines.numba_cpu.stages import PRODUCTS, Stage, place
+from glassgate.engines.symbolic.graph import Key, Node
 
 if TYPE_CHECKING:
     from glassgate.engines.numba_cpu.printer import Printer

@@ -7,7 +7,7 @@ from glassgate.engines.numba_cpu.compile import Function, compiled
 from glassgate.engines.numba_cpu.printer import Kernel, print_kernel
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.stages import Stages
-from glassgate.engines.trace import Trace
+from glassgate.engines.symbolic.trace import Trace
 
 
 class Compiled(NamedTuple):

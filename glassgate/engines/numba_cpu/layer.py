@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import products
-from glassgate.engines.call import Recording, Steps
+from glassgate.engines.contract import Recording, Steps
 from glassgate.engines.memory import COMPUTED_IN, computable, first_rows, unwritten
 from glassgate.engines.numba_cpu import passes
 from glassgate.engines.numba_cpu.call import Call

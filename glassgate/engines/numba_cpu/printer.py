@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from glassgate.engines.graph import Key, Node
 from glassgate.engines.numba_cpu.body import CALLS, Body, broken
 from glassgate.engines.numba_cpu.stages import Product, Stage, Stages, place
+from glassgate.engines.symbolic.graph import Key, Node
 
 RESERVED = frozenset(
     {"address", "ahead", "before", "block", "blocks", "done", "fetch", "fill", "first_block", "flags", "here"}

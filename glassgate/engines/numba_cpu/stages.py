@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from glassgate.engines.graph import Key, Node
-from glassgate.engines.ops import CHEAP, COSTLY, MASKS
-from glassgate.engines.trace import Trace
+from glassgate.engines.symbolic.graph import Key, Node
+from glassgate.engines.symbolic.operations import CHEAP, COSTLY, MASKS
+from glassgate.engines.symbolic.trace import Trace
 
 PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
 LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")

@@ -9,8 +9,8 @@ from torch import nn
 from torch.export import Dim
 
 import glassgate as gg
-from glassgate.engines import op
-from glassgate.engines.call import Direction, Steps
+from glassgate.engines import kernels, reference
+from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.handle import cell_of, handle
 from glassgate.engines.plan import without_final
 from glassgate.layers.regularisers import Noisy
@@ -258,4 +258,4 @@ def test_all_states_have_gradients():
         outputs = dict(zip([*names, "h_n", "c_n"], (*result.states, *result.final), strict=True))
         return measure(outputs, leaves | weights)
 
-    check(run(op), run(gg.engines.reference))
+    check(run(kernels), run(reference))

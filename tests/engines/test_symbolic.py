@@ -11,10 +11,10 @@ from torch.nn import functional as F
 import glassgate as gg
 from glassgate import cells
 from glassgate.cell import Cell, Noise, Parameter
-from glassgate.engines.graph import Node, NotTraceable
-from glassgate.engines.ops import OPERATIONS
 from glassgate.engines.reference import advance, recur
-from glassgate.engines.trace import Trace, trace
+from glassgate.engines.symbolic.graph import Node, NotTraceable
+from glassgate.engines.symbolic.operations import OPERATIONS
+from glassgate.engines.symbolic.trace import Trace, trace
 from glassgate.layers.regularisers import Noisy
 from tests.compare import check, noise
 from tests.engines.interpreter import evaluate

@@ -1,15 +1,15 @@
 """A cell's step as a graph, and that graph's gradient as another one of the same kind; printing them is elsewhere."""
 
-import operator
-from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
-from glassgate.engines.graph import Graph, Key, Node, NotTraceable, distinguish, merged, ordered, row_sum, spread
-from glassgate.engines.ops import COSTLY, OPERATIONS
+from glassgate.engines.symbolic.differentiate import gradients
+from glassgate.engines.symbolic.graph import Graph, Key, Node, NotTraceable, ordered, spread
+from glassgate.engines.symbolic.keep import reading
+from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
     leaf = {node: Node("saved", key, node.axis) for key, node in columns.items()}
     replay = merged(states, lambda node, args: leaf.get(node))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
-    d = _gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
+    d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 
     def gradient(node: Node) -> Node:
         return spread(d.get(node, 0.0), node.axis)
@@ -206,7 +206,7 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
     outputs |= {("d_parameter", k): node for node, k in columns_of.items()}
     outputs = {key: new.get(node, node) for key, node in outputs.items()}
     again = {node: new[replay[node]] for node in order if replay[node] in new}
-    backward, saved = _reading(outputs, columns, states, again)
+    backward, saved = reading(outputs, columns, states, again)
     return Trace(
         forward=Graph(
             {("state", k): node for k, node in enumerate(states)}
@@ -222,94 +222,3 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
         parameter_columns=tuple(columns_of[new[d_p]] for d_p in of_parameters),
         recorded=tuple(gates),
     )
-
-
-def _reading(
-    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], again: dict[Node, Node]
-) -> tuple[Graph, dict[Key, Node]]:
-    """The backward graph where it reads all that is cheaper to keep than to compute again, and what it reads.
-
-    Args:
-        outputs: of the graph where it reads as little as it can.
-        columns: what that reads.
-        states: the results of the forward graph.
-        again: what computes a node of that graph once more in the backward graph.
-    """
-    columns = _cheaper(columns, states, again, outputs.values())
-    leaf = {again[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in again}
-    new = merged(outputs.values(), lambda node, args: leaf.get(node))
-    backward = Graph({key: new[node] for key, node in outputs.items()})
-    for node in backward.nodes:
-        if node.op == "saved":
-            node.name = columns[node.args].name
-        if node.op == "grad" and node.name is None:
-            node.name = f"d_{node.args[0]}_out"
-    distinguish(backward.outputs.values())
-    return backward, {key: columns[key] for key in sorted(n.args for n in backward.nodes if n.op == "saved")}
-
-
-def _cheaper(
-    columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], results: Collection[Node]
-) -> dict[Key, Node]:
-    """The columns, a pre-activation replaced by the costly value that alone is made of it, and costly states."""
-    kept, users, users_again = dict(columns), _only_users(states), _only_users(results)
-    for key, node in columns.items():
-        while key[0] in ("ih", "hh") and node in users and node in again:
-            user = again.get(users[node])
-            if user is None or users_again.get(again[node]) is not user:
-                break
-            node = users[node]
-            if node.op in COSTLY:
-                kept[key] = node
-    found = set(kept.values())
-    for k, state in enumerate(states):
-        if state in again and state not in found and state.op in COSTLY:
-            kept["state", k] = state
-    return kept
-
-
-def _only_users(results: Collection[Node]) -> dict[Node, Node]:
-    """The node that reads a value, of those that are read once."""
-    reads = Counter(results)
-    users = {}
-    for node in ordered(results):
-        for arg in node.inputs:
-            reads[arg] += 1
-            users[arg] = node
-    return {arg: user for arg, user in users.items() if reads[arg] == 1}
-
-
-def _gradients(cell: Cell, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]) -> dict[Node, Node]:
-    """The gradient that reaches each node of the forward graph, written on the nodes of its replay."""
-    parts: defaultdict[Node, list[Node]] = defaultdict(list)
-    over_units: defaultdict[tuple[Node, str], list[Node]] = defaultdict(list)
-    transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
-    for name, state in zip(cell.state, states, strict=True):
-        parts[state].append(Node("grad", (name,), state.axis))
-    d: dict[Node, Node] = {}
-    for node in reversed(ordered(states)):
-        if node in transposed:
-            products, reaching = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
-            gates = tuple(product.args[0] for product in products)
-            parts[node].append(Node("hh_t", (gates, *reaching), node.axis))
-        for axis in "HP":
-            if (node, axis) in over_units:
-                total = reduce(operator.add, over_units[node, axis])
-                parts[node].append(total * Node("size", (axis,), "1") if total.axis == "1" else row_sum(total))
-        if node not in parts:
-            continue
-        total = d[node] = reduce(operator.add, parts[node])
-        if total.name is None and node.name is not None:
-            total.name = f"d_{node.name}"
-        if node.op in ("hh", "sum"):
-            transposed[node.args[1]].append((node, spread(total, "H")))
-        elif node.op == "hr":
-            parts[node.args[0]].append(Node("hr_t", (spread(total, "P"),), "H"))
-        elif node.op == "row_sum":
-            parts[node.args[0]].append(total)
-        elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
-            args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
-            for arg, part in zip(node.args, derivative(total, replay[node], *args), strict=True):
-                if isinstance(arg, Node) and isinstance(part, Node):
-                    (over_units[arg, node.axis] if arg.axis == "1" != node.axis else parts[arg]).append(part)
-    return d

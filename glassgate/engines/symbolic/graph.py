@@ -1,6 +1,5 @@
 """Symbolic values: what a cell's step computes, as a graph that can be simplified, differentiated and printed."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassgate.engines.ops import ALIASES, COMPOSED, MASKS, OPERATIONS
+from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS
+from glassgate.engines.symbolic.simplify import simpler
 
 
 class NotTraceable(TypeError):
@@ -28,7 +28,7 @@ def _binary(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], An
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One value of a step: an elementwise operation of `ops.OPERATIONS`, a row-wide operation, or a leaf.
+    """One value of a step: an elementwise operation of `OPERATIONS`, a row-wide operation, or a leaf.
 
     Row-wide operations:
         row_sum (x): the sum over the units of a row, one number a row.
@@ -132,7 +132,7 @@ def make(op: str, *args: Any) -> Node:
     values = [_value(arg) for arg in args]
     if op not in MASKS and op != "where":
         values = [_number(v) for v in values]
-    simple = _simpler(op, *values)
+    simple = simpler(op, *values)
     if simple is not None:
         return simple
     axes = {v.axis for v in values if isinstance(v, Node)} - {"1"}
@@ -154,47 +154,6 @@ def _value(arg: Any) -> "Node | float":
 def _number(value: "Node | float") -> "Node | float":
     """A mask as ones and zeros."""
     return make("where", value, 1.0, 0.0) if isinstance(value, Node) and value.op in MASKS else value
-
-
-_NEUTRAL = {("add", 0): 0.0, ("add", 1): 0.0, ("sub", 1): 0.0, ("mul", 0): 1.0, ("mul", 1): 1.0, ("div", 1): 1.0}
-_SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
-
-
-def _simpler(op: str, *args: "Node | float") -> Any:
-    """What the operation comes to without itself; None if it is needed."""
-    numbers = [arg for arg in args if not isinstance(arg, Node)]
-    if len(numbers) == len(args):
-        return _folded(op, *numbers)
-    for k, arg in enumerate(args):
-        if isinstance(arg, float) and _NEUTRAL.get((op, k)) == arg:
-            return args[1 - k]
-    first, last = args[0], args[-1]
-    match op:
-        case "neg" if isinstance(first, Node) and first.op == "neg":
-            return first.args[0]
-        case "add" if isinstance(last, Node) and last.op == "neg":
-            return first - last.args[0]
-        case "sub" if isinstance(last, Node) and last.op == "neg":
-            return first + last.args[0]
-        case "div" if isinstance(last, float) and abs(math.frexp(last)[0]) == 0.5:
-            return first * (1.0 / last)
-        case "pow" if isinstance(last, float) and last == 0 and isinstance(first, Node):
-            return first.filled(1.0)
-        case "pow" if isinstance(last, float) and last == 0.5:
-            return make("sqrt", first)
-        case "pow" if isinstance(last, float) and last in _SMALL_POWERS:
-            power = math.prod([first] * (int(abs(last)) - 1), start=first)
-            return power if last > 0 else 1.0 / power
-        case "where" if isinstance(first, float):
-            return args[1] if first else last
-    return None
-
-
-def _folded(op: str, *args: float) -> float:
-    tensors = [torch.tensor(arg, dtype=torch.float64) for arg in args]
-    if op == "where":
-        tensors[0] = tensors[0] != 0
-    return float(OPERATIONS[op].compute(*tensors))
 
 
 def _function(name: str) -> Callable[..., Any] | None:
@@ -257,30 +216,3 @@ def ordered(results: Iterable[Node]) -> list[Node]:
             found.add(node)
             open_ += node.inputs
     return sorted(found, key=lambda node: node.serial)
-
-
-def merged(
-    results: Iterable[Node], rule: Callable[[Node, tuple[Any, ...]], Node | None] | None = None
-) -> dict[Node, Node]:
-    """Each node that the results need, equal nodes made one; `rule` may replace a node, given its new arguments."""
-    new: dict[Node, Node] = {}
-    known: dict[tuple[Any, ...], Node] = {}
-    for node in ordered(results):
-        args = tuple(new[arg] if isinstance(arg, Node) else arg for arg in node.args)
-        copy = rule(node, args) if rule else None
-        if copy is None:
-            copy = Node(node.op, args, node.axis)
-        key = (copy.op, copy.axis, *(id(arg) if isinstance(arg, Node) else arg for arg in copy.args))
-        new[node] = known.setdefault(key, copy)
-        new[node].name = new[node].name or node.name
-    return new
-
-
-def distinguish(results: Iterable[Node]) -> None:
-    """Makes the names of all nodes that the results need differ."""
-    taken: set[str] = set()
-    for node in ordered(results):
-        if node.name is not None:
-            while node.name in taken:
-                node.name += "_"
-            taken.add(node.name)

@@ -1,0 +1,87 @@
+"""The CPU engine: a layer's kernels as operators that autograd, torch.compile and torch.export know.
+
+One operator runs all directions of a layer forward, another one back.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Direction, Recording, Result, Steps, is_transformed
+from glassgate.engines.handle import untraceable
+from glassgate.engines.memory import COMPUTED_IN
+from glassgate.engines.plan import by_direction, form_of, given_of
+from glassgate.engines.torch_op import backend
+from glassgate.engines.torch_op.autograd import Layer
+
+
+def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
+    """What kernels lack for this call, or None."""
+    if steps.data.device.type != "cpu":
+        return f"kernels run on the CPU, and the input is on {steps.data.device}"
+    if steps.data.dtype not in COMPUTED_IN:
+        return f"kernels compute in floating point, and the input is {steps.data.dtype}"
+    if is_transformed():
+        return "kernels have no rule for vmap, jvp and other transforms of torch.func"
+    for direction in directions:
+        reason = untraceable(direction.cell, "weight_hr" in direction.weights)
+        if reason is not None:
+            return reason
+    return None
+
+
+def run(
+    steps: Steps,
+    directions: list[Direction],
+    all_states: bool = False,
+    recordings: Sequence[Recording] | None = None,
+) -> list[Result]:
+    """One layer, all of its directions in one call."""
+    form, given = form_of(directions, recordings is not None), given_of(directions)
+    data, sizes, resets = steps
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        data, *given = [v.to(dtype) if v.dtype == torch.float32 else v for v in (data, *given)]
+        steps = Steps(data, sizes, resets)
+    save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        flat = torch.ops.glassgate.layer(data, sizes, resets, given, form, all_states, save)
+    elif save:
+        flat = Layer.apply(steps, form, recordings, data, *given)
+    else:
+        flat = backend.forward(steps, form, given, all_states, False, recordings)
+    results, at = [], 0
+    for direction in directions:
+        count = len(direction.initial)
+        every = count if all_states or save else 1
+        states, final = flat[at : at + every], flat[at + every : at + every + count]
+        results.append(Result(tuple(states if all_states else states[:1]), tuple(final)))
+        at += every + count
+    return results
+
+
+class Stepper:
+    """One direction, one step at a time, on the kernel: memory and packed weights are made once.
+
+    Args:
+        direction: the call; its initial states are the states before the first step.
+    """
+
+    def __init__(self, direction: Direction) -> None:
+        from glassgate.engines.numba_cpu.step import Step
+
+        given = [v.detach().clone().contiguous() for v in given_of([direction])]
+        ((plan, own),) = by_direction(form_of([direction]), given)
+        n = len(plan.weights)
+        x = given[0].new_empty(len(own[n]), own[plan.weights.index("weight_ih")].shape[1])
+        self._step = Step(plan, plan.sizes(own, x), own[:n], own[n:])
+
+    @property
+    def states(self) -> Sequence[Tensor]:
+        """The states after the last step, (N, W) each; writing to them changes the next step."""
+        return self._step.states
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One step from x (N, H_in) to the output (N, W), whose memory is used again."""
+        return self._step.run(x.contiguous())

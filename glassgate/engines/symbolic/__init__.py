@@ -1,0 +1,1 @@
+"""A cell's step as a graph of operations, and that graph's gradient as another one."""

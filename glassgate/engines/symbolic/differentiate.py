@@ -1,0 +1,45 @@
+"""The gradient of a graph as another graph, by each operation's derivative."""
+
+import operator
+from collections import defaultdict
+from functools import reduce
+
+from glassgate.cell import Cell
+from glassgate.engines.symbolic.graph import Node, ordered, row_sum, spread
+from glassgate.engines.symbolic.operations import OPERATIONS
+
+
+def gradients(cell: Cell, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]) -> dict[Node, Node]:
+    """The gradient that reaches each node of the forward graph, written on the nodes of its replay."""
+    parts: defaultdict[Node, list[Node]] = defaultdict(list)
+    over_units: defaultdict[tuple[Node, str], list[Node]] = defaultdict(list)
+    transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
+    for name, state in zip(cell.state, states, strict=True):
+        parts[state].append(Node("grad", (name,), state.axis))
+    d: dict[Node, Node] = {}
+    for node in reversed(ordered(states)):
+        if node in transposed:
+            products, reaching = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
+            gates = tuple(product.args[0] for product in products)
+            parts[node].append(Node("hh_t", (gates, *reaching), node.axis))
+        for axis in "HP":
+            if (node, axis) in over_units:
+                total = reduce(operator.add, over_units[node, axis])
+                parts[node].append(total * Node("size", (axis,), "1") if total.axis == "1" else row_sum(total))
+        if node not in parts:
+            continue
+        total = d[node] = reduce(operator.add, parts[node])
+        if total.name is None and node.name is not None:
+            total.name = f"d_{node.name}"
+        if node.op in ("hh", "sum"):
+            transposed[node.args[1]].append((node, spread(total, "H")))
+        elif node.op == "hr":
+            parts[node.args[0]].append(Node("hr_t", (spread(total, "P"),), "H"))
+        elif node.op == "row_sum":
+            parts[node.args[0]].append(total)
+        elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
+            args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
+            for arg, part in zip(node.args, derivative(total, replay[node], *args), strict=True):
+                if isinstance(arg, Node) and isinstance(part, Node):
+                    (over_units[arg, node.axis] if arg.axis == "1" != node.axis else parts[arg]).append(part)
+    return d

@@ -1,0 +1,63 @@
+"""What the forward pass keeps for the backward pass: what is cheaper to read than to compute again."""
+
+from collections import Counter
+from collections.abc import Collection
+
+from glassgate.engines.symbolic.graph import Graph, Key, Node, ordered
+from glassgate.engines.symbolic.operations import COSTLY
+from glassgate.engines.symbolic.rewrite import distinguish, merged
+
+
+def reading(
+    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], again: dict[Node, Node]
+) -> tuple[Graph, dict[Key, Node]]:
+    """The backward graph where it reads all that is cheaper to keep than to compute again, and what it reads.
+
+    Args:
+        outputs: of the graph where it reads as little as it can.
+        columns: what that reads.
+        states: the results of the forward graph.
+        again: what computes a node of that graph once more in the backward graph.
+    """
+    columns = _cheaper(columns, states, again, outputs.values())
+    leaf = {again[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in again}
+    new = merged(outputs.values(), lambda node, args: leaf.get(node))
+    backward = Graph({key: new[node] for key, node in outputs.items()})
+    for node in backward.nodes:
+        if node.op == "saved":
+            node.name = columns[node.args].name
+        if node.op == "grad" and node.name is None:
+            node.name = f"d_{node.args[0]}_out"
+    distinguish(backward.outputs.values())
+    return backward, {key: columns[key] for key in sorted(n.args for n in backward.nodes if n.op == "saved")}
+
+
+def _cheaper(
+    columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], results: Collection[Node]
+) -> dict[Key, Node]:
+    """The columns, a pre-activation replaced by the costly value that alone is made of it, and costly states."""
+    kept, users, users_again = dict(columns), _only_users(states), _only_users(results)
+    for key, node in columns.items():
+        while key[0] in ("ih", "hh") and node in users and node in again:
+            user = again.get(users[node])
+            if user is None or users_again.get(again[node]) is not user:
+                break
+            node = users[node]
+            if node.op in COSTLY:
+                kept[key] = node
+    found = set(kept.values())
+    for k, state in enumerate(states):
+        if state in again and state not in found and state.op in COSTLY:
+            kept["state", k] = state
+    return kept
+
+
+def _only_users(results: Collection[Node]) -> dict[Node, Node]:
+    """The node that reads a value, of those that are read once."""
+    reads = Counter(results)
+    users = {}
+    for node in ordered(results):
+        for arg in node.inputs:
+            reads[arg] += 1
+            users[arg] = node
+    return {arg: user for arg, user in users.items() if reads[arg] == 1}

@@ -1,0 +1,53 @@
+"""What an operation comes to where its arguments make it simpler: numbers are computed, neutral ones fall away."""
+
+import math
+from typing import Any
+
+import torch
+
+from glassgate.engines.symbolic.operations import OPERATIONS
+
+_NEUTRAL = {("add", 0): 0.0, ("add", 1): 0.0, ("sub", 1): 0.0, ("mul", 0): 1.0, ("mul", 1): 1.0, ("div", 1): 1.0}
+_SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
+
+
+def simpler(op: str, *args: Any) -> Any:
+    """What the operation comes to without itself; None if it is needed.
+
+    Args:
+        op: a name of `OPERATIONS`.
+        args: values of a graph, and floats.
+    """
+    numbers = [arg for arg in args if isinstance(arg, float)]
+    if len(numbers) == len(args):
+        return _folded(op, *numbers)
+    for k, arg in enumerate(args):
+        if isinstance(arg, float) and _NEUTRAL.get((op, k)) == arg:
+            return args[1 - k]
+    first, last = args[0], args[-1]
+    match op:
+        case "neg" if not isinstance(first, float) and first.op == "neg":
+            return first.args[0]
+        case "add" if not isinstance(last, float) and last.op == "neg":
+            return first - last.args[0]
+        case "sub" if not isinstance(last, float) and last.op == "neg":
+            return first + last.args[0]
+        case "div" if isinstance(last, float) and abs(math.frexp(last)[0]) == 0.5:
+            return first * (1.0 / last)
+        case "pow" if isinstance(last, float) and last == 0 and not isinstance(first, float):
+            return first.filled(1.0)
+        case "pow" if isinstance(last, float) and last == 0.5:
+            return torch.sqrt(first)
+        case "pow" if isinstance(last, float) and last in _SMALL_POWERS:
+            power = math.prod([first] * (int(abs(last)) - 1), start=first)
+            return power if last > 0 else 1.0 / power
+        case "where" if isinstance(first, float):
+            return args[1] if first else last
+    return None
+
+
+def _folded(op: str, *args: float) -> float:
+    tensors = [torch.tensor(arg, dtype=torch.float64) for arg in args]
+    if op == "where":
+        tensors[0] = tensors[0] != 0
+    return float(OPERATIONS[op].compute(*tensors))

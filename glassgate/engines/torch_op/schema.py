@@ -1,0 +1,40 @@
+"""The names and schemas of the operators, known as soon as torch is; what they compute stands beside this."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+
+_CALL = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
+_SCHEMAS = (
+    f"layer({_CALL}, str form, bool all_states, bool save) -> Tensor[]",
+    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str form, bool data_too) -> Tensor[]",
+)
+
+
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module beside this one, which is loaded when the function is first called."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(import_module(f"{__package__}.{module}"), name)(*args, **kwargs)
+
+    return call
+
+
+_library = torch.library.Library("glassgate", "DEF")
+for _schema in _SCHEMAS:
+    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+for _name, _compute, _gradient, _remember in (
+    ("layer", "forward_of_operator", "backward_of_operator", "remember"),
+    ("layer_backward", "backward", "backward_twice", "remember_backward"),
+):
+    _library.impl(_name, _later("backend", _compute), "CPU")
+    torch.library.register_autograd(
+        f"glassgate::{_name}",
+        _later("autograd", _gradient),
+        setup_context=_later("autograd", _remember),
+        lib=_library,
+    )
+torch.library.register_fake("glassgate::layer", _later("fakes", "forward"), lib=_library)
+torch.library.register_fake("glassgate::layer_backward", _later("fakes", "backward"), lib=_library)
