@@ -84,8 +84,8 @@ def author_names(tell: Callable[[str, Any], None]) -> Iterator[None]:
     """Tells each local variable, its name and value, that a cell's methods hold when they return."""
 
     def on_event(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and isinstance(frame.f_locals.get("self"), Cell):
-            for name, value in frame.f_locals.items():
+        if event == "return" and isinstance(cell := frame.f_locals.get("self"), Cell):
+            for name, value in cell.values_by_name(frame.f_locals).items():
                 tell(name, value)
 
     before: Any = sys.getprofile()
@@ -177,6 +177,10 @@ class Cell:
     def project(self, h: Any) -> Any:
         """What happens to an output after its projection `W_hr h`; the identity unless a cell says otherwise."""
         return h
+
+    def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values that the author of a method named, when it returns with these local variables."""
+        return variables
 
     def projected(self) -> "Cell":
         """The cell that runs where outputs are projected: another one if a step reads its own output unit by unit."""

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.reference import recur
+from glassgate.engines.symbolic import evaluate as symbolic
 from glassgate.engines.symbolic.graph import Graph, Node
-from glassgate.engines.symbolic.operations import OPERATIONS
 
 
 def evaluate(
@@ -21,7 +21,6 @@ def evaluate(
         weights: the layer's parameters by name; `bias_hh` belongs to the products `hh` and `sum`.
         leaf: gives the values of `ih`, `state`, `parameter`, `noise`, `saved` and `grad`.
     """
-    value: dict[Node, Tensor] = {}
     units = {"H": weights["weight_ih"].shape[0] // len(cell.gates), "P": len(weights.get("weight_hr", ())), "1": 1}
 
     def rows(gate: str, u: Tensor) -> Tensor:
@@ -36,8 +35,7 @@ def evaluate(
             product = recur(u, weights["weight_hh"].detach(), None, cell.heads)
         return torch.autograd.grad(product, u, d_product)[0]
 
-    def compute(node: Node) -> Tensor:
-        args = [value[arg] if isinstance(arg, Node) else arg for arg in node.args]
+    def compute(node: Node, args: tuple) -> Tensor:
         match node.op:
             case "hh":
                 return rows(*args)
@@ -55,13 +53,7 @@ def evaluate(
                 return torch.tensor(float(units[args[0]]), dtype=torch.float64)
             case "constant":
                 return torch.full((units[node.axis],), args[0], dtype=torch.float64)
-            case op if op in OPERATIONS:
-                return OPERATIONS[op].compute(
-                    *(torch.as_tensor(a, dtype=None if isinstance(a, Tensor) else torch.float64) for a in args)
-                )
             case _:
                 return leaf(node)
 
-    for node in graph.nodes:
-        value[node] = compute(node)
-    return value
+    return symbolic.evaluate(graph.outputs.values(), compute, torch.float64)

@@ -4,12 +4,14 @@ import operator
 from collections import defaultdict
 from functools import reduce
 
-from glassgate.cell import Cell
+from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, ordered, row_sum, spread
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 
-def gradients(cell: Cell, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]) -> dict[Node, Node]:
+def gradients(
+    cell: Equations, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]
+) -> dict[Node, Node]:
     """The gradient that reaches each node of the forward graph, written on the nodes of its replay."""
     parts: defaultdict[Node, list[Node]] = defaultdict(list)
     over_units: defaultdict[tuple[Node, str], list[Node]] = defaultdict(list)

@@ -73,6 +73,10 @@ OPERATIONS: dict[str, Operation] = {
     "logical_not": Operation(torch.logical_not),
 }
 
+_OF_TWO = ["add", "sub", "mul", "div", "pow", "minimum", "maximum", "lt", "le", "eq", "ne", "logical_and", "logical_or"]
+ARITY = dict.fromkeys(OPERATIONS, 1) | dict.fromkeys(_OF_TWO, 2) | {"where": 3}
+"""How many arguments each operation has."""
+
 MASKS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
 """Operations whose result is true or false; the others give numbers."""
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
+from glassgate.cell import Cell
 from glassgate.engines.symbolic.differentiate import gradients
-from glassgate.engines.symbolic.graph import Graph, Key, Node, NotTraceable, ordered, spread
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import Graph, Key, Node, ordered, spread
 from glassgate.engines.symbolic.keep import reading
 from glassgate.engines.symbolic.rewrite import distinguish, merged
+from glassgate.engines.symbolic.step import equations_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class Trace:
 
 
 def trace(cell: Cell, projected: bool = False, record: bool = False) -> Trace:
-    """What the cell's `step` computes.
+    """What the cell's `step` computes, and its gradient.
 
     Args:
         cell: the cell.
@@ -81,62 +83,11 @@ def trace(cell: Cell, projected: bool = False, record: bool = False) -> Trace:
     Raises:
         NotTraceable: naming what the step uses that no kernel has.
     """
-    try:
-        new = _new_states(cell, projected)
-    except NotTraceable as error:
-        name = type(cell).__name__
-        raise NotTraceable(
-            f"cell {name}: step uses {error}, which no kernel has; it runs on the reference engine"
-        ) from None
-    states = _with_shared_halves(new)
-    return _differentiated(cell, states, record)
+    return differentiated(equations_of(cell, projected), record)
 
 
-def _new_states(cell: Cell, projected: bool) -> list[Node]:
-    def product(u: Any) -> Named:
-        if not isinstance(u, Node) or u.axis != out:
-            raise NotTraceable("a recurrent product with something that is not as wide as the output")
-        return Named(cell.gates, [Node("hh", (gate, u), "H", f"{gate}_hh") for gate in cell.gates])
-
-    def parameter(name: str) -> Any:
-        if not cell.parameters[name].per_gate:
-            return Node("parameter", (name, None), "H", name)
-        return Named(cell.gates, [Node("parameter", (name, gate), "H", f"{name}_{gate}") for gate in cell.gates])
-
-    def projection(h: Any) -> Node:
-        return Node("hr", (_state(cell.state[0], h, "H"),), "P")
-
-    out = "P" if projected else "H"
-    axes = dict.fromkeys(cell.state, "H") | {cell.state[0]: out}
-    state = [Node("state", (name,), axis, f"{name}_prev") for name, axis in axes.items()]
-    ih = Named(cell.gates, [Node("ih", (gate,), "H", f"{gate}_ih") for gate in cell.gates])
-    noise = [Node("noise", (name,), axes.get(noise.state or "", "H"), name) for name, noise in cell.noise.items()]
-    a = PreActivations(ih, Recurrent(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
-    p = Named(cell.parameters, map(parameter, cell.parameters))
-    with author_names(_name):
-        new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
-    states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
-    for name, node in zip(cell.state, states, strict=True):
-        node.name = node.name or name
-    return states
-
-
-def _state(name: str, value: Any, axis: str) -> Node:
-    if not isinstance(value, Node) or value.axis != axis:
-        raise NotTraceable(f"for state {name!r} a value that is not one number a unit")
-    return value
-
-
-def _name(name: str, value: Any) -> None:
-    """The author's name for a value; the first one stays."""
-    if isinstance(value, Node) and value.name is None:
-        value.name = name
-
-
-def _with_shared_halves(states: list[Node]) -> list[Node]:
-    """The same states, each pre-activation of which the step uses the sum of its halves alone as one value."""
-    new = merged(states)
-    states = [new[s] for s in states]
+def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
+    """The same values, each pre-activation of which the step uses the sum of its halves alone as one value."""
     users = Counter([*states, *(arg for node in ordered(states) for arg in node.inputs)])
 
     def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
@@ -150,20 +101,19 @@ def _with_shared_halves(states: list[Node]) -> list[Node]:
         return Node("sum", (hh.args[0], u), "H", node.name or f"{hh.args[0]}_pre")
 
     new = merged(states, fold)
-    states = [new[s] for s in states]
-    distinguish(states)
-    return states
+    distinguish([new[s] for s in states])
+    return new
 
 
-def _gates(cell: Cell, order: list[Node]) -> dict[str, Node]:
-    """The value that the author calls by each gate's name, or else the gate's pre-activation."""
-    named = {node.name: node for node in order if node.axis == "H"}
-    choices = {gate: (gate, f"{gate}_pre", f"{gate}_ih") for gate in cell.gates if gate not in cell.state}
-    found = {gate: next((named[n] for n in names if n in named), None) for gate, names in choices.items()}
-    return {gate: node for gate, node in found.items() if node is not None}
+def differentiated(cell: Equations, record: bool = False) -> Trace:
+    """The forward and backward graphs of a cell's equations.
 
-
-def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
+    Args:
+        cell: the equations.
+        record: whether gates and the gradients that reach them are results too.
+    """
+    folded = _with_shared_halves(cell.states)
+    states = [folded[state] for state in cell.states]
     order = ordered(states)
     products = sorted(
         (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.args[0])
@@ -195,7 +145,7 @@ def _differentiated(cell: Cell, states: list[Node], record: bool) -> Trace:
     for node in order:
         if node.op == "hr":
             outputs |= {("raw", 0): replay[node.args[0]], ("d_hr", 0): gradient(node)}
-    gates = _gates(cell, order) if record else {}
+    gates = {name: folded[node] for name, node in cell.shown.items()} if record else {}
     for name, node in gates.items():
         outputs[f"d_gate_{name}", 0] = gradient(node)
     for name, node in zip(cell.state, states, strict=True) if record else ():

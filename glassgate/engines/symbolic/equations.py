@@ -1,0 +1,218 @@
+"""What one step of a cell computes, as content: two cells with the same content share kernels, programs and graphs."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from glassgate.cell import Noise, Parameter
+from glassgate.engines.symbolic.graph import Node, ordered
+from glassgate.engines.symbolic.operations import ARITY, MASKS
+from glassgate.engines.symbolic.rewrite import distinguish, merged
+
+FORMAT = 1
+"""Of the text; a reader refuses another."""
+LEAVES = {"ih": 1, "state": 1, "parameter": 2, "noise": 1, "size": 1, "constant": 1}
+"""Leaves of a step's graph, and how many arguments each has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """One step as a graph from named leaves to the new states; see `Node` for what they are.
+
+    Attributes:
+        gates, state, parameters, noise, recurrent, heads: as a `Cell` has them.
+        projected: whether the output goes through `weight_hr`.
+        states: the new states, in the order of `state`.
+        shown: what recording takes for each gate.
+    """
+
+    gates: tuple[str, ...]
+    state: tuple[str, ...]
+    parameters: Mapping[str, Parameter]
+    noise: Mapping[str, Noise]
+    recurrent: bool
+    heads: int
+    projected: bool
+    states: tuple[Node, ...]
+    shown: Mapping[str, Node]
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """All nodes that the new states need, each after its inputs."""
+        return ordered(self.states)
+
+    @cached_property
+    def named(self) -> dict[str, Node]:
+        """The values by the names that the author gave them, and the leaves by theirs."""
+        return {node.name: node for node in self.nodes if node.name is not None}
+
+    @cached_property
+    def text(self) -> str:
+        """The content as text, the same for the same equations in every process: numbers are exact, nothing is code."""
+        place = {node: k for k, node in enumerate(self.nodes)}
+        content = {
+            "format": FORMAT,
+            "gates": self.gates,
+            "state": self.state,
+            "parameters": {name: [float(p.start).hex(), bool(p.per_gate)] for name, p in self.parameters.items()},
+            "noise": {
+                name: [float(n.rate).hex(), bool(n.keeps), bool(n.per_step), n.state] for name, n in self.noise.items()
+            },
+            "recurrent": bool(self.recurrent),
+            "heads": int(self.heads),
+            "projected": self.projected,
+            "nodes": [[n.op, n.axis, n.name, *(_argument(arg, place) for arg in n.args)] for n in self.nodes],
+            "states": [place[node] for node in self.states],
+            "shown": {gate: place[node] for gate, node in self.shown.items()},
+        }
+        return json.dumps(content, separators=(",", ":"))
+
+    def replaced(
+        self,
+        by: Mapping[str, Callable[[Node], Node]],
+        parameters: Mapping[str, Parameter] | None = None,
+        noise: Mapping[str, Noise] | None = None,
+    ) -> "Equations":
+        """The same equations with other values in the place of named ones; all that reads them reads the others.
+
+        Args:
+            by: for each name of `named`, what makes the new value of the old one.
+            parameters, noise: what the new values read beside the cell's own: leaves `Node("parameter", (name, None),
+                "H")` and `Node("noise", (name,), "H")`.
+
+        Raises:
+            KeyError: there is no value of that name.
+        """
+        places = {self.named[name]: make for name, make in by.items()}
+
+        def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
+            if node not in places:
+                return None
+            new = places[node](Node(node.op, args, node.axis))
+            new.name = node.name
+            return new
+
+        new = merged(self.states, rule)
+        states = tuple(new[node] for node in self.states)
+        distinguish(states)
+        alive = set(ordered(states))
+        return Equations(
+            self.gates,
+            self.state,
+            {**self.parameters, **(parameters or {})},
+            {**self.noise, **(noise or {})},
+            self.recurrent,
+            self.heads,
+            self.projected,
+            states,
+            {gate: new[node] for gate, node in self.shown.items() if new[node] in alive},
+        )
+
+
+def _argument(arg: Any, place: Mapping[Node, int]) -> Any:
+    """A node as its place, a number by its bits, a name as itself."""
+    if isinstance(arg, Node):
+        return place[arg]
+    return f"={arg.hex()}" if isinstance(arg, float) else arg
+
+
+class NotEquations(ValueError):
+    """A text that holds no equations."""
+
+
+def parse(text: str) -> Equations:
+    """The equations of a text; whatever it holds, nothing of it is run.
+
+    Raises:
+        NotEquations: it is none that `Equations.text` gives.
+    """
+    try:
+        return _read(json.loads(text))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise NotEquations(f"this program's equations cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _read(content: Any) -> Equations:
+    if content["format"] != FORMAT:
+        raise ValueError(f"they are written in format {content['format']!r}, and this version reads {FORMAT}")
+    gates, state = _names(content["gates"]), _names(content["state"])
+    parameters = {
+        name: Parameter(float.fromhex(start), _is(bool, per_gate))
+        for name, (start, per_gate) in content["parameters"].items()
+    }
+    noise = {
+        name: Noise(float.fromhex(rate), _is(bool, keeps), _is(bool, per_step), state)
+        for name, (rate, keeps, per_step, state) in content["noise"].items()
+    }
+    _names(parameters), _names(noise)
+    if any(n.state not in (*state, None) for n in noise.values()):
+        raise ValueError("noise for a state that is not there")
+    projected = _is(bool, content["projected"])
+    known = {"ih": gates, "hh": gates, "state": state, "noise": noise, "parameter": parameters, "size": ("H", "P")}
+    nodes: list[Node] = []
+    for entry in content["nodes"]:
+        nodes.append(_node(entry, nodes, known, gates))
+        if not projected and (nodes[-1].op == "hr" or nodes[-1].axis == "P"):
+            raise ValueError("a projection where there is none")
+    states = tuple(nodes[_is(int, k)] for k in content["states"])
+    if len(states) != len(state) or any(v.axis != "PH"[not projected or k > 0] for k, v in enumerate(states)):
+        raise ValueError("new states that do not fit the states")
+    shown = {gate: nodes[_is(int, k)] for gate, k in content["shown"].items()}
+    heads = _is(int, content["heads"])
+    if heads < 1 or not gates or not state or not set(shown) <= set(gates):
+        raise ValueError("gates, states or heads that do not fit")
+    return Equations(gates, state, parameters, noise, _is(bool, content["recurrent"]), heads, projected, states, shown)
+
+
+def _node(entry: Any, before: list[Node], known: Mapping[str, Iterable[str]], gates: tuple[str, ...]) -> Node:
+    op, axis, name, *given = entry
+    if axis not in ("H", "P", "1") or not (name is None or _is(str, name).isidentifier()):
+        raise ValueError(f"a value called {name!r} along {axis!r}")
+    args = tuple(_parsed(arg, before) for arg in given)
+    inputs = [arg for arg in args if isinstance(arg, Node)]
+    if op in ARITY:
+        fits = len(args) == ARITY[op] and len(inputs) + sum(isinstance(arg, float) for arg in args) == ARITY[op]
+        fits = fits and bool(inputs) and axis == (({arg.axis for arg in inputs} - {"1"}) or {"1"}).pop()
+        masks = [isinstance(arg, Node) and arg.op in MASKS for arg in args]
+        of_masks = {"where": [True], "logical_not": [True], "logical_and": [True] * 2, "logical_or": [True] * 2}
+        wanted = of_masks.get(op, [])
+        fits = fits and masks == wanted + [False] * (len(masks) - len(wanted))
+    elif op == "row_sum":
+        fits = len(args) == len(inputs) == 1 and axis == "1" and inputs[0].axis != "1"
+    elif op == "hr":
+        fits = len(args) == len(inputs) == 1 and axis == "P" and inputs[0].axis == "H"
+    elif op == "hh":
+        fits = len(args) == 2 and len(inputs) == 1 and args[0] in gates and args[1] is inputs[0] and axis == "H"
+    elif op == "constant":
+        fits = len(args) == 1 and isinstance(args[0], float)
+    elif op == "parameter":
+        fits = len(args) == 2 and args[0] in known[op] and (args[1] is None or args[1] in gates) and axis == "H"
+    else:
+        fits = op in LEAVES and len(args) == 1 and args[0] in known[op]
+    if not fits:
+        raise ValueError(f"a value {entry!r} that no step has")
+    return Node(op, args, axis, name)
+
+
+def _parsed(arg: Any, before: list[Node]) -> Any:
+    if arg is None:
+        return None
+    if isinstance(arg, str):
+        return float.fromhex(arg[1:]) if arg.startswith("=") else arg
+    if not 0 <= _is(int, arg) < len(before):
+        raise ValueError("a value that stands after its reader")
+    return before[arg]
+
+
+def _is(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} where {kind.__name__} must stand")
+    return value
+
+
+def _names(names: Any) -> tuple[str, ...]:
+    if not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise ValueError(f"names that are none: {names!r}")
+    return tuple(names)

@@ -1,0 +1,36 @@
+"""A graph on values: op by op with torch's functions, on tensors or, when a cell is traced again, on other nodes."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from glassgate.engines.symbolic.graph import Node, ordered
+from glassgate.engines.symbolic.operations import OPERATIONS
+
+_OF_TENSORS_ALONE = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
+"""Operations whose torch function takes no number in the first place."""
+
+
+def evaluate(
+    results: Iterable[Node], leaf: Callable[[Node, tuple[Any, ...]], Any], dtype: torch.dtype | None = None
+) -> dict[Node, Any]:
+    """The value of every node that the results need.
+
+    Args:
+        results: nodes of one graph.
+        leaf: gives the value of a node that is no elementwise operation, from the node and the values of its arguments.
+        dtype: what a choice between two numbers gives; torch's default one where it is None.
+    """
+    value: dict[Node, Any] = {}
+    for node in ordered(results):
+        args = tuple([value[arg] if isinstance(arg, Node) else arg for arg in node.args])
+        value[node] = _computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args)
+    return value
+
+
+def _computed(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
+    if op in _OF_TENSORS_ALONE or (op == "where" and isinstance(args[1], float) and isinstance(args[2], float)):
+        kind = torch.float64 if dtype is None or op != "where" else dtype
+        args = tuple([torch.tensor(arg, dtype=kind) if isinstance(arg, float) else arg for arg in args])
+    return OPERATIONS[op].compute(*args)

@@ -1,0 +1,87 @@
+"""A cell whose step is a graph and not Python: what a saved program runs, and what an edited cell is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from glassgate.cell import Cell, Named, PreActivations
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.evaluate import evaluate
+from glassgate.engines.symbolic.graph import Node
+
+
+class GraphCell(Cell):
+    """A cell made of equations; it needs no class of its own, and runs nothing but torch's elementwise functions.
+
+    Args:
+        equations: its step, of a projected output if it stands in a layer that projects.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> from glassgate.engines.symbolic.trace import equations_of
+        >>> doubled = equations_of(gg.cells.LSTM()).replaced({"o": lambda o: o * 2})
+        >>> output, _ = gg.Recurrent(GraphCell(doubled), 3, 4)(torch.randn(5, 2, 3))
+    """
+
+    def __init__(self, equations: Equations) -> None:
+        self.equations = equations
+        self.gates, self.state = equations.gates, equations.state  # type: ignore[misc]
+        self.parameters, self.noise = equations.parameters, equations.noise
+        self.recurrent, self.heads = equations.recurrent, equations.heads  # type: ignore[misc]
+
+    def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
+        """The states after a step, in the order of `state`."""
+        equations = self.equations
+        if equations.projected != (projection is not None):
+            raise ValueError(f"these equations are of a layer {'with' if equations.projected else 'without'} proj_size")
+        wide, output = next(iter(a.ih)), next(iter(s))
+        like = {"H": wide, "P": output, "1": wide[..., :1] if isinstance(wide, Tensor) else Node("size", ("H",), "1")}
+        products: dict[Node, Named] = {}
+
+        def product(node: Node, u: Any) -> Any:
+            gate, of = node.args
+            if of.op == "state" and of.args[0] == self.state[0]:
+                return getattr(a.hh, gate)
+            if of not in products:
+                products[of] = a.hh(u)
+            return getattr(products[of], gate)
+
+        def leaf(node: Node, args: tuple[Any, ...]) -> Any:
+            match node.op:
+                case "ih" | "state" | "noise":
+                    return getattr({"ih": a.ih, "state": s, "noise": a.noise}[node.op], args[0])
+                case "hh":
+                    return product(node, args[1])
+                case "parameter":
+                    name, gate = args
+                    return getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
+                case "hr" if projection is not None:
+                    return projection(args[0])
+                case "row_sum":
+                    return args[0].sum(-1, keepdim=True)
+                case "size":
+                    width = like[args[0]]
+                    return float(width.shape[-1]) if isinstance(width, Tensor) else width.units
+                case "constant":
+                    template = like[node.axis]
+                    return (
+                        template.new_full(template.shape, args[0])
+                        if isinstance(template, Tensor)
+                        else (template.filled(args[0]))
+                    )
+            raise AssertionError(f"a step has no {node.op}")
+
+        dtype = wide.dtype if isinstance(wide, Tensor) else None
+        value = evaluate(equations.states, leaf, dtype)
+        names = {node.name: value[node] for node in equations.nodes if node.name is not None}
+        names |= {gate: value[node] for gate, node in equations.shown.items()}
+        return tuple(value[node] for node in equations.states)
+
+    def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of the graph."""
+        names: Mapping[str, Any] = variables.get("names", {})
+        return names
+
+    def __repr__(self) -> str:
+        return f"GraphCell({len(self.equations.nodes)} operations)"

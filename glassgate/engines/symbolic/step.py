@@ -1,0 +1,110 @@
+"""A cell's step run on nodes in the place of tensors: what it computes."""
+
+from typing import Any
+
+from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import Node, NotTraceable, ordered
+from glassgate.engines.symbolic.rewrite import distinguish, merged
+
+
+def equations_of(cell: Cell, projected: bool = False) -> Equations:
+    """What one step of the cell computes.
+
+    Args:
+        cell: the cell.
+        projected: whether the output goes through `weight_hr`.
+
+    Raises:
+        NotTraceable: naming what the step uses that no kernel has.
+    """
+    try:
+        states, found = _new_states(cell, projected)
+    except NotTraceable as error:
+        name = type(cell).__name__
+        raise NotTraceable(
+            f"cell {name}: step uses {error}, which no kernel has; it runs on the reference engine"
+        ) from None
+    new = merged(states)
+    states = [new[state] for state in states]
+    distinguish(states)
+    return Equations(
+        gates=cell.gates,
+        state=cell.state,
+        parameters=dict(cell.parameters),
+        noise=dict(cell.noise),
+        recurrent=cell.recurrent,
+        heads=cell.heads,
+        projected=projected,
+        states=tuple(states),
+        shown=_shown(cell, ordered(states), {gate: new[node] for gate, node in found.items() if node in new}),
+    )
+
+
+def _new_states(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
+    """What `step` returns for leaves in the place of tensors, and the values that its author calls as a gate is."""
+
+    def product(u: Any) -> Named:
+        if not isinstance(u, Node) or u.axis != out:
+            raise NotTraceable("a recurrent product with something that is not as wide as the output")
+        return Named(cell.gates, [Node("hh", (gate, u), "H", f"{gate}_hh") for gate in cell.gates])
+
+    def parameter(name: str) -> Any:
+        if not cell.parameters[name].per_gate:
+            return Node("parameter", (name, None), "H", name)
+        return Named(cell.gates, [Node("parameter", (name, gate), "H", f"{name}_{gate}") for gate in cell.gates])
+
+    def projection(h: Any) -> Node:
+        return Node("hr", (_state(cell.state[0], h, "H"),), "P")
+
+    out = "P" if projected else "H"
+    axes = dict.fromkeys(cell.state, "H") | {cell.state[0]: out}
+    state = [Node("state", (name,), axis, f"{name}_prev") for name, axis in axes.items()]
+    ih = Named(cell.gates, [Node("ih", (gate,), "H", f"{gate}_ih") for gate in cell.gates])
+    noise = [Node("noise", (name,), axes.get(noise.state or "", "H"), name) for name, noise in cell.noise.items()]
+    a = PreActivations(ih, Recurrent(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
+    p = Named(cell.parameters, map(parameter, cell.parameters))
+    gates: dict[str, Node] = {}
+
+    def tell(name: str, value: Any) -> None:
+        if isinstance(value, Node):
+            value.name = value.name or name
+            if name in cell.gates and name not in cell.state:
+                gates.setdefault(name, value)
+
+    with author_names(tell):
+        new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
+    states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
+    for name, node in zip(cell.state, states, strict=True):
+        node.name = node.name or name
+    return states, gates
+
+
+def _state(name: str, value: Any, axis: str) -> Node:
+    if not isinstance(value, Node) or value.axis != axis:
+        raise NotTraceable(f"for state {name!r} a value that is not one number a unit")
+    return value
+
+
+def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, Node]:
+    """For each gate the value that the author calls by its name, or else its pre-activation."""
+    alive, shown = set(order), {}
+    for gate in cell.gates:
+        if gate in cell.state:
+            continue
+        node = found.get(gate)
+        if node is None or node not in alive or node.axis != "H":
+            node = _pre_activation(gate, order)
+        if node is not None:
+            node.name = node.name or f"{gate}_pre"
+            shown[gate] = node
+    return shown
+
+
+def _pre_activation(gate: str, order: list[Node]) -> Node | None:
+    """The sum of a gate's halves, or the half from the input where the step has it alone."""
+    halves = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
+    for node in order:
+        if node.op == "add" and {arg.op for arg in node.inputs if any(arg is half for half in halves)} == {"ih", "hh"}:
+            return node
+    return next((node for node in halves if node.op == "ih"), None)
