@@ -8,11 +8,17 @@ from glassgate.cell import Cell, Parameter, units_stay
 
 def normalised(eps, *values):
     """The values with mean 0 and variance 1 over the units of all of them."""
-    mean = sum(values).mean(-1, keepdim=True) / len(values)
-    square = sum(v * v for v in values).mean(-1, keepdim=True) / len(values)
-    # One pass over the units gives both moments; rounding can take their difference below zero.
-    scale = torch.rsqrt(torch.clamp(square - mean * mean, min=0.0) + eps)
-    return [(v - mean) * scale for v in values]
+
+    def mean(values):
+        return sum(values).mean(-1, keepdim=True) / len(values)
+
+    # Moments about a first, rounded mean: taken about zero, they lose the digits that a large mean takes. The result
+    # does not depend on what they are taken about, and so no gradient goes there.
+    about = mean(values).detach()
+    centred = [v - about for v in values]
+    left, square = mean(centred), mean([v * v for v in centred])
+    scale = torch.rsqrt(torch.clamp(square - left * left, min=0.0) + eps)
+    return [(v - left) * scale for v in centred]
 
 
 class LayerNormLSTM(Cell):

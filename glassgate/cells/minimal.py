@@ -1,7 +1,7 @@
 """Gated cells whose gates see the input alone (Feng et al. 2024), so that no product is left in the loop over time."""
 
 import torch
-from torch import sigmoid
+from torch import exp, sigmoid
 
 from glassgate.cell import Cell, units_stay
 
@@ -30,7 +30,7 @@ class MinGRU(Cell):
 class MinLSTM(Cell):
     """Feng et al. 2024, arXiv:2410.01201, with gates that add up to one, the form that their log-space scan computes.
 
-    f, i = sigmoid(...),  n = positive(...),  h = (f h + i n) / (f + i), all from the input alone
+    n = positive(...),  h = f h + i n,  f = s_f / (s_f + s_i),  i = 1 - f,  s = sigmoid(...), all from the input alone
     """
 
     gates = ("f", "i", "n")
@@ -39,5 +39,11 @@ class MinLSTM(Cell):
     projected = units_stay
 
     def step(self, a, s):
-        f, i, n = sigmoid(a.f), sigmoid(a.i), positive(a.n)
-        return (f * s.h + i * a.update(n)) / (f + i)
+        # 1 / s = 1 + exp(-x); where both gates are all but shut that overflows, and only the ratio of the two counts.
+        least = torch.where(a.f < a.i, a.f, a.i)
+        shut = least < -40
+        shift, one = torch.where(shut, least, 0.0), torch.where(shut, 0.0, 1.0)
+        not_f, not_i = exp(shift - a.f), exp(shift - a.i)
+        f, n = (one + not_i) / (2 * one + not_f + not_i), positive(a.n)
+        i = 1 - f
+        return f * s.h + i * a.update(n)

@@ -1,5 +1,7 @@
 """The sLSTM of xLSTM (Beck et al. 2024)."""
 
+from math import inf
+
 import torch
 from torch import exp, sigmoid, tanh
 from torch.nn.functional import logsigmoid
@@ -30,8 +32,10 @@ class SLSTM(Cell):
     def step(self, a, s):
         z, o, kept = tanh(a.z), sigmoid(a.o), logsigmoid(a.f) + s.m
         # Before anything is remembered the stabiliser has nothing to balance, and the input gate alone sets the scale.
-        m = torch.where(s.n == 0, a.i, torch.maximum(kept, a.i))
-        f, i = torch.where(s.n == 0, 0.0, exp(kept - m)), exp(a.i - m)
+        empty = s.n == 0
+        m = torch.where(empty, a.i, torch.maximum(kept, a.i))
+        # The exponent is replaced, not its result: what overflows behind a mask has no gradient that is a number.
+        f, i = exp(torch.where(empty, -inf, kept - m)), exp(a.i - m)
         c = f * s.c + i * a.update(z)
         n = f * s.n + i
         return o * c / n, c, n, m

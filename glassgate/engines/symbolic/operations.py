@@ -41,6 +41,7 @@ OPERATIONS: dict[str, Operation] = {
     "mul": Operation(torch.mul, lambda d, y, a, b: (d * b, d * a)),
     "div": Operation(torch.div, lambda d, y, a, b: (d / b, -(d / b) * y)),
     "neg": Operation(torch.neg, lambda d, y, x: (-d,)),
+    "detach": Operation(torch.detach, lambda d, y, x: (None,)),
     "abs": Operation(torch.abs, lambda d, y, x: (d * torch.sign(x),)),
     "sign": Operation(torch.sign),
     "floor": Operation(torch.floor),
@@ -128,7 +129,7 @@ def _sinh(x: Any) -> Any:
 
 
 def _mean(x: Any, dim: int, keepdim: bool) -> Any:
-    return torch.sum(x, dim, keepdim=keepdim) * (1.0 / x.units)
+    return torch.sum(x, dim, keepdim=keepdim) / x.units
 
 
 def _var(x: Any, dim: int, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:

@@ -1,7 +1,7 @@
 """A cell's step as a graph, and that graph's gradient as another one of the same kind; printing them is elsewhere."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -131,7 +131,7 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
     columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
     columns |= {("hr", k): node for k, node in enumerate(n for n in order if n.op == "hr")}
     leaf = {node: Node("saved", key, node.axis) for key, node in columns.items()}
-    replay = merged(states, lambda node, args: leaf.get(node))
+    replay = merged(states, lambda node, args: leaf[node] if node in leaf else _undetached(node, args))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
     d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 
@@ -157,7 +157,7 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
     outputs = {key: new.get(node, node) for key, node in outputs.items()}
     again = {node: new[replay[node]] for node in order if replay[node] in new}
     backward, saved = reading(outputs, columns, states, again)
-    return Trace(
+    traced = Trace(
         forward=Graph(
             {("state", k): node for k, node in enumerate(states)}
             | {(f"gate_{name}", 0): node for name, node in gates.items()}
@@ -171,4 +171,24 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
         parameters=parameters,
         parameter_columns=tuple(columns_of[new[d_p]] for d_p in of_parameters),
         recorded=tuple(gates),
+    )
+    return _without_detached(traced) if any(node.op == "detach" for node in order) else traced
+
+
+def _undetached(node: Node, args: tuple[Any, ...]) -> Node | None:
+    """What `detach` was called on: once gradients are known, the value itself."""
+    return args[0] if node.op == "detach" else None
+
+
+def _without_detached(trace: Trace) -> Trace:
+    """The same, `detach` gone from the forward graph too."""
+    products = (*trace.hh_only, *trace.shared)
+    new = merged([*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left], _undetached)
+    return replace(
+        trace,
+        forward=Graph({key: new[node] for key, node in trace.forward.outputs.items()}),
+        saved={key: new[node] for key, node in trace.saved.items()},
+        hh_only=tuple(new[node] for node in trace.hh_only),
+        shared=tuple(new[node] for node in trace.shared),
+        left=tuple(new[node] for node in trace.left),
     )
