@@ -11,6 +11,7 @@ COMMANDS = {
     "predict": "let a trained run label a file or standard input",
     "generate": "let a trained language model write",
     "fill": "list what may stand in the blanks of a text",
+    "compare": "measure which cells remember over long lags, on one page",
     "demo": "colour Python code with a network trained on Python's own library",
 }
 

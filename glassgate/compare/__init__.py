@@ -1,0 +1,1 @@
+"""What tutorials claim of recurrent networks, measured: who remembers, what two directions and fused products bring."""

@@ -1,0 +1,175 @@
+"""All trials of a comparison: which there are, run side by side in processes, each kept as a file when it ends."""
+
+import json
+import signal
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import glassgate as gg
+from glassgate.compare.contestants import cell_of, hidden_size
+from glassgate.compare.gradients import flow
+from glassgate.compare.problems import PROBLEMS
+from glassgate.compare.trial import Network, Trial, network_of, train
+from glassgate.tasks.runs import write_json
+
+FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+GRADIENT_STEPS = 100
+GRADIENT_PROBLEM = "adding"
+Told = Callable[[Trial, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is compared.
+
+    Attributes:
+        cells, problems: by name.
+        lags: in steps.
+        seeds: how many of each.
+        sequences: the most that one training sees.
+        parameters: the most that a recurrent layer has.
+        biases: forget biases tried with the LSTM on the adding problem.
+        bias_seeds: how many of each of these.
+    """
+
+    cells: tuple[str, ...]
+    problems: tuple[str, ...]
+    lags: tuple[int, ...]
+    seeds: int
+    sequences: int
+    parameters: int
+    biases: tuple[float, ...] = FORGET_BIASES
+    bias_seeds: int = 5
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Every training, shorter ones first, so that a picture stands early."""
+        rows = [
+            Trial(problem, cell, lag if PROBLEMS[problem].lags else 0, seed, self.sequences, self.parameters)
+            for seed in range(self.seeds)
+            for problem in self.problems
+            for cell in self.cells
+            for lag in (self.lags if PROBLEMS[problem].lags else (0,))
+        ]
+        lag = min(self.lags, key=lambda lag: abs(lag - 100))
+        rows += [
+            Trial("adding", "lstm", lag, seed, self.sequences, self.parameters, bias)
+            for seed in range(self.bias_seeds)
+            for bias in self.biases
+        ]
+        return sorted(dict.fromkeys(rows), key=lambda trial: (trial.seed, trial.lag))
+
+
+def run(trials: Sequence[Trial], folder: Path, processes: int, told: Told) -> list[dict[str, Any]]:
+    """Train what has not been trained yet; a file for each in `folder`, so that a broken-off comparison goes on.
+
+    Args:
+        trials: what to train.
+        folder: of the files.
+        processes: how many at once, each on one thread.
+        told: is called with each that has ended, in this run or before.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    results: dict[Trial, dict[str, Any]] = {}
+    for trial in trials:
+        with suppress(OSError, ValueError):
+            results[trial] = json.loads((folder / f"{trial.key}.json").read_text())
+            told(trial, results[trial])
+    left = [trial for trial in trials if trial not in results]
+    if left:
+        with ProcessPoolExecutor(min(processes, len(left)), get_context("spawn"), _ignore_interrupts) as pool:
+            futures: dict[Future[dict[str, Any]], Trial] = {pool.submit(train, trial): trial for trial in left}
+            try:
+                for future in as_completed(futures):
+                    trial = futures[future]
+                    results[trial] = future.result()
+                    write_json(folder / f"{trial.key}.json", results[trial])
+                    told(trial, results[trial])
+            except BaseException:
+                for process in list(pool._processes.values()):
+                    process.terminate()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return [results[trial] for trial in trials]
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C is the parent's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def gradients(contest: Contest, trained_sequences: int = 6_400) -> list[dict[str, Any]]:
+    """How far gradients reach: each cell as `torch.nn` starts it and after training, and the LSTM by its forget bias."""
+    problem, rows = PROBLEMS[GRADIENT_PROBLEM], []
+
+    def add(label: str, network: Network, **more: Any) -> None:
+        rows.append({"label": label, **more} | flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0))
+
+    for name in contest.cells:
+        cell = cell_of(name)
+        torch.manual_seed(0)
+        network = Network(cell, problem, hidden_size(cell, problem.features, contest.parameters))
+        add(name, network, cell=name, trained=False, forget_bias=None)
+        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, trained_sequences, contest.parameters)
+        add(f"{name}, trained", _trained(trial), cell=name, trained=True, forget_bias=None)
+    for bias in contest.biases if "lstm" in contest.cells else ():
+        torch.manual_seed(0)
+        cell = cell_of("lstm")
+        network = Network(cell, problem, hidden_size(cell, problem.features, contest.parameters))
+        gg.init.gate_bias(f=bias)(network.layer)
+        add(f"lstm, forget bias {bias:g}", network, cell="lstm", trained=False, forget_bias=bias)
+    return rows
+
+
+def _trained(trial: Trial) -> Network:
+    """A network after a short training."""
+    network, problem = network_of(trial), PROBLEMS[trial.problem]
+    generator = torch.Generator().manual_seed(trial.seed)
+    optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
+    for _ in range(trial.sequences // 32):
+        batch = problem.make(trial.lag, 32, generator)
+        loss = problem.loss(network(batch), batch)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+    return network
+
+
+def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each problem, cell, lag and forget bias: in how many seeds it was solved, after how many sequences."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in results:
+        groups.setdefault((row["problem"], row["cell"], row["lag"], row["forget_bias"]), []).append(row)
+    rows = []
+    for (problem, cell, lag, bias), runs in groups.items():
+        solved = sorted(run["sequences_until_solved"] for run in runs if run["sequences_until_solved"] is not None)
+        rows.append(
+            {
+                "problem": problem,
+                "cell": cell,
+                "lag": lag,
+                "forget_bias": bias,
+                "seeds": len(runs),
+                "solved": len(solved),
+                "sequences_until_solved": solved,
+                "median_sequences_until_solved": statistics.median(solved) if solved else None,
+                "wrong_of_2560": sorted(run["wrong_of_2560"] for run in runs),
+                "units": runs[0]["units"],
+                "recurrent_parameters": runs[0]["recurrent_parameters"],
+                "milliseconds_per_update": statistics.median(run["milliseconds_per_update"] for run in runs),
+                "peak_megabytes": max(run["peak_megabytes"] for run in runs),
+                "reported": PROBLEMS[problem].reported[1].get(lag) if cell == "lstm" and bias is None else None,
+                "reported_in": PROBLEMS[problem].reported[0] or None,
+            }
+        )
+    return rows

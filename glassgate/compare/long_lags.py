@@ -1,0 +1,207 @@
+"""The page of the long-lag problems, its figures as JSON, its pictures as files."""
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glassgate.compare import pictures
+from glassgate.compare.contest import GRADIENT_STEPS, Contest, summary
+from glassgate.compare.page import figure, page, table
+from glassgate.compare.problems import PROBLEMS
+from glassgate.tasks.runs import write as write_file
+from glassgate.tasks.runs import write_json
+
+GONE = 1e-3
+"""A gradient below this part of another's teaches nothing beside it."""
+ALMOST_ALL = 0.8
+"""Of the seeds."""
+
+
+def write(
+    contest: Contest, results: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], folder: Path
+) -> list[Path]:
+    """Write `compare.json`, the pictures and `compare.html`; returns the files."""
+    rows = summary(results)
+    claims = claims_of(rows, gradients)
+    drawn = [
+        pictures.gradient_flow(gradients, contest.cells),
+        pictures.success(rows, contest.cells),
+        pictures.learning(results, contest.cells),
+    ]
+    if any(row["forget_bias"] is not None for row in rows):
+        drawn.append(pictures.forget_bias(rows, gradients, contest.sequences))
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "machine": _machine(),
+        "settings": contest.__dict__,
+        "claims": claims,
+        "problems": rows,
+        "gradients": list(gradients),
+        "curves": [{k: r[k] for k in ("problem", "cell", "lag", "seed", "forget_bias", "curve")} for r in results],
+    }
+    files = [folder / "compare.html", folder / "compare.json"]
+    write_file(files[0], _html(contest, rows, claims, drawn).encode())
+    write_json(files[1], content)
+    for picture in drawn:
+        files.append(folder / f"{picture.name}.svg")
+        standing_alone = picture.svg.replace("<svg ", '<svg color="#1d2530" ', 1)
+        write_file(files[-1], standing_alone.encode())
+    return files
+
+
+def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What tutorials say, each with the numbers found here and whether they bear it out."""
+    claims = []
+    start = {row["cell"]: row for row in gradients if not row["trained"] and row["forget_bias"] is None}
+    biased = [row for row in gradients if row["forget_bias"] is not None and row["forget_bias"] >= 3]
+    if "rnn" in start and biased:
+        worst = max(_left(start["rnn"]) / _left(row) for row in biased)
+        claims.append(
+            {
+                "claim": f"At the start the RNN's gradient over {GRADIENT_STEPS} steps is gone compared with the "
+                "LSTM's with a forget bias of 3 or more",
+                "measure": "RNN's part left, divided by the LSTM's",
+                "value": worst,
+                "bound": GONE,
+                "holds": worst < GONE,
+            }
+        )
+    for cell, wanted in (("lstm", True), ("gru", True), ("rnn", False)):
+        row = next(
+            (r for r in rows if (r["problem"], r["cell"], r["lag"], r["forget_bias"]) == ("adding", cell, 100, None)),
+            None,
+        )
+        if row:
+            share = row["solved"] / row["seeds"]
+            claims.append(
+                {
+                    "claim": f"{cell.upper()} {'solves' if wanted else 'does not solve'} adding at a lag of 100 steps",
+                    "measure": f"seeds of {row['seeds']} in which it is solved",
+                    "value": row["solved"],
+                    "bound": ALMOST_ALL * row["seeds"] if wanted else 0,
+                    "holds": share >= ALMOST_ALL if wanted else row["solved"] == 0,
+                }
+            )
+    return claims
+
+
+def _left(row: dict[str, Any]) -> float:
+    return float(row["h"][-1] / row["h"][0])
+
+
+def _machine() -> dict[str, Any]:
+    return {"processor": _processor(), "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _html(
+    contest: Contest,
+    rows: Sequence[dict[str, Any]],
+    claims: Sequence[dict[str, Any]],
+    drawn: Sequence[pictures.Picture],
+) -> str:
+    by_name = {picture.name: picture for picture in drawn}
+    findings = [
+        f"{claim['claim']}: {'yes' if claim['holds'] else 'no'} ({claim['measure']}: {_number(claim['value'])})."
+        for claim in claims
+    ]
+    sections = [
+        (
+            "How far a gradient reaches",
+            figure(
+                by_name["gradients"],
+                "|dL/dh(t-k)| against k, relative to k = 0, in the mean over 32 sequences of the adding problem. Left: "
+                "with the initial values of torch.nn, and the LSTM by its forget bias. Right: after 6,400 sequences. "
+                "Dashed: what the product of the forget gates alone carries.",
+            ),
+        ),
+        ("Who solves what", figure(by_name["success"], f"Seeds, of {contest.seeds}, in which {_solved()}.")),
+        (
+            "How they learn",
+            figure(by_name["learning"], "Sequences answered rightly; a thin line a seed, a thick one their median."),
+        ),
+    ]
+    if "forget-bias" in by_name:
+        sections.append(
+            (
+                "Why the forget bias matters",
+                figure(
+                    by_name["forget-bias"],
+                    "Above: the LSTM's trainings by the bias that its forget gates start with. "
+                    "Below: what the forget gates keep over 100 steps before any training.",
+                ),
+            )
+        )
+    sections += [("All figures", _figures(rows)), ("How it was measured", _method(contest))]
+    return page(
+        "Which cell remembers?",
+        f"{', '.join(contest.cells)}: layers of at most {contest.parameters:,} parameters on the long-lag problems of "
+        "Hochreiter and Schmidhuber (1997), trained alike.",
+        findings,
+        sections,
+    )
+
+
+def _solved() -> str:
+    return "a training answered 2,000 sequences rightly in a row"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2g}"
+
+
+def _figures(rows: Sequence[dict[str, Any]]) -> str:
+    head = [
+        "problem",
+        "lag",
+        "cell",
+        "units",
+        "parameters",
+        "solved",
+        "sequences until solved (median)",
+        "in the paper",
+        "wrong of 2,560",
+        "ms an update",
+        "MB",
+    ]
+    told = []
+    for row in rows:
+        cell = row["cell"] if row["forget_bias"] is None else f"{row['cell']}, forget bias {row['forget_bias']:g}"
+        median, reported = row["median_sequences_until_solved"], row["reported"]
+        told.append(
+            [
+                PROBLEMS[row["problem"]].title,
+                str(row["lag"] or "-"),
+                cell,
+                str(row["units"]),
+                f"{row['recurrent_parameters']:,}",
+                f"{row['solved']} of {row['seeds']}",
+                f"{median:,.0f}" if median else "-",
+                f"{reported:,} ({row['reported_in']})" if reported else "-",
+                " ".join(f"{wrong:,}" for wrong in row["wrong_of_2560"]),
+                f"{row['milliseconds_per_update']:.1f}",
+                f"{row['peak_megabytes']:.0f}",
+            ]
+        )
+    return table("An update is a batch of 32 sequences; megabytes are the whole process's.", head, told)
+
+
+def _method(contest: Contest) -> str:
+    return (
+        "<p>One recurrent layer and a linear output layer; Adam at 0.01 falling to zero along a cosine, gradients clipped "
+        f"at 1.0, batches of 32, at most {contest.sequences:,} sequences, float32, one thread per training. Every cell "
+        "starts from <code>gg.init.long_memory(lag)</code>: Xavier for the input weights, orthogonal recurrent weights, "
+        "and, where there is a gate that keeps, biases drawn as by Tallec and Ollivier (2018). A problem counts as solved "
+        f"when {_solved()}: numbers within 0.04 of their targets, classes with every output within 0.3 of 0 or 1. "
+        "The paper's networks have 93 weights and learn from one sequence at a time.</p>"
+    )

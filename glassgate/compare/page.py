@@ -1,0 +1,66 @@
+"""One page that opens from disk: pictures as SVG inside, no script, no request."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+
+from glassgate.compare.pictures import Picture
+
+_CSS = """
+:root { color-scheme: light dark; --ink: #1d2530; --paper: #fdfdfb; --faint: #667085; --line: #d9dde3; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #14181d; --faint: #98a2b3; --line: #333b45; } }
+body { margin: 2.5rem auto; max-width: 54rem; padding: 0 1.2rem; color: var(--ink); background: var(--paper);
+  font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .4rem; }
+h2 { font-size: 1.2rem; margin: 2.6rem 0 .4rem; }
+p, figcaption, caption { max-width: 42rem; }
+figure { margin: .6rem 0 0; }
+figure svg { width: 100%; height: auto; color: var(--ink); }
+figcaption, .faint, caption { color: var(--faint); font-size: .86rem; }
+table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; margin-top: .6rem; }
+caption { text-align: left; padding-bottom: .3rem; }
+th, td { padding: .22rem .8rem .22rem 0; text-align: right; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; }
+.scroll { overflow-x: auto; }
+pre { overflow-x: auto; font-size: .86rem; border-left: 3px solid var(--line); padding-left: .8rem; }
+ul.findings li { margin: .25rem 0; }
+@media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; } figure, table { break-inside: avoid; } }
+"""
+
+
+def figure(picture: Picture, caption: str) -> str:
+    """A picture with what is to be seen in it."""
+    return f'<figure id="{picture.name}">{picture.svg}<figcaption>{escape(caption)}</figcaption></figure>'
+
+
+def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text; numbers stand at the right."""
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0"><table><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tuple[str, str]]) -> str:
+    """The whole page.
+
+    Args:
+        title, lead: its heading and the sentence below.
+        findings: sentences, the most important first.
+        sections: headings, and what stands below as HTML.
+    """
+    digest = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
+    # matplotlib gives its shapes their colours by style attributes.
+    policy = f"default-src 'none'; style-src-elem 'sha256-{digest}'; style-src-attr 'unsafe-inline'"
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings)
+    body = "".join(f"<section><h2>{escape(heading)}</h2>{html}</section>" for heading, html in sections)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><main>"
+        f'<h1>{escape(title)}</h1><p>{escape(lead)}</p><ul class="findings">{said}</ul>{body}</main></body></html>\n'
+    )

@@ -1,0 +1,185 @@
+"""The pictures of a comparison, as SVG that takes its page's colours for text and lines."""
+
+import io
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from glassgate.compare.problems import PROBLEMS
+
+_PALETTE = ("#d55e00", "#009e73", "#0072b2", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
+"""Of Okabe and Ito (2008), told apart by colour-blind eyes too."""
+_INK = "#123456"  # stands for the page's own colour
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "glassgate",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
+}
+
+
+class Picture:
+    """An SVG and the sentence that says what it shows."""
+
+    def __init__(self, name: str, figure: Figure, sentence: str) -> None:
+        file = io.StringIO()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        svg = file.getvalue().replace(_INK, "currentColor")
+        svg = re.sub(r'((?:id="|href="#|url\(#))', rf"\g<1>{name}-", svg[svg.index("<svg") :])
+        self.name, self.sentence = name, sentence
+        self.svg = svg.replace("<svg ", '<svg role="img" aria-label="' + _escaped(sentence) + '" ', 1)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+
+
+@contextmanager
+def drawing(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> Iterator[tuple[Figure, Any]]:
+    """A figure in the house's style, and its axes."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure((width, height), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, **more)
+
+
+def colours(cells: Sequence[str]) -> dict[str, str]:
+    """A colour for each cell."""
+    return {cell: _PALETTE[k % len(_PALETTE)] for k, cell in enumerate(cells)}
+
+
+def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
+    """|dL/dh_{t-k}| over k as `torch.nn` starts a cell, and after a training; dashed, the forget gates alone."""
+    of_cell = colours(cells)
+    with drawing(8.2, 3.4, 1, 2, sharey=True) as (figure, ((start, trained),)):
+        for row in rows:
+            axes = trained if row["trained"] else start
+            bias = row["forget_bias"]
+            if bias is not None and bias not in (1.0, 3.0, 5.0):
+                continue
+            colour = of_cell[row["cell"]]
+            first = row["h"][0]
+            alpha = 1.0 if bias is None else 0.35 + 0.13 * bias
+            label = row["label"].replace(", trained", "")
+            axes.plot([v / first for v in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
+            if "highway" in row and (row["trained"] or bias == 3.0):
+                first = row["c"][0]
+                label = "its forget gates alone" if row["trained"] else "forget gates alone, bias 3"
+                axes.plot([v / first for v in row["highway"]], color=colour, ls="--", lw=1, label=label)
+        start.set(title="at the start", ylabel="gradient left", ylim=(1e-12, 10))
+        trained.set(title="trained")
+        for axes in (start, trained):
+            axes.set(yscale="log", xlabel="steps back, k")
+            axes.axhline(1e-2, color=_INK, lw=0.5, ls=":")
+            axes.legend(fontsize=7, loc="lower left")
+        return Picture("gradients", figure, _sentence_of_flow(rows))
+
+
+def _sentence_of_flow(rows: Sequence[dict[str, Any]]) -> str:
+    def left(row: dict[str, Any]) -> float:
+        return float(row["h"][-1] / row["h"][0])
+
+    parts = [f"{row['label']} {left(row):.1e}" for row in rows]
+    steps = len(rows[0]["h"]) - 1 if rows else 0
+    return f"Part of the gradient of the output that is left {steps} steps back: {', '.join(parts)}."
+
+
+def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
+    """In how many seeds each cell solves each problem, by lag."""
+    rows = [row for row in rows if row["forget_bias"] is None]
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    of_cell = colours(cells)
+    columns = min(4, len(problems))
+    lines = math.ceil(len(problems) / columns)
+    with drawing(2.1 * columns + 0.8, 1.9 * lines + 0.5, lines, columns, sharey=True) as (figure, grid):
+        for axes in grid.flat[len(problems) :]:
+            axes.set_visible(False)
+        for axes, problem in zip(grid.flat, problems, strict=False):
+            lags = sorted({row["lag"] for row in rows if row["problem"] == problem})
+            for k, cell in enumerate(cells):
+                of = {r["lag"]: r for r in rows if (r["problem"], r["cell"]) == (problem, cell)}
+                shares = [100 * of[lag]["solved"] / of[lag]["seeds"] + 1.5 * (k - 1) for lag in lags if lag in of]
+                places = [x for x, lag in enumerate(lags) if lag in of]
+                axes.plot(places, shares, marker="o", ms=4, color=of_cell[cell], label=cell, lw=1.2)
+            axes.set(title=PROBLEMS[problem].title, ylim=(-7, 107), xlim=(-0.4, len(lags) - 0.6))
+            axes.set_xticks(range(len(lags)), [str(lag) if lag else "its own" for lag in lags])
+            axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
+        for axes in grid[-1]:
+            axes.set_xlabel("lag in steps")
+        grid.flat[0].legend(fontsize=7)
+        told = [f"{r['cell']} {r['problem']} at {r['lag']}: {r['solved']} of {r['seeds']}" for r in rows]
+        return Picture("success", figure, f"Seeds in which a problem is solved: {'; '.join(told)}.")
+
+
+def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
+    """Sequences answered rightly over those seen: a thin line a seed, a thick one their median."""
+    results = [row for row in results if row["forget_bias"] is None]
+    problems = list(dict.fromkeys(row["problem"] for row in results))
+    of_cell = colours(cells)
+    columns = min(4, len(problems))
+    lines = math.ceil(len(problems) / columns)
+    with drawing(2.1 * columns + 0.8, 1.9 * lines + 0.5, lines, columns, sharey=True) as (figure, grid):
+        for axes in grid.flat[len(problems) :]:
+            axes.set_visible(False)
+        for axes, problem in zip(grid.flat, problems, strict=False):
+            lags = {row["lag"] for row in results if row["problem"] == problem}
+            lag = min(lags, key=lambda lag: abs(lag - 100))
+            for cell in cells:
+                curves = [r["curve"] for r in results if (r["problem"], r["cell"], r["lag"]) == (problem, cell, lag)]
+                _curves(axes, curves, of_cell[cell], cell)
+            axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105), xscale="log")
+            axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
+        for axes in grid[-1]:
+            axes.set_xlabel("sequences seen")
+        grid.flat[0].legend(fontsize=7)
+        sentence = "Share of sequences answered rightly against sequences seen, a thin line for each seed."
+        return Picture("learning", figure, sentence)
+
+
+def _curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], colour: str, label: str) -> None:
+    for curve in curves:
+        axes.plot([p[0] for p in curve], [100 * p[2] for p in curve], color=colour, alpha=0.3, lw=0.7)
+    places = sorted({point[0] for curve in curves for point in curve})
+    at = [{p[0]: p[2] for p in curve} for curve in curves]
+    # A solved training stays at its last point.
+    shares = [
+        [of.get(x, curve[-1][2] if x > curve[-1][0] else math.nan) for of, curve in zip(at, curves, strict=True)]
+        for x in places
+    ]
+    medians = [statistics.median(v for v in row if v == v) if any(v == v for v in row) else math.nan for row in shares]
+    axes.plot(places, [100 * m for m in medians], color=colour, lw=1.8, label=label)
+
+
+def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], most: int) -> Picture:
+    """Sequences until the LSTM solves adding, by its forget bias; below, what its state keeps at the start."""
+    rows = sorted((row for row in rows if row["forget_bias"] is not None), key=lambda row: row["forget_bias"])
+    with drawing(4.6, 4.4, 2, 1, sharex=True, height_ratios=(2, 1)) as (figure, ((above,), (below,))):
+        for row in rows:
+            solved, unsolved = row["sequences_until_solved"], row["seeds"] - row["solved"]
+            above.plot([row["forget_bias"]] * len(solved), solved, "o", ms=4, color=_PALETTE[2], alpha=0.7)
+            above.plot(
+                [row["forget_bias"]] * min(1, unsolved), [1.15 * most] * min(1, unsolved), "x", color=_PALETTE[0]
+            )
+            if unsolved:
+                above.annotate(f"{unsolved}", (row["forget_bias"], 1.15 * most), (5, -3), textcoords="offset points")
+        above.set(ylabel="sequences until solved", ylim=(0, 1.3 * most))
+        lag = rows[0]["lag"] if rows else 100
+        above.set_title(f"Adding at lag {lag}; a cross: so many seeds did not solve it")
+        measured = [row for row in gradients if row["forget_bias"] is not None]
+        below.plot([r["forget_bias"] for r in measured], [r["highway"][-1] / r["c"][0] for r in measured], "o-", ms=4)
+        below.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")
+        told = [f"bias {row['forget_bias']:g}: {row['solved']} of {row['seeds']}" for row in rows]
+        return Picture(
+            "forget-bias", figure, f"Seeds in which the LSTM solves adding, by its forget bias: {'; '.join(told)}."
+        )

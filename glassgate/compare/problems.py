@@ -1,0 +1,220 @@
+"""The long-lag problems of Hochreiter and Schmidhuber (1997), and copy memory: sequences without end, made by rule.
+
+Source: Long Short-Term Memory, Neural Computation 9(8), section 5; copy memory: Arjovsky et al. 2016, arXiv:1511.06464.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+CLOSE = 0.04
+"""A number is right if it is nearer to its target than this (experiments 4 and 5)."""
+SURE = 0.3
+"""A class is right if every output is nearer to 0 or 1 than this (experiment 6)."""
+
+
+class Batch(NamedTuple):
+    """Some sequences and what is to be answered."""
+
+    inputs: Tensor
+    """(L, N, features)"""
+    lengths: Tensor
+    """(N,)"""
+    targets: Tensor
+    """(N,) numbers or classes at the end of each sequence, or (L, N) classes, -100 where nothing is asked."""
+    legal: Tensor | None = None
+    """(L, N, outputs) bool: for a grammar, the symbols that may come next."""
+
+
+class Problem(NamedTuple):
+    """One problem.
+
+    Attributes:
+        title: what people read.
+        experiment: its number in the paper.
+        features: width of the input.
+        outputs: numbers that a network answers with.
+        make: `make(lag, N, generator)` gives N sequences.
+        lags: whether the lag can be chosen.
+        reported: sequences until solved, by lag, as reported in the paper, with the table's number.
+        every_step: whether an answer is asked for at many steps; else at the end alone.
+    """
+
+    title: str
+    experiment: str
+    features: int
+    outputs: int
+    make: Callable[[int, int, Generator], Batch]
+    lags: bool = True
+    reported: tuple[str, dict[int, int]] = ("", {})
+    every_step: bool = False
+
+    def loss(self, answers: Tensor, batch: Batch) -> Tensor:
+        """Mean squared error of numbers; cross entropy in nats of classes."""
+        if self.outputs == 1:
+            return F.mse_loss(answers[..., 0], batch.targets)
+        return F.cross_entropy(answers.flatten(0, -2), batch.targets.flatten())
+
+    def right(self, answers: Tensor, batch: Batch) -> Tensor:
+        """Which sequences are answered rightly, (N,) bool."""
+        if self.outputs == 1:
+            return (answers[..., 0] - batch.targets).abs() < CLOSE
+        if batch.legal is not None:
+            worst_legal = answers.masked_fill(~batch.legal, torch.inf).amin(-1)
+            best_illegal = answers.masked_fill(batch.legal, -torch.inf).amax(-1)
+            return ((worst_legal > best_illegal) | (batch.targets < 0)).all(0)
+        if self.every_step:
+            return ((answers.argmax(-1) == batch.targets) | (batch.targets < 0)).all(0)
+        wanted = F.one_hot(batch.targets, self.outputs)
+        return ((answers.softmax(-1) - wanted).abs() < SURE).all(-1)
+
+
+def _lengths(lag: int, N: int, generator: Generator) -> Tensor:
+    """From the lag to a tenth more."""
+    return torch.randint(lag, lag + max(1, lag // 10) + 1, (N,), generator=generator)
+
+
+def _chosen(low: Tensor | int, high: Tensor | int, N: int, generator: Generator) -> Tensor:
+    """Whole numbers from `low` up to, without, `high`."""
+    low, high = torch.as_tensor(low), torch.as_tensor(high)
+    return (low + torch.rand(N, generator=generator) * (high - low)).long()
+
+
+def _two_marked(lag: int, N: int, generator: Generator, low: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows of a number and a marker; two numbers are marked by 1, the ends by -1. Also the lengths and both numbers."""
+    lengths, rows = _lengths(lag, N, generator), torch.arange(N)
+    L = int(lengths.max())
+    values = low + (1 - low) * torch.rand(L, N, generator=generator)
+    markers = torch.zeros(L, N)
+    first = _chosen(0, min(10, lag // 2), N, generator)
+    second = _chosen(0, max(lag // 2 - 1, 2), N, generator)
+    second = torch.where(second == first, (second + 1) % max(lag // 2 - 1, 2), second)
+    markers[0] = markers[lengths - 1, rows] = -1
+    a, b = values[first, rows].clone(), values[second, rows].clone()
+    for place in (first, second):
+        markers[place, rows] = 1
+    return torch.stack([values, markers], -1), lengths, a, b
+
+
+def _adding(lag: int, N: int, generator: Generator) -> Batch:
+    inputs, lengths, a, b = _two_marked(lag, N, generator, -1.0)
+    return Batch(inputs, lengths, 0.5 + (a + b) / 4)
+
+
+def _multiplication(lag: int, N: int, generator: Generator) -> Batch:
+    inputs, lengths, a, b = _two_marked(lag, N, generator, 0.0)
+    return Batch(inputs, lengths, a * b)
+
+
+def _order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
+    """X or Y at some times, in shares of the lag, among distractors: which of all orders was it?"""
+    distractors, begin, end, X = 4, 4, 5, 6
+
+    def make(lag: int, N: int, generator: Generator) -> Batch:
+        lengths, rows = _lengths(lag, N, generator), torch.arange(N)
+        symbols = torch.randint(0, distractors, (int(lengths.max()), N), generator=generator)
+        symbols[0], symbols[lengths - 1, rows] = begin, end
+        classes = torch.zeros(N, dtype=torch.int64)
+        for low, high in windows:
+            place = _chosen(max(1, int(low * lag)), max(2, int(high * lag) + 1), N, generator)
+            which = torch.randint(0, 2, (N,), generator=generator)
+            symbols[place, rows] = X + which
+            classes = 2 * classes + which
+        return Batch(F.one_hot(symbols, 8).float(), lengths, classes)
+
+    return make
+
+
+_DISTRACTORS = 50
+
+
+def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
+    """b, x or y, then random distractors, then e: was it x or y? The lag is met by a random one of 10 more steps."""
+    begin, end, X = _DISTRACTORS, _DISTRACTORS + 1, _DISTRACTORS + 2
+    more = torch.empty(N).geometric_(0.1, generator=generator).clamp(max=lag)
+    lengths, rows = (lag + 2 + more).long(), torch.arange(N)
+    symbols = torch.randint(0, _DISTRACTORS, (int(lengths.max()), N), generator=generator)
+    classes = torch.randint(0, 2, (N,), generator=generator)
+    symbols[0], symbols[1], symbols[lengths - 1, rows] = begin, X + classes, end
+    return Batch(F.one_hot(symbols, _DISTRACTORS + 4).float(), lengths, classes)
+
+
+def _noisy(lag: int, N: int, generator: Generator) -> Batch:
+    """The first three numbers are 1 or -1, and noise of variance 0.2 lies on them and on all that follow."""
+    lengths = _lengths(lag, N, generator)
+    classes = torch.randint(0, 2, (N,), generator=generator)
+    inputs = 0.2**0.5 * torch.randn(int(lengths.max()), N, 1, generator=generator)
+    inputs[:3, :, 0] += 1.0 - 2.0 * classes
+    return Batch(inputs, lengths, classes)
+
+
+_REBER = {0: "T1 P2", 1: "S1 X3", 2: "T2 V4", 3: "X2 S5", 4: "P3 V5"}
+"""Symbol and next state of each way on, by state; state 5 is the end."""
+_SYMBOLS = "BTPSXVE"
+
+
+def _reber_string(draw: Callable[[], bool]) -> tuple[list[int], list[set[int]]]:
+    """An embedded Reber string as symbols, and after each of them those that may come next."""
+    text, legal, state = "B", ["B"], 0
+    while state < 5:
+        ways = _REBER[state].split()
+        legal.append("".join(way[0] for way in ways))
+        way = ways[draw()]
+        text, state = text + way[0], int(way[1])
+    outer = "TP"[draw()]
+    text, legal = f"B{outer}{text}E{outer}E", ["TP", *legal, "E", outer, "E"]
+    return [_SYMBOLS.index(s) for s in text], [{_SYMBOLS.index(s) for s in may} for may in legal]
+
+
+def _reber(lag: int, N: int, generator: Generator) -> Batch:
+    strings = [_reber_string(lambda: bool(torch.randint(0, 2, (), generator=generator))) for _ in range(N)]
+    lengths = torch.tensor([len(symbols) - 1 for symbols, _ in strings])
+    inputs = torch.zeros(int(lengths.max()), N, len(_SYMBOLS))
+    legal = torch.zeros(inputs.shape, dtype=torch.bool)
+    targets = torch.full(inputs.shape[:2], -100)
+    for n, (symbols, may) in enumerate(strings):
+        steps = range(len(symbols) - 1)
+        inputs[steps, n, symbols[:-1]] = 1.0
+        targets[: len(steps), n] = torch.tensor(symbols[1:])
+        for step in steps:
+            legal[step, n, list(may[step])] = True
+    return Batch(inputs, lengths, targets, legal)
+
+
+_COPIED, _KINDS = 10, 8
+
+
+def _copy(lag: int, N: int, generator: Generator) -> Batch:
+    """Ten symbols, a lag of blanks, a sign, and the ten symbols are to be given again."""
+    blank, sign, L = _KINDS, _KINDS + 1, lag + 2 * _COPIED
+    symbols = torch.full((L, N), blank)
+    symbols[:_COPIED] = torch.randint(0, _KINDS, (_COPIED, N), generator=generator)
+    symbols[_COPIED + lag - 1] = sign
+    targets = torch.full((L, N), -100)
+    targets[-_COPIED:] = symbols[:_COPIED]
+    return Batch(F.one_hot(symbols, _KINDS + 2).float(), torch.full((N,), L), targets)
+
+
+PROBLEMS = {
+    "reber": Problem("Embedded Reber grammar", "1", len(_SYMBOLS), len(_SYMBOLS), _reber, lags=False, every_step=True),
+    "noise-free": Problem("Long lag without noise", "2c", _DISTRACTORS + 4, 2, _noise_free),
+    "noisy": Problem("Long lag in noise", "3", 1, 2, _noisy),
+    "adding": Problem("Adding", "4", 2, 1, _adding, reported=("table 7", {100: 74_000, 500: 209_000, 1000: 853_000})),
+    "multiplication": Problem("Multiplication", "5", 2, 1, _multiplication),
+    "order": Problem(
+        "Temporal order, two symbols", "6a", 8, 4, _order(((0.1, 0.2), (0.5, 0.6))), reported=("table 9", {100: 31_390})
+    ),
+    "order-3": Problem(
+        "Temporal order, three symbols",
+        "6b",
+        8,
+        8,
+        _order(((0.1, 0.2), (0.33, 0.43), (0.66, 0.76))),
+        reported=("table 9", {100: 571_100}),
+    ),
+    "copy": Problem("Copy memory", "-", _KINDS + 2, _KINDS, _copy, every_step=True),
+}
+"""By the name on the command line."""

@@ -1,0 +1,138 @@
+"""One training: a cell, a problem, a lag and a seed, until it is solved or a number of sequences is spent."""
+
+import math
+import resource
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+import glassgate as gg
+from glassgate.compare.contestants import cell_of, hidden_size
+from glassgate.compare.problems import PROBLEMS, Batch, Problem
+
+IN_A_ROW = 2_000
+"""Sequences answered rightly one after the other that count as solved (section 5.4 of the paper)."""
+TESTED = 2_560
+BATCH = 32
+EVERY = 50
+"""Updates between two points of a learning curve."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is trained.
+
+    Attributes:
+        problem, cell: their names.
+        lag: steps; 0 where the problem has its own.
+        seed: what weights and sequences follow from.
+        sequences: the most that are shown.
+        parameters: the most that the recurrent layer has.
+        forget_bias: the total bias of the forget gate; None for the recipe of long memory, `gg.init.long_memory`.
+        learning_rate: Adam's at the start; it falls to zero along a cosine.
+    """
+
+    problem: str
+    cell: str
+    lag: int
+    seed: int
+    sequences: int
+    parameters: int
+    forget_bias: float | None = None
+    learning_rate: float = 0.01
+
+    @property
+    def key(self) -> str:
+        """Its name among files."""
+        return "_".join(f"{value}".replace("/", "-").replace(":", "-") for value in asdict(self).values())
+
+
+class Network(nn.Module):
+    """One recurrent layer and a linear answer from its output."""
+
+    def __init__(self, cell: gg.Cell, problem: Problem, units: int) -> None:
+        super().__init__()
+        self.layer = gg.Recurrent(cell, problem.features, units)
+        self.answer = nn.Linear(units, problem.outputs)
+        self.every_step = problem.every_step
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Answers (N, outputs) at the end of each sequence, or (L, N, outputs) at every step."""
+        output, final = self.layer(batch.inputs, lengths=batch.lengths)
+        last = final[0] if isinstance(final, tuple) else final
+        answers: torch.Tensor = self.answer(output if self.every_step else last[0])
+        return answers
+
+
+def network_of(trial: Trial) -> Network:
+    """The network before its training."""
+    torch.manual_seed(trial.seed)
+    problem, cell = PROBLEMS[trial.problem], cell_of(trial.cell)
+    network = Network(cell, problem, hidden_size(cell, problem.features, trial.parameters))
+    if trial.forget_bias is None:
+        gg.init.long_memory(max(trial.lag, 10))(network.layer)
+    else:
+        gg.init.xavier_orthogonal(network.layer)
+        gg.init.gate_bias(f=trial.forget_bias)(network.layer)
+    return network
+
+
+def train(trial: Trial) -> dict[str, Any]:
+    """Train and test; everything that is told of the trial, as JSON has it."""
+    torch.set_num_threads(1)
+    network, problem = network_of(trial), PROBLEMS[trial.problem]
+    generator = torch.Generator().manual_seed(trial.seed)
+    updates = max(1, trial.sequences // BATCH)
+    optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    curve: list[tuple[int, float, float]] = []
+    losses, rights, in_a_row, solved_after = [], [], 0, None
+    start = time.monotonic()
+    for update in range(1, updates + 1):
+        batch = problem.make(trial.lag, BATCH, generator)
+        answers = network(batch)
+        loss = problem.loss(answers, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        falling.step()
+        right = problem.right(answers.detach(), batch)
+        in_a_row = _in_a_row(in_a_row, right.tolist())
+        losses.append(loss.item())
+        rights.append(right.float().mean().item())
+        if update % EVERY == 0 or in_a_row >= IN_A_ROW:
+            curve.append((update * BATCH, sum(losses) / len(losses), sum(rights) / len(rights)))
+            losses, rights = [], []
+        if in_a_row >= IN_A_ROW:
+            solved_after = update * BATCH
+            break
+        if not math.isfinite(loss.item()):
+            break
+    seconds = time.monotonic() - start
+    return asdict(trial) | {
+        "units": network.answer.in_features,
+        "recurrent_parameters": sum(p.numel() for p in network.layer.parameters()),
+        "sequences_until_solved": solved_after,
+        "wrong_of_2560": _wrong(network, problem, trial.lag, generator),
+        "curve": curve,
+        "seconds": seconds,
+        "milliseconds_per_update": 1e3 * seconds / update,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def _in_a_row(before: int, right: list[bool]) -> int:
+    """How many of the last sequences were right without a wrong one between."""
+    for one in right:
+        before = before + 1 if one else 0
+    return before
+
+
+@torch.no_grad()
+def _wrong(network: Network, problem: Problem, lag: int, generator: torch.Generator) -> int:
+    batches = (problem.make(lag, 256, generator) for _ in range(TESTED // 256))
+    return sum(int((~problem.right(network(batch), batch)).sum()) for batch in batches)
