@@ -78,7 +78,7 @@ def _contest(arguments: Any) -> Contest:
         for problem in problems:
             hidden_size(cell_of(cell), PROBLEMS[problem].features, arguments.parameters)
     biases = contests.FORGET_BIASES[::2] if quick else contests.FORGET_BIASES
-    bias_seeds = min(2, arguments.seeds) if quick else arguments.seeds
+    bias_seeds = 1 if quick else arguments.seeds
     return Contest(cells, problems, lags, arguments.seeds, sequences, arguments.parameters, biases, bias_seeds)
 
 

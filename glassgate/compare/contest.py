@@ -23,7 +23,8 @@ from glassgate.tasks.runs import write_json
 
 FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100
-GRADIENT_PROBLEM = "adding"
+GRADIENT_PROBLEM, GRADIENT_SEQUENCES = "adding", 6_400
+_SETTING = ("problem", "cell", "lag", "forget_bias", "closed")
 Told = Callable[[Trial, dict[str, Any]], None]
 
 
@@ -61,10 +62,12 @@ class Contest:
             for lag in (self.lags if PROBLEMS[problem].lags else (0,))
         ]
         lag = min(self.lags, key=lambda lag: abs(lag - 100))
+        biases = self.biases if "lstm" in self.cells and "adding" in self.problems else ()
         rows += [
-            Trial("adding", "lstm", lag, seed, self.sequences, self.parameters, bias)
+            Trial("adding", "lstm", lag, seed, self.sequences, self.parameters, bias, closed)
             for seed in range(self.bias_seeds)
-            for bias in self.biases
+            for bias in biases
+            for closed in (False, True)
         ]
         return sorted(dict.fromkeys(rows), key=lambda trial: (trial.seed, trial.lag))
 
@@ -107,9 +110,9 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def gradients(contest: Contest, trained_sequences: int = 6_400) -> list[dict[str, Any]]:
-    """How far gradients reach: each cell as `torch.nn` starts it and after training, and the LSTM by its forget bias."""
-    problem, rows = PROBLEMS[GRADIENT_PROBLEM], []
+def gradients(contest: Contest) -> list[dict[str, Any]]:
+    """How far gradients reach: each cell with torch.nn's initial values and trained, the LSTM by its forget bias."""
+    problem, rows, shown = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, contest.sequences)
 
     def add(label: str, network: Network, **more: Any) -> None:
         rows.append({"label": label, **more} | flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0))
@@ -119,7 +122,7 @@ def gradients(contest: Contest, trained_sequences: int = 6_400) -> list[dict[str
         torch.manual_seed(0)
         network = Network(cell, problem, hidden_size(cell, problem.features, contest.parameters))
         add(name, network, cell=name, trained=False, forget_bias=None)
-        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, trained_sequences, contest.parameters)
+        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, shown, contest.parameters)
         add(f"{name}, trained", _trained(trial), cell=name, trained=True, forget_bias=None)
     for bias in contest.biases if "lstm" in contest.cells else ():
         torch.manual_seed(0)
@@ -149,9 +152,9 @@ def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each problem, cell, lag and forget bias: in how many seeds it was solved, after how many sequences."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in results:
-        groups.setdefault((row["problem"], row["cell"], row["lag"], row["forget_bias"]), []).append(row)
+        groups.setdefault(tuple(row[name] for name in _SETTING), []).append(row)
     rows = []
-    for (problem, cell, lag, bias), runs in groups.items():
+    for (problem, cell, lag, bias, closed), runs in groups.items():
         solved = sorted(run["sequences_until_solved"] for run in runs if run["sequences_until_solved"] is not None)
         rows.append(
             {
@@ -159,6 +162,7 @@ def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 "cell": cell,
                 "lag": lag,
                 "forget_bias": bias,
+                "closed": closed,
                 "seeds": len(runs),
                 "solved": len(solved),
                 "sequences_until_solved": solved,

@@ -137,8 +137,8 @@ def _html(
                 "Why the forget bias matters",
                 figure(
                     by_name["forget-bias"],
-                    "Above: the LSTM's trainings by the bias that its forget gates start with. "
-                    "Below: what the forget gates keep over 100 steps before any training.",
+                    "Above: the LSTM's trainings on adding by the bias that its forget gates start with, the input "
+                    "gate left open or closed as far. Below: what the forget gates keep over 100 steps before any training.",
                 ),
             )
         )
@@ -176,7 +176,7 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
     ]
     told = []
     for row in rows:
-        cell = row["cell"] if row["forget_bias"] is None else f"{row['cell']}, forget bias {row['forget_bias']:g}"
+        cell = row["cell"] + _start(row)
         median, reported = row["median_sequences_until_solved"], row["reported"]
         told.append(
             [
@@ -196,12 +196,19 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
     return table("An update is a batch of 32 sequences; megabytes are the whole process's.", head, told)
 
 
+def _start(row: dict[str, Any]) -> str:
+    """The biases that a training starts with, where they are not the recipe's."""
+    if row["forget_bias"] is None:
+        return ""
+    return f", forget bias {row['forget_bias']:g}" + (f", input {-row['forget_bias']:g}" if row["closed"] else "")
+
+
 def _method(contest: Contest) -> str:
     return (
-        "<p>One recurrent layer and a linear output layer; Adam at 0.01 falling to zero along a cosine, gradients clipped "
-        f"at 1.0, batches of 32, at most {contest.sequences:,} sequences, float32, one thread per training. Every cell "
-        "starts from <code>gg.init.long_memory(lag)</code>: Xavier for the input weights, orthogonal recurrent weights, "
-        "and, where there is a gate that keeps, biases drawn as by Tallec and Ollivier (2018). A problem counts as solved "
-        f"when {_solved()}: numbers within 0.04 of their targets, classes with every output within 0.3 of 0 or 1. "
-        "The paper's networks have 93 weights and learn from one sequence at a time.</p>"
+        "<p>One recurrent layer and a linear output layer; Adam at 0.01 falling to zero along a cosine, gradients "
+        f"clipped at 1.0, batches of 32, at most {contest.sequences:,} sequences, float32, one thread per training. "
+        "Every cell starts from <code>gg.init.long_memory(lag)</code>: Xavier for the input weights, orthogonal "
+        "recurrent weights and, where a gate keeps, biases drawn as by Tallec and Ollivier (2018). A "
+        f"problem counts as solved when {_solved()}: numbers within 0.04 of their targets, classes with every output "
+        "within 0.3 of 0 or 1. The paper's networks have 93 weights and learn from one sequence at a time.</p>"
     )

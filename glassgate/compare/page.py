@@ -16,7 +16,7 @@ h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .4rem; }
 h2 { font-size: 1.2rem; margin: 2.6rem 0 .4rem; }
 p, figcaption, caption { max-width: 42rem; }
 figure { margin: .6rem 0 0; }
-figure svg { width: 100%; height: auto; color: var(--ink); }
+figure svg { max-width: 100%; height: auto; color: var(--ink); }
 figcaption, .faint, caption { color: var(--faint); font-size: .86rem; }
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; margin-top: .6rem; }
 caption { text-align: left; padding-bottom: .3rem; }

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from glassgate.compare.problems import PROBLEMS
 
-_PALETTE = ("#d55e00", "#009e73", "#0072b2", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
-"""Of Okabe and Ito (2008), told apart by colour-blind eyes too."""
+_PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
+"""After Okabe and Ito (2008): colour-blind eyes tell them apart, on white and on black."""
 _INK = "#123456"  # stands for the page's own colour
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -70,7 +70,9 @@ def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Pictu
                 continue
             colour = of_cell[row["cell"]]
             first = row["h"][0]
-            alpha = 1.0 if bias is None else 0.35 + 0.13 * bias
+            alpha = (
+                0.2 + 0.16 * bias if bias is not None else 0.25 if row["cell"] == "lstm" and not row["trained"] else 1.0
+            )
             label = row["label"].replace(", trained", "")
             axes.plot([v / first for v in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
             if "highway" in row and (row["trained"] or bias == 3.0):
@@ -102,7 +104,10 @@ def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
     of_cell = colours(cells)
     columns = min(4, len(problems))
     lines = math.ceil(len(problems) / columns)
-    with drawing(2.1 * columns + 0.8, 1.9 * lines + 0.5, lines, columns, sharey=True) as (figure, grid):
+    with drawing(max(4.4, 2.1 * columns + 0.8), max(2.9, 1.9 * lines + 0.5), lines, columns, sharey=True) as (
+        figure,
+        grid,
+    ):
         for axes in grid.flat[len(problems) :]:
             axes.set_visible(False)
         for axes, problem in zip(grid.flat, problems, strict=False):
@@ -129,7 +134,10 @@ def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture
     of_cell = colours(cells)
     columns = min(4, len(problems))
     lines = math.ceil(len(problems) / columns)
-    with drawing(2.1 * columns + 0.8, 1.9 * lines + 0.5, lines, columns, sharey=True) as (figure, grid):
+    with drawing(max(4.4, 2.1 * columns + 0.8), max(2.9, 1.9 * lines + 0.5), lines, columns, sharey=True) as (
+        figure,
+        grid,
+    ):
         for axes in grid.flat[len(problems) :]:
             axes.set_visible(False)
         for axes, problem in zip(grid.flat, problems, strict=False):
@@ -138,7 +146,8 @@ def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture
             for cell in cells:
                 curves = [r["curve"] for r in results if (r["problem"], r["cell"], r["lag"]) == (problem, cell, lag)]
                 _curves(axes, curves, of_cell[cell], cell)
-            axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105), xscale="log")
+            axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105))
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
             axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
         for axes in grid[-1]:
             axes.set_xlabel("sequences seen")
@@ -164,22 +173,27 @@ def _curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], co
 def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], most: int) -> Picture:
     """Sequences until the LSTM solves adding, by its forget bias; below, what its state keeps at the start."""
     rows = sorted((row for row in rows if row["forget_bias"] is not None), key=lambda row: row["forget_bias"])
-    with drawing(4.6, 4.4, 2, 1, sharex=True, height_ratios=(2, 1)) as (figure, ((above,), (below,))):
-        for row in rows:
-            solved, unsolved = row["sequences_until_solved"], row["seeds"] - row["solved"]
-            above.plot([row["forget_bias"]] * len(solved), solved, "o", ms=4, color=_PALETTE[2], alpha=0.7)
-            above.plot(
-                [row["forget_bias"]] * min(1, unsolved), [1.15 * most] * min(1, unsolved), "x", color=_PALETTE[0]
-            )
-            if unsolved:
-                above.annotate(f"{unsolved}", (row["forget_bias"], 1.15 * most), (5, -3), textcoords="offset points")
-        above.set(ylabel="sequences until solved", ylim=(0, 1.3 * most))
-        lag = rows[0]["lag"] if rows else 100
-        above.set_title(f"Adding at lag {lag}; a cross: so many seeds did not solve it")
+    with drawing(6.4, 4.4, 2, 1, sharex=True, height_ratios=(2, 1)) as (figure, ((above,), (below,))):
+        kinds = {
+            False: ("input gate's bias 0", -0.08, _PALETTE[4]),
+            True: ("input gate's bias minus that", 0.08, _PALETTE[2]),
+        }
+        for closed, (label, aside, colour) in kinds.items():
+            some = [row for row in rows if row["closed"] == closed]
+            points = [(r["forget_bias"] + aside, after) for r in some for after in r["sequences_until_solved"]]
+            failed = [(r["forget_bias"] + aside, r["seeds"] - r["solved"]) for r in some if r["solved"] < r["seeds"]]
+            above.plot([x for x, _ in points], [y for _, y in points], "o", ms=4.5, color=colour, label=label)
+            height = most * (1.12 + 0.12 * closed)
+            above.plot([x for x, _ in failed], [height] * len(failed), "x", ms=5, color=colour)
+        above.set(ylabel="sequences until solved", ylim=(0, 1.35 * most), title="a cross: some seed did not solve it")
+        above.legend(fontsize=7, loc="lower left")
         measured = [row for row in gradients if row["forget_bias"] is not None]
-        below.plot([r["forget_bias"] for r in measured], [r["highway"][-1] / r["c"][0] for r in measured], "o-", ms=4)
+        kept = [row["highway"][-1] / row["c"][0] for row in measured]
+        below.plot([row["forget_bias"] for row in measured], kept, "o-", ms=4, color=_PALETTE[2])
         below.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")
-        told = [f"bias {row['forget_bias']:g}: {row['solved']} of {row['seeds']}" for row in rows]
-        return Picture(
-            "forget-bias", figure, f"Seeds in which the LSTM solves adding, by its forget bias: {'; '.join(told)}."
-        )
+        told = [
+            f"{row['forget_bias']:g}{' with the input gate closed' * row['closed']}: {row['solved']} of {row['seeds']}"
+            for row in rows
+        ]
+        sentence = f"Seeds in which the LSTM solves adding, by its forget bias: {'; '.join(told)}."
+        return Picture("forget-bias", figure, sentence)

@@ -32,6 +32,7 @@ class Trial:
         sequences: the most that are shown.
         parameters: the most that the recurrent layer has.
         forget_bias: the total bias of the forget gate; None for the recipe of long memory, `gg.init.long_memory`.
+        closed: whether the input gate then starts at minus that, so that a state which is kept is not written to.
         learning_rate: Adam's at the start; it falls to zero along a cosine.
     """
 
@@ -42,6 +43,7 @@ class Trial:
     sequences: int
     parameters: int
     forget_bias: float | None = None
+    closed: bool = False
     learning_rate: float = 0.01
 
     @property
@@ -76,7 +78,8 @@ def network_of(trial: Trial) -> Network:
         gg.init.long_memory(max(trial.lag, 10))(network.layer)
     else:
         gg.init.xavier_orthogonal(network.layer)
-        gg.init.gate_bias(f=trial.forget_bias)(network.layer)
+        biases = {"f": trial.forget_bias} | ({"i": -trial.forget_bias} if trial.closed else {})
+        gg.init.gate_bias(**biases)(network.layer)
     return network
 
 

@@ -1,0 +1,123 @@
+import json
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.cli.compare import command
+from glassgate.compare import contest
+from glassgate.compare.contestants import cell_of, hidden_size
+from glassgate.compare.gradients import flow
+from glassgate.compare.problems import PROBLEMS
+from glassgate.compare.trial import Network, Trial, train
+from glassgate.tasks.errors import UserError
+
+
+def test_cells_have_as_many_units_as_the_parameters_allow():
+    for name in ("rnn", "gru", "lstm"):
+        units = hidden_size(cell_of(name), 2, 2_700)
+        counts = [sum(p.numel() for p in gg.Recurrent(cell_of(name), 2, n).parameters()) for n in (units, units + 1)]
+        assert counts[0] <= 2_700 < counts[1]
+
+
+def test_the_flow_of_gradients_is_what_autograd_gives_through_a_loop():
+    torch.manual_seed(0)
+    network = Network(gg.cells.LSTM(), PROBLEMS["adding"], 5)
+    found = flow(network, "adding", 12, seed=1)
+    batch = PROBLEMS["adding"].make(13, 32, torch.Generator().manual_seed(1))
+    theirs = torch.nn.LSTMCell(2, 5)
+    theirs.load_state_dict({name.removesuffix("_l0"): value for name, value in network.layer.state_dict().items()})
+    norms = torch.zeros(13)
+    for n, length in enumerate(batch.lengths.tolist()):
+        h = c = torch.zeros(1, 5)
+        states, forgets, cells = [], [], []
+        for step in range(length):
+            x = batch.inputs[step, n : n + 1]
+            gates = x @ theirs.weight_ih.T + theirs.bias_ih + h @ theirs.weight_hh.T + theirs.bias_hh
+            forgets.append(torch.sigmoid(gates[0, 5:10]).detach())
+            h, c = theirs(x, (h, c))
+            h.retain_grad(), c.retain_grad()
+            states.append(h), cells.append(c)
+        loss = (network.answer(h)[0, 0] - batch.targets[n]) ** 2 / 32
+        loss.backward()
+        norms += torch.stack([states[length - 1 - k].grad.norm() for k in range(13)]) / 32
+        if n == 0:
+            first_highway = [
+                (torch.stack(forgets[length - k :] or [torch.ones(5)]).prod(0) * cells[-1].grad[0]).norm().item()
+                for k in range(13)
+            ]
+    assert found["h"] == pytest.approx(norms.tolist(), rel=1e-4)
+    assert len(first_highway) == len(found["highway"])
+    assert found["highway"][0] == pytest.approx(found["c"][0], rel=1e-6)
+    assert all(a > b for a, b in zip(found["highway"], found["highway"][1:], strict=False))
+
+
+def test_a_training_that_answers_rightly_is_solved(monkeypatch):
+    monkeypatch.setattr("glassgate.compare.trial.IN_A_ROW", 64)
+    result = train(Trial("noise-free", "gru", 10, 0, 6_400, 900))
+    assert 64 <= result["sequences_until_solved"] < 6_400
+    assert result["wrong_of_2560"] < 256
+    assert train(Trial("noise-free", "gru", 10, 0, 64, 900))["sequences_until_solved"] is None
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    own = folder / "mine.py"
+    own.write_text(
+        "import torch, glassgate as gg\n"
+        "class Leaky(gg.Cell):\n"
+        "    gates, state = ('f', 'n'), ('h',)\n"
+        "    def step(self, a, s):\n"
+        "        f = torch.sigmoid(a.f)\n"
+        "        return f * s.h + (1 - f) * torch.tanh(a.n)\n"
+        "not_a_cell = 3\n"
+    )
+    words = f"--cells lstm,{own}:Leaky --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
+    words = [*words.split(), "--processes", "1", "-o", str(folder / "out")]
+    command(words)
+    return folder, words
+
+
+def test_a_comparison_writes_its_page_pictures_and_figures(written):
+    folder, _ = written
+    content = json.loads((folder / "out" / "compare.json").read_text())
+    cells = {row["cell"] for row in content["problems"]}
+    assert cells == {"lstm", f"{folder / 'mine.py'}:Leaky"}
+    assert {claim["holds"] for claim in content["claims"]} <= {True, False}
+    html = (folder / "out" / "compare.html").read_text()
+    assert "default-src 'none'" in html
+    assert html.count("<svg") == 4
+    assert "http://" not in html.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+
+
+def test_what_has_been_trained_is_not_trained_again_and_the_page_stays_the_same(written, monkeypatch):
+    folder, words = written
+    before = (folder / "out" / "compare.html").read_bytes()
+    monkeypatch.setattr(contest, "train", None)
+    monkeypatch.setattr(contest, "GRADIENT_SEQUENCES", 64)
+    command(words)
+    assert (folder / "out" / "compare.html").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--cells lstn", "cells must be of rnn, gru"),
+        ("--cells {}/mine.py:Lazy", "must be a subclass of glassgate.Cell, got nothing of that name"),
+        ("--cells {}/mine.py:not_a_cell", "must be a subclass of glassgate.Cell, got int not_a_cell"),
+        ("--cells {}/none.py:Leaky", "no such file"),
+        ("--lags 0", "--lags must be from 10"),
+        ("--lags ten", "--lags must be whole numbers"),
+        ("--problems add", "--problems must be of reber"),
+        ("--seeds 0", "--seeds must be 1 or more"),
+        ("--parameters 3", "--parameters must be"),
+        ("--sequences 3", "at least one batch"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(written, words, said):
+    with pytest.raises(UserError, match=said):
+        command([*words.format(written[0]).split(), "-o", str(written[0] / "never")])
+    assert not (written[0] / "never").exists()
