@@ -138,7 +138,7 @@ def _html(
                 figure(
                     by_name["forget-bias"],
                     "Above: the LSTM's trainings on adding by the bias that its forget gates start with, the input "
-                    "gate left open or closed as far. Below: what the forget gates keep over 100 steps before any training.",
+                    "gate open or closed as far. Below: what the forget gates keep over 100 steps before training.",
                 ),
             )
         )
