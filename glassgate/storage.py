@@ -1,16 +1,49 @@
-"""Where files are kept that can be made again: kernels, and data in the form that training reads."""
+"""Where files are kept that can be made again, kernels and data as training reads it; and whose of them are trusted."""
 
 import os
+import stat
 import sys
+import tempfile
 from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return `GLASSGATE_CACHE`, or the place that the system has for such things."""
+    """Return `GLASSGATE_CACHE`, or the place that the system has for such things.
+
+    As its specification demands, an XDG_CACHE_HOME that is empty or relative is passed over.
+    """
     if given := os.environ.get("GLASSGATE_CACHE"):
         return Path(given)
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "glassgate"
+        return Path(os.environ.get("LOCALAPPDATA", _home() / "AppData" / "Local")) / "glassgate"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "glassgate"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "glassgate"
+        return _home() / "Library" / "Caches" / "glassgate"
+    given_by_system = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given_by_system if given_by_system.is_absolute() else _home() / ".cache") / "glassgate"
+
+
+def read_trusted(path: Path) -> bytes:
+    """Read a file that nobody but this user and root can have written, for what it holds is run.
+
+    Raises:
+        OSError: there is none, it is no plain file, or others can write to it or to its folder
+    """
+    if os.name != "posix":
+        return path.read_bytes()
+    # Neither a link's target nor a pipe, which would wait for its other end.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path}: this is no plain file")
+        for status in (os.fstat(file.fileno()), path.parent.stat()):
+            kept_by_owner = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+            others = stat.S_IWOTH | (0 if status.st_gid == os.getegid() else stat.S_IWGRP)
+            if status.st_uid not in (0, os.geteuid()) or (status.st_mode & others and not kept_by_owner):
+                raise PermissionError(f"{path}: others than this user can write there")
+        return file.read()
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # neither HOME nor a user of this number
+        return Path(tempfile.gettempdir()) / f"glassgate-{os.getuid()}"

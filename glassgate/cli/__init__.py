@@ -1,9 +1,12 @@
 """The command line: `glassgate COMMAND`; one file a command, loaded when it is called."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
+
+from glassgate.cli.stopping import how, status, stoppable
 
 COMMANDS = {
     "train": "train a task on your data, on data that every machine has, or go on with an interrupted run",
@@ -15,8 +18,13 @@ COMMANDS = {
     "demo": "colour Python code with a network trained on Python's own library",
 }
 
-_WRONG_USE = 2
-INTERRUPTED = 130
+_FAILED = 2
+_EXTRAS = {"lightning": "tasks", "torchmetrics": "tasks", "safetensors": "tasks", "rich": "tasks", "yaml": "tasks"} | {
+    "tensorboard": "tasks",
+    "pyarrow": "tasks",
+    "matplotlib": "pictures",
+    "scipy": "matlab",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,29 +42,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if words[0] not in COMMANDS:
         print(f"glassgate: no command {words[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
-        return _WRONG_USE
+        return _FAILED
     return _run(words[0], words[1:])
 
 
 def _run(name: str, words: list[str]) -> int:
     from glassgate.tasks.errors import UserError
 
-    # Before torch loads: OpenMP's threads spin while they wait, and where other processes want the processor, too, a
+    # Before torch loads: OpenMP's threads spin while they wait, and where other processes need the processor, too, a
     # small network's training took 10 to 30 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    command: Callable[[list[str]], None] = import_module(f"glassgate.cli.{name}").command
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the terminal cannot show, a file's name included, is escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
-        command(words)
+        with stoppable(name):
+            command: Callable[[list[str]], None] = import_module(f"glassgate.cli.{name}").command
+            command(words)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except KeyboardInterrupt as error:
+        print(f"glassgate {name}: {how(error)}", file=sys.stderr)
+        return status(error)
+    except BrokenPipeError:
+        _close_output()
+        sys.stderr.close()  # the reader of our output has left; nobody is there to read a message
+        return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"glassgate {name}: {where}{error.strerror or error}", file=sys.stderr)
+        _close_output()
+        return _FAILED
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        if missing not in _EXTRAS:
+            raise
+        remedy = f"pip install 'glassgate[{_EXTRAS[missing]}]'"
+        print(f"glassgate {name}: the package {missing} is not installed; install it with: {remedy}", file=sys.stderr)
+        return _FAILED
     except UserError as error:
         print(f"glassgate {name}: {error}", file=sys.stderr)
-        return _WRONG_USE
-    except KeyboardInterrupt:
-        print(f"glassgate {name}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has left; nobody is there to tell
-        return 0
+        return _FAILED
     return 0
+
+
+def _close_output() -> None:
+    """Let what could not be written be forgotten: the interpreter would try again when it ends, and complain."""
+    if sys.stdout is sys.__stdout__ and sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _help() -> str:

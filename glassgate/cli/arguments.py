@@ -1,7 +1,7 @@
 """Between a task's options and the command line's arguments."""
 
 import dataclasses
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +30,14 @@ def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:
     """Return the options that the command line names, and their values."""
     values = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(options)}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def positive(word: str) -> int:
+    """Take a number from 1 on."""
+    number = int(word)
+    if number < 1:
+        raise ArgumentTypeError(f"expected 1 or more, got {word}")
+    return number
 
 
 def _defaults(name: str, default: Any, own: Mapping[str, Any]) -> str:

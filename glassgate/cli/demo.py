@@ -11,13 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from glassgate.cli.arguments import positive
 from glassgate.cli.colours import coloured, legend
 from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.train import resumable
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import next_folder, write_json
+from glassgate.tasks.runs import Run, next_folder, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 
@@ -34,9 +35,10 @@ def command(words: list[str]) -> None:
     )
     parser.add_argument("--run", metavar="FOLDER", help="new folder for all that comes of it (runs/demo-N)")
     parser.add_argument("--seed", type=int, default=1, help="what weights and order follow from (1)")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="learn from one file in N, in a hurry (1)")
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="learn from one file in N: quicker (1)")
     arguments = parser.parse_args(words)
     run = Path(arguments.run or next_folder("demo"))
+    Run.check_new(run)
     console = Console(highlight=False)
     options = {name: _options(both, arguments.seed) for name, both in _MODELS.items()}
     console.print("Reading the Python files of the standard library ...")

@@ -3,6 +3,7 @@
 import sys
 from argparse import ArgumentParser
 
+from glassgate.cli.arguments import positive
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
@@ -15,7 +16,7 @@ def command(words: list[str]) -> None:
     parser.add_argument("text", metavar="TEXT", help=f"with blanks, of two underscores or more: 'I am {BLANK} hungry.'")
     parser.add_argument("--length", type=int, metavar="INT", help="units in each blank (found out)")
     parser.add_argument("--longest", type=int, metavar="INT", help="units of the longest candidate (as in training)")
-    parser.add_argument("--most", type=int, default=10, metavar="INT", help="candidates to list (10)")
+    parser.add_argument("--most", type=positive, default=10, metavar="INT", help="candidates to list (10)")
     arguments = parser.parse_args(words)
     kind = run_class(arguments.run)
     if not issubclass(kind, FillBlanks):

@@ -1,10 +1,13 @@
 """Trainings at the same time, each in a process of its own, drawn in one terminal."""
 
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from typing import Any, TypeVar
@@ -12,7 +15,7 @@ from typing import Any, TypeVar
 from rich import progress as rich
 
 from glassgate.cli.progress import Bar
-from glassgate.tasks.progress import Progress
+from glassgate.tasks.progress import Interrupted, Progress
 
 Result = TypeVar("Result")
 
@@ -25,12 +28,13 @@ def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: ric
         drawn_on: a `display`
 
     Raises:
-        Interrupted: Ctrl-C was pressed; each job has saved its state
+        Interrupted: Ctrl-C or SIGTERM; each job has saved its state
     """
     context = get_context("spawn")
     events: SimpleQueue[tuple[str, str, tuple[Any, ...]]] = context.SimpleQueue()
     stop = context.Event()
     bars = {name: Bar(drawn_on, name) for name in jobs}
+    stopped: Interrupted | None = None
     with ProcessPoolExecutor(len(jobs), context, _connect, (events, stop)) as pool:
         futures = {name: pool.submit(_work, name, job) for name, job in jobs.items()}
         while not (all(future.done() for future in futures.values()) and events.empty()):
@@ -40,9 +44,13 @@ def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: ric
                 else:
                     name, happened, arguments = events.get()
                     getattr(bars[name], happened)(*arguments)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
+                stopped = Interrupted(*error.args)
                 stop.set()
-        return {name: future.result() for name, future in futures.items()}
+        try:
+            return {name: future.result() for name, future in futures.items()}
+        except Interrupted as error:
+            raise stopped or error from None
 
 
 class _Relay(Progress):
@@ -84,10 +92,17 @@ _connection: tuple["SimpleQueue[tuple[str, str, tuple[Any, ...]]]", Event]
 
 
 def _connect(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event) -> None:
-    """Begin a process: the parent's word is what stops it, or a Ctrl-C while it trains."""
+    """Begin a process: the parent's word is what stops it, and the parent's end, even by kill -9, is its own."""
     global _connection
     _connection = events, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if parent := parent_process():
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # nothing is lost: what a run has saved is whole at every moment
 
 
 def _work(name: str, job: Callable[[Progress], Result]) -> Result:

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from glassgate.cli import INTERRUPTED
 from glassgate.cli.arguments import add_options, given
 from glassgate.cli.progress import Bar, display, told
+from glassgate.cli.stopping import how, status
 from glassgate.tasks import TASKS, run_class, task_class
 from glassgate.tasks.logs import FOLDER as LOGS
 from glassgate.tasks.logs import PICTURE
@@ -64,15 +64,15 @@ def _resume(run: str) -> None:
 
 @contextmanager
 def resumable(*runs: str) -> Iterator[None]:
-    """End the process when Ctrl-C breaks off trainings, and tell how to go on with each."""
+    """End the process when Ctrl-C or SIGTERM breaks off trainings, and say how to go on with each."""
     try:
         yield
-    except (Interrupted, KeyboardInterrupt):
-        print("\nstopped", file=sys.stderr)
+    except (Interrupted, KeyboardInterrupt) as error:
+        print(f"\n{how(error)}", file=sys.stderr)
         for run in runs:
             if Path(run).exists():
                 print(f"go on with: glassgate train --resume {run}", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(status(error)) from None
 
 
 def _end(run: str, result: Mapping[str, Any], kind: type[Task[Any, Any, Any]], options: Options) -> None:

@@ -13,6 +13,7 @@ from glassgate.tasks.errors import UserError
 from glassgate.tasks.logs import Logs
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import Run
+from glassgate.tasks.stop import Stop
 
 if TYPE_CHECKING:
     from glassgate.tasks.training import Training
@@ -35,7 +36,7 @@ class Keeper(Callback):
         self.unlogged = {"loss": 0.0, "units": 0.0}  # summed since the last row of the logs
         self.logs: Logs | None = None
         self.precision: dict[str, Any] = {}
-        self.interrupted = False
+        self.stop = Stop(progress)
         self.clock = self.saved = time.monotonic()
 
     @property
@@ -99,6 +100,7 @@ class Keeper(Callback):
         self.saved = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.stop.listen()
         self.clock = self.saved = time.monotonic()
         trainer.precision_plugin.load_state_dict(self.precision)
 
@@ -118,7 +120,7 @@ class Keeper(Callback):
         if module.steps % module.task.options.log_every == 0 and not last:
             self._log()
         between_steps = module.batch % module.task.options.accumulate == 0
-        due = self.interrupted or time.monotonic() - self.saved >= module.task.options.save_every
+        due = self.stop.received or time.monotonic() - self.saved >= module.task.options.save_every
         # After the last batch the epoch's scores are still to come: the checkpoint waits for them.
         if between_steps and not last and due:
             self.save(trainer)
@@ -175,8 +177,8 @@ class Keeper(Callback):
         self.clock = now
 
     def _leave_if_interrupted(self) -> None:
-        if self.interrupted:
-            raise Interrupted
+        if self.stop.received:
+            raise Interrupted(self.stop.received)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -29,6 +29,9 @@ NOTES = "notes"
 # A column of evaluation starts without state: it is long enough for this to show in no score.
 _SHORTEST_COLUMN = 10_000
 
+# A temperature below this is taken for it, so that float32 can hold the quotient.
+_COLDEST = 1e-30
+
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelOptions(TextOptions):
@@ -196,7 +199,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         Raises:
             OptionError: a value out of range, one that music cannot use, a prompt in unknown units
         """
-        _check(length, temperature, top_k, top_p)
+        _check(length, temperature, top_k, top_p, seed)
         random = torch.Generator()
         random.seed() if seed is None else random.manual_seed(seed)
         if self.options.unit != NOTES:
@@ -239,7 +242,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         step, state = torch.zeros(KEYS), None
         for _ in range(length):
             logits, state = self._heard(step[None, None], state)
-            chances = (logits / temperature).sigmoid() if temperature else (logits > 0).float()
+            chances = (logits / max(temperature, _COLDEST)).sigmoid() if temperature else (logits > 0).float()
             step = torch.bernoulli(chances, generator=random)
             yield _notes(step.numpy()) + "\n"
 
@@ -346,7 +349,8 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random:
     """
     if temperature == 0:
         return int(logits.argmax())
-    chances, order = (logits / temperature).softmax(-1).sort(descending=True, stable=True)
+    heated = (logits - logits.max()) / max(temperature, _COLDEST)
+    chances, order = heated.softmax(-1).sort(descending=True, stable=True)
     before = chances.cumsum(-1) - chances
     kept = before < top_p
     kept[0] = True
@@ -365,7 +369,9 @@ def _notes(step: np.ndarray) -> str:
     return " ".join(str(key + LOWEST) for key in np.flatnonzero(step)) or "-"
 
 
-def _check(length: int, temperature: float, top_k: int, top_p: float) -> None:
+def _check(length: int, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
+    if seed is not None and not 0 <= seed < 2**64:
+        raise OptionError(f"seed: expected 0 to 2**64 - 1, got {seed}")
     if length < 0:
         raise OptionError(f"length: expected 0 or more, got {length}")
     if not temperature >= 0:

@@ -38,7 +38,7 @@ class Logs:
         self.tensorboard = TensorBoardLogger(
             run.path, FOLDER, version="", default_hp_metric=False, purge_step=step + 1 if step else None
         )
-        self.tensorboard.log_hyperparams(dict(run.content["options"]))
+        self.tensorboard.log_hyperparams({name: _plain(value) for name, value in run.content["options"].items()})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Experiment logs directory")  # that the file is made anew is meant
             self.csv.experiment  # noqa: B018
@@ -88,6 +88,11 @@ class Logs:
             yield
         except OSError as error:
             raise unwritten(self.run.path / FOLDER, self.run.path, error) from error
+
+
+def _plain(value: Any) -> Any:
+    """Escape what is no Unicode in the name of a file."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

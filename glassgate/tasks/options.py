@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,9 @@ CELLS = (
     "activatedgru", "activatedlstm", "cifg", "clippedlstm", "gru", "grup", "gruv1", "indrnn", "janet", "layernormgru",
     "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
 )  # fmt: skip
+
+
+_MOST = 2**31 - 1  # of whole numbers without a limit of their own: what is larger overflows somewhere below
 
 
 def option(
@@ -57,11 +61,11 @@ class Options:
     test: str | None = option(None, "file to evaluate when training is over", group="data")
 
     cell: str = option("lstm", "recurrent cell, one of those of glassgate.cells", choices=CELLS)
-    hidden_size: int = option(128, "units of one direction", least=1)
-    num_layers: int = option(1, "recurrent layers", least=1)
+    hidden_size: int = option(128, "units of one direction", least=1, most=2**16)
+    num_layers: int = option(1, "recurrent layers", least=1, most=1000)
     bidirectional: bool = option(True, "read from both ends")
     init: str = option("xavier_orthogonal", "scheme of the first weights", choices=("xavier_orthogonal", "torch"))
-    embedding_size: int = option(64, "numbers that stand for one unit of input", least=1)
+    embedding_size: int = option(64, "numbers that stand for one unit of input", least=1, most=2**16)
     dropout: float = option(0.0, "share of values zeroed after the embedding and each layer", least=0, most=1)
 
     epochs: int = option(10, "times through the training data", group="training", least=1)
@@ -79,8 +83,8 @@ class Options:
         choices=("32-true", "bf16-mixed", "16-mixed"),
     )
     device: str = option("auto", "where to compute", group="training", choices=("auto", "cpu", "cuda", "mps"))
-    threads: int = option(0, "processor threads; 0 leaves it to torch", group="training", least=0)
-    seed: int = option(1, "what weights, order and dropout follow from", group="training", least=0)
+    threads: int = option(0, "processor threads; 0 leaves it to torch", group="training", least=0, most=1024)
+    seed: int = option(1, "what weights, order and dropout follow from", group="training", least=0, most=2**63 - 1)
     log_every: int = option(50, "steps between rows of the logs", group="training", least=1)
     save_every: float = option(20.0, "seconds between checkpoints", group="training", least=0)
 
@@ -126,11 +130,14 @@ def read_config(path: str | Path) -> dict[str, Any]:
         OptionError: the file is missing, does not parse, or holds no mapping
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            if file.seekable() and not Path(path).is_file():
+                raise OptionError(f"--config {path}: this is a device; give a file such as --print-config prints")
+            text = file.read().decode()
         values = json.loads(text) if Path(path).suffix == ".json" else yaml.safe_load(text)
     except OSError as error:
         raise OptionError(f"--config {path}: {error.strerror}; give a file such as --print-config prints") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
         raise OptionError(f"--config {path}: expected YAML, got what does not parse: {error}") from None
     if not isinstance(values, dict):
         raise OptionError(f"--config {path}: expected lines of `name: value`, got {type(values).__name__}")
@@ -156,7 +163,7 @@ def _coerced(kind: type, value: Any) -> Any:
     return value
 
 
-def _check(each: "dataclasses.Field[Any]", kind: type, value: Any) -> None:
+def _check(each: "dataclasses.Field[Any]", kind: Any, value: Any) -> None:
     if value is None and each.default is None:
         return
     rules = each.metadata
@@ -166,8 +173,14 @@ def _check(each: "dataclasses.Field[Any]", kind: type, value: Any) -> None:
         wanted = f"one of {', '.join(map(str, rules['choices']))}"
     elif rules["least"] is not None and not value >= rules["least"]:
         wanted = f"{rules['least']} or more"
-    elif rules["most"] is not None and not value <= rules["most"]:
-        wanted = f"{rules['most']} or less"
+    elif kind is float and not math.isfinite(value):
+        wanted = "a finite number"
+    elif kind in (int, float) and not value <= (most := _most(kind, rules["most"])):
+        wanted = f"{most:,} or less"
     else:
         return
     raise OptionError(f"{each.name}: expected {wanted}, got {value!r}")
+
+
+def _most(kind: type, given: float | None) -> float:
+    return given if given is not None else _MOST if kind is int else math.inf

@@ -25,11 +25,11 @@ class Progress:
         """An epoch, counted from 1, has ended with this loss and these scores on the dev data."""
 
     def stopping(self) -> None:
-        """Ctrl-C was pressed; training ends after the present step."""
+        """Ctrl-C was pressed, or SIGTERM received; training ends after the present step."""
 
     def end(self) -> None:
         """Training is over, whether finished or broken off."""
 
 
 class Interrupted(Exception):
-    """Training was broken off by Ctrl-C, its state saved."""
+    """Training was broken off by Ctrl-C or SIGTERM, whose number this holds, its state saved."""

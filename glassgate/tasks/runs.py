@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.json"
 _RUN = "run.json"
-_NEEDED = {"task", "options", "vocabularies", "facts"}
 _STATE = "state"  # the key of safetensors' metadata that holds a checkpoint's JSON
 
 
@@ -36,16 +36,26 @@ class Run:
 
     @staticmethod
     def check_new(path: str | Path) -> None:
-        """See that nothing is lost if a run is written there.
+        """See that nothing is lost if a run is written there, and that one can be.
 
         Raises:
-            RunError: a file, or a folder that is not empty
+            RunError: a file, a folder that is not empty, or a place where none can be made
         """
         path = Path(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(
-                f"{path}: expected a new or empty folder for the run, got one with files; give another --run"
-            )
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise RunError(
+                    f"{path}: expected a new or empty folder for the run, got one with files; give another --run"
+                )
+        except OSError as error:
+            raise _unusable(path, error.strerror) from None
+        if str(path) != str(path).encode(errors="replace").decode():  # Tensorboard writes no file there
+            raise _unusable(path, "its name is not UTF-8")
+        existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+        if not existing.is_dir():
+            raise _unusable(path, f"{existing} is a file")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise _unusable(path, f"no permission to write to {existing}")
 
     @classmethod
     def create(cls, path: str | Path, content: Mapping[str, Any]) -> "Run":
@@ -56,7 +66,10 @@ class Run:
         """
         cls.check_new(path)
         path = Path(path)
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(path, error.strerror) from None
         write_json(path / _RUN, {"format": FORMAT, **content})
         return cls(path, content)
 
@@ -76,8 +89,8 @@ class Run:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             number = int(content["format"])
-            complete = content.keys() >= _NEEDED or number > FORMAT
-        except (ValueError, KeyError, TypeError):
+            complete = number > FORMAT or _is_whole(content)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             complete = False
         if not complete:
             raise RunError(f"{file}: damaged or cut short; copy the folder again, or train again")
@@ -153,8 +166,12 @@ def next_folder(task: str, root: str | Path = "runs") -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by JSON, whole."""
-    write(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    """Replace a file by JSON, whole; the name of a file that is no Unicode is escaped."""
+    try:
+        raw = json.dumps(content, indent=1, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raw = json.dumps(content, indent=1).encode()
+    write(path, raw + b"\n")
 
 
 def write(path: Path, content: bytes) -> None:
@@ -165,13 +182,16 @@ def write(path: Path, content: bytes) -> None:
     """
     temporary = path.with_name(path.name + ".part")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        # "x": what stands there after all, such as a link to another file, is not written to.
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise unwritten(path, path.parent, error) from error
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
@@ -189,10 +209,34 @@ def unwritten(path: Path, run: Path, error: OSError) -> RunError:
     )
 
 
+def damaged(run: str | Path, error: Exception) -> RunError:
+    """Return what to raise for a run.json that has been edited so that nothing can be made of it."""
+    return RunError(
+        f"{Path(run) / _RUN}: no network can be made of it ({error!r}); copy the folder again, or train again"
+    )
+
+
 def not_known_here(run: str | Path, error: OptionError) -> RunError:
     """Return what to raise for a run whose task or options this version does not have."""
     return RunError(
         f"{run}: made by another version of glassgate: {error}; upgrade: pip install -U glassgate, or train again"
+    )
+
+
+def _unusable(path: Path, why: str | None) -> RunError:
+    return RunError(f"{path}: no folder for the run can be made there ({why}); give another --run")
+
+
+def _is_whole(content: Mapping[str, Any]) -> bool:
+    """Whether all that a run needs is there and of its kind."""
+    symbols = content["vocabularies"].values() if isinstance(content["vocabularies"], dict) else [None]
+    training = "data" not in content or (isinstance(content["data"], dict) and isinstance(content["threads"], int))
+    return (
+        isinstance(content["task"], str)
+        and isinstance(content["options"], dict)
+        and isinstance(content["facts"], dict)
+        and all(isinstance(each, list) and all(isinstance(symbol, str) for symbol in each) for each in symbols)
+        and training
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,7 +30,7 @@ from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import Run, not_known_here
+from glassgate.tasks.runs import Run, damaged, not_known_here
 from glassgate.tasks.training import check_device, computed, train
 
 OptionsType = TypeVar("OptionsType", bound=Options)
@@ -220,7 +221,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         check_device(task.options)
         encoded = task._encode_split(split or task.read_split(progress))
         for name, part in encoded.items():
-            if folder.content["data"][name] != _fingerprint(part):
+            if folder.content["data"].get(name) != _fingerprint(part):
                 raise RunError(
                     f"{folder.path}: the {name} data is not what it was when the run began; "
                     "restore the file, or train again"
@@ -269,7 +270,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """
         run = Run.open(folder)
         task = cls._from_content(run)
-        task.network = task.build()
+        with _made_of(run):
+            task.network = task.build()
         task._load_weights(run)
         return task
 
@@ -279,7 +281,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         except RuntimeError as error:
             raise RunError(
                 f"{run.path}: the weights do not fit the options saved beside them; copy the folder again, or train "
-                f"anew: {error}"
+                f"again: {' '.join(str(error).split())}"
             ) from None
 
     def _train(
@@ -288,7 +290,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with torch.random.fork_rng():
+            with torch.random.fork_rng(), _in_memory(self.options):
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
                 self.start(progress)
@@ -344,6 +346,30 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         for pieces, batch in zip(batches, Loader(encoded, batches, self.padding), strict=True):
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
             yield self.network(batch), batch, pieces
+
+
+@contextmanager
+def _made_of(run: Run) -> Iterator[None]:
+    """Say of which run no network can be made."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise error if isinstance(error, UserError) else damaged(run.path, error) from None
+
+
+@contextmanager
+def _in_memory(options: Options) -> Iterator[None]:
+    """Say what to make smaller where memory is too little."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)):
+            raise
+        why = next(iter(str(error).splitlines()), "it is full")
+        raise UserError(
+            f"the network or a batch does not fit into memory ({why}); choose a smaller --hidden-size than "
+            f"{options.hidden_size}, or a smaller --batch-size than {options.batch_size}"
+        ) from None
 
 
 def _joined(parts: list[Any]) -> Any:

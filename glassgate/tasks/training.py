@@ -2,12 +2,9 @@
 
 import logging
 import math
-import signal
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +41,7 @@ def train(
 
     Raises:
         UserError: the loss became NaN or infinite, or the disk is full
-        Interrupted: Ctrl-C was pressed
+        Interrupted: Ctrl-C or SIGTERM
     """
     options = task.options
     module = Training(task, data["train"], data["dev"])
@@ -58,11 +55,11 @@ def train(
         if run:
             keeper.logs = Logs(run, task.monitor, module.steps)
         try:
-            with _quiet(), _ctrl_c(keeper):
+            with _quiet(), keeper.stop.listening():
                 _trainer(module, keeper).fit(module)
         except SystemExit:  # what Lightning makes of a second Ctrl-C
-            if keeper.interrupted:
-                raise KeyboardInterrupt from None
+            if keeper.stop.received:
+                raise KeyboardInterrupt(keeper.stop.received) from None
             raise
         finally:
             progress.end()
@@ -221,25 +218,6 @@ def computed(metrics: MetricCollection) -> dict[str, float]:
     """The scores that have a value."""
     scores = {name: float(value) for name, value in metrics.compute().items()}
     return {name: score for name, score in scores.items() if not math.isnan(score)}
-
-
-@contextmanager
-def _ctrl_c(keeper: Keeper) -> Iterator[None]:
-    """Let the first Ctrl-C end the training between two steps, and a second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        keeper.interrupted = True
-        keeper.progress.stopping()
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from glassgate.storage import cache_folder
+from glassgate.storage import cache_folder, read_trusted
 
 
 class MachineCode(NamedTuple):
@@ -36,9 +36,9 @@ def _tools() -> str:
 
 
 def read(path: Path) -> MachineCode | None:
-    """What the file holds; None where there is none, or not all of it."""
+    """What the file holds; None where there is none, not all of it, or one that others may have written."""
     try:
-        digest, symbol, code = path.read_bytes().split(b"\n", 2)
+        digest, symbol, code = read_trusted(path).split(b"\n", 2)
     except (OSError, ValueError):
         return None
     if hashlib.sha256(symbol + code).hexdigest().encode() != digest:

@@ -1,9 +1,12 @@
 """The lines of a text file with their numbers; what cannot be read is reported by file and line."""
 
 import codecs
+import io
+import os
+import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,9 +40,9 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the lines of a file, or of standard input, as bytes with their ends.
 
     Raises:
-        DataError: the file is missing or a folder
+        DataError: the file is missing, a folder or a device
     """
-    with nullcontext(sys.stdin.buffer) if str(path) == STDIN else opened(path) as file:
+    with _standard_input() if str(path) == STDIN else opened(path) as file:
         for line in file:
             if b"\r" in line:
                 yield from line.splitlines(keepends=True)
@@ -58,7 +61,7 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for reading.
 
     Raises:
-        DataError: the file is missing or a folder
+        DataError: the file is missing, a folder, a device, or cannot be opened for another reason
     """
     try:
         file = Path(path).open("rb")  # noqa: SIM115, faults of its reader are not faults of opening
@@ -68,8 +71,33 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
         raise DataError(path, None, "this is a folder; give a file") from None
     except PermissionError:
         raise DataError(path, None, "no permission to read this file") from None
+    except OSError as error:
+        raise DataError(path, None, f"this cannot be opened ({error.strerror}); check the path") from None
     with file:
+        check_no_device(path, file)
         yield file
+
+
+def check_no_device(path: str | Path, file: BinaryIO) -> None:
+    """See that an open file has an end, which /dev/zero and its like have not; a terminal has one.
+
+    Raises:
+        DataError: it is a device
+    """
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except io.UnsupportedOperation:  # no file of the system
+        return
+    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not file.isatty():
+        raise DataError(path, None, "this is a device, not a file; give a file, or - for standard input")
+
+
+@contextmanager
+def _standard_input() -> Iterator[BinaryIO]:
+    if sys.stdin is None:
+        raise DataError("standard input", None, "it is closed; give a file, or send text to the command")
+    check_no_device("standard input", sys.stdin.buffer)
+    yield sys.stdin.buffer
 
 
 def not_utf8(path: str | Path, line: int, column: int, byte: int) -> DataError:

@@ -75,7 +75,7 @@ def _checked(where: str, piece: np.ndarray) -> np.ndarray:
 def _json(path: Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             path, getattr(error, "lineno", None), f"expected JSON, got what does not parse: {error}"
         ) from None

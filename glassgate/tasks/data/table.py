@@ -14,6 +14,7 @@ from glassgate.tasks.errors import DataError, OptionError
 
 FORMATS = ("auto", "csv", "tsv", "jsonl", "text", "ts", "npz")
 MISSING = ("error", "drop", "interpolate")
+_LONGEST = 2**31 - 1  # characters of a field of CSV; Python's own limit of 131,072 is a shorter text than some
 
 _BY_SUFFIX = {
     ".csv": "csv",
@@ -148,7 +149,7 @@ def _jsonl(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 path, number, f"expected a JSON object in one line, got what does not parse: {error}; correct the line"
             ) from None
@@ -170,6 +171,7 @@ def _separated(path: str | Path, separator: str, text: str, label: str | None) -
     else:
         rows = csv.reader(lines, delimiter=separator, strict=True)
     width, columns = 0, []
+    csv.field_size_limit(_LONGEST)
     try:
         for row in rows:
             if not row or row == [""]:

@@ -1,0 +1,49 @@
+"""Ctrl-C and SIGTERM in a training: the first of them ends it between two steps, the next one at once."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from glassgate.tasks.progress import Progress
+
+
+class Stop:
+    """Whether a training is to end.
+
+    Attributes:
+        received: the signal's number; 0 while there was none
+    """
+
+    def __init__(self, progress: Progress):
+        self.progress = progress
+        self.received = 0
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen for both signals; in a thread that cannot, do nothing."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                self._before[number] = signal.SIG_DFL if before is None else before
+        self.listen()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def listen(self) -> None:
+        """Take the signals, again where Lightning has put a handler of its own, which ends with status 0."""
+        for number in () if self.received else self._before:
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        self.progress.stopping()
+        self._leave()
+
+    def _leave(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,59 @@
+"""Where the cache is, and which of its files are read: none that others may have written, for kernels are run."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from glassgate.engines.numba_cpu import cache
+from glassgate.storage import cache_folder, read_trusted
+
+
+@pytest.mark.parametrize("given", ["", "relative", None])
+def test_a_cache_that_is_no_absolute_path_is_not_looked_for_in_the_current_folder(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLASSGATE_CACHE", raising=False)
+    monkeypatch.setenv("HOME", "/home/of/me")
+    monkeypatch.setattr("sys.platform", "linux")
+    if given is None:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+    assert cache_folder() == Path("/home/of/me/.cache/glassgate")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert cache_folder() == Path("/elsewhere/glassgate")
+
+
+def test_without_a_home_the_cache_is_a_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("GLASSGATE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert str(os.getuid()) in str(cache_folder())
+
+
+def test_a_kernel_that_others_could_write_is_compiled_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    kernel = cache.MachineCode("work", b"code")
+    path = folder / "a.kernel"
+    cache.write(path, kernel)
+    assert cache.read(path) == kernel
+    for place, open_to_all in ((path, 0o666), (folder, 0o777)):
+        before = place.stat().st_mode
+        place.chmod(open_to_all)
+        assert cache.read(path) is None
+        place.chmod(before)
+    assert cache.read(path) == kernel
+    path.rename(folder / "real")
+    path.symlink_to(folder / "real")
+    assert cache.read(path) is None
+
+
+def test_a_pipe_in_place_of_a_kernel_does_not_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.kernel")
+    with pytest.raises(OSError, match="no plain file"):
+        read_trusted(tmp_path / "a.kernel")
+    assert cache.read(tmp_path / "a.kernel") is None
