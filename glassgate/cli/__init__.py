@@ -13,6 +13,7 @@ COMMANDS = {
     "evaluate": "score a trained run on a labelled file",
     "predict": "let a trained run label a file or standard input",
     "generate": "let a trained language model write",
+    "translate": "let a trained run translate a file or standard input",
     "fill": "list what may stand in the blanks of a text",
     "compare": "measure which cells remember over long lags, on one page",
     "demo": "colour Python code with a network trained on Python's own library",

@@ -88,13 +88,17 @@ class _Throughput(ProgressColumn):
         return Text(f"{speed:>8,.0f}/s" if task.fields["said"] else "")
 
 
-# The scores that are no shares.
+# The scores that are no shares; and those that count to 100.
 _PLAIN = frozenset({"loss", "nats", "bits", "perplexity"})
+_OF_100 = frozenset({"bleu", "chrf"})
 
 
 def told(scores: Mapping[str, float]) -> str:
     """Scores as people read them: shares in per cent, a loss in nats."""
-    return "  ".join(
-        f"{name.replace('_', ' ')} {value:.4f}" if name in _PLAIN else f"{name.replace('_', ' ')} {value:.2%}"
-        for name, value in scores.items()
-    )
+    return "  ".join(f"{name.replace('_', ' ')} {_value(name, value)}" for name, value in scores.items())
+
+
+def _value(name: str, value: float) -> str:
+    if name in _OF_100:
+        return f"{value:.2f}"
+    return f"{value:.4f}" if name in _PLAIN else f"{value:.2%}"

@@ -46,7 +46,9 @@ def _start(name: str, words: list[str]) -> None:
     add_options(parser, task_type.options_type, task_type.own_options)
     arguments = parser.parse_args(words)
     values = (read_config(arguments.config) if arguments.config else {}) | given(task_type.options_type, arguments)
-    options = task_type.options_type.from_mapping((task_type.own_options if not values.get("data") else {}) | values)
+    options = task_type.options_type.from_mapping(values)
+    if options.training_file is None:
+        options = task_type.options_type.from_mapping(task_type.own_options | values)
     if arguments.print_config:
         print(options.to_yaml(), end="")
         return
@@ -82,5 +84,5 @@ def _end(run: str, result: Mapping[str, Any], kind: type[Task[Any, Any, Any]], o
     print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
     print("try next:")
     places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
-    for words in (kind.own_try_next if options.data is None else ()) or kind.try_next:
+    for words in (kind.own_try_next if options.training_file is None else ()) or kind.try_next:
         print(f"  glassgate {words.format(**places)}")

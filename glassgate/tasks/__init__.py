@@ -21,6 +21,10 @@ TASKS = {
     "language-model": Row(
         "glassgate.tasks.language_model:LanguageModel", "predict a text, or music, and write more of it"
     ),
+    "translation": Row(
+        "glassgate.tasks.translation:Translation",
+        "turn any sequence into any other, with attention, a sentence or a date",
+    ),
     "fill-blanks": Row("glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from both of their sides"),
 }
 

@@ -95,6 +95,11 @@ class Options:
                 object.__setattr__(self, each.name, value.lower())
             _check(each, value_type(type(self), each.name), getattr(self, each.name))
 
+    @property
+    def training_file(self) -> str | None:
+        """The file to train on, None for what every machine has."""
+        return self.data
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Build options from names and values, as a file holds them.

@@ -136,8 +136,19 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Return the scores, unset."""
 
     @abstractmethod
-    def observe(self, output: Any, batch: Batch) -> dict[str, Tensor]:
+    def observe(self, output: Any, batch: Batch) -> dict[str, Any]:
         """Return what the metrics' `update` takes."""
+
+    def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
+        """Return the same for the scores between epochs, in a quicker way where there is one."""
+        return self.observe(output, batch)
+
+    def begin_step(self, done: float) -> None:
+        """Prepare for a step of training, so much of which is done, from 0 to 1."""
+
+    def signatures(self) -> dict[str, str]:
+        """Return for some of the scores how exactly they are counted, for others to compare theirs with."""
+        return {}
 
     @abstractmethod
     def text(self, example: Example, prediction: Prediction) -> str:
@@ -155,14 +166,12 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
             DataError: a file that cannot be used
         """
         progress.reading()
-        paths = self.options
-        if paths.data is None:
+        paths, train = self.options, self.options.training_file
+        if train is None:
             if paths.dev or paths.test:
                 raise OptionError("--dev and --test go with --data; give the file to train on, too")
             return self.read_own()
-        return Split(
-            *(self.read(path, progress=progress) if path else [] for path in (paths.data, paths.dev, paths.test))
-        )
+        return Split(*(self.read(path, progress=progress) if path else [] for path in (train, paths.dev, paths.test)))
 
     def fit(
         self, split: Split[Example] | None = None, *, run: str | Path | None = None, progress: Progress | None = None
@@ -232,11 +241,16 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Return the scores on labelled examples."""
         return self.score(self.encoded(examples))
 
-    def score(self, encoded: Sequence[Encoded]) -> dict[str, float]:
-        """Return the scores on encoded examples."""
+    def score(self, encoded: Sequence[Encoded], quickly: bool = False) -> dict[str, float]:
+        """Return the scores on encoded examples.
+
+        Args:
+            quickly: whether as between epochs; see `glance`
+        """
+        observe = self.glance if quickly else self.observe
         metrics = self.metrics().to(next(self.network.parameters()).device)
         for output, batch, _ in self.outputs(encoded):
-            metrics.update(**self.observe(output, batch))
+            metrics.update(**observe(output, batch))
         return computed(metrics)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:

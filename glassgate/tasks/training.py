@@ -78,6 +78,8 @@ def train(
         "padding": round(module.padding, 4),
         "threads": torch.get_num_threads(),
     }
+    if signatures := task.signatures():
+        result["signatures"] = signatures
     if run:
         run.finish(result)
         if shown := data["test"] or data["dev"]:
@@ -172,15 +174,19 @@ class Training(LightningModule):
 
     def rate(self) -> float:
         """The share of the largest rate that the next step takes: a climb, then half a cosine."""
-        options = self.task.options
-        done = (self.epoch + (self.batch + 0.5) / max(1, len(self.batches))) / options.epochs
+        options, done = self.task.options, self.done()
         if done < options.warmup:
             return done / options.warmup
         return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - options.warmup) / (1 - options.warmup + 1e-12))))
 
+    def done(self) -> float:
+        """How much of the training is done at the middle of the next step, from 0 to 1."""
+        return (self.epoch + (self.batch + 0.5) / max(1, len(self.batches))) / self.task.options.epochs
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         words = np.random.SeedSequence([self.task.options.seed, self.epoch, self.batch]).generate_state(2, np.uint32)
         torch.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
+        self.task.begin_step(self.done())
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.task.loss(self.network(batch), batch)
@@ -195,7 +201,7 @@ class Training(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         output = self.network(batch)
-        self.metrics.update(**self.task.observe(output, batch))
+        self.metrics.update(**self.task.glance(output, batch))
         if self.task.one_loss:
             self.dev_loss.update(self.task.loss(output, batch), batch["lengths"].sum())
 
@@ -209,7 +215,7 @@ class Training(LightningModule):
 
     def sample_score(self) -> dict[str, float]:
         """The monitored score on some of the training data, seen as the dev data is."""
-        scores = self.task.score(self.sample)
+        scores = self.task.score(self.sample, quickly=True)
         self.network.train()
         return {name: value for name, value in scores.items() if name == self.task.monitor}
 

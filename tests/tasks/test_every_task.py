@@ -11,6 +11,7 @@ import yaml
 
 from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
+from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.text import Text
@@ -33,11 +34,12 @@ SPLITS: dict[str, Split[Any]] = {
     "tagging": Split([Tagged(("play", "jazz"), ("O", "B-genre")), Tagged(("stop", "it", "now"), ("O", "O", "O"))] * 4),
     "classification": Split([Labelled(f"{word} day", word) for word in ("good", "bad") * 4]),
     "language-model": Split([Text("tick tock " * 9)]),
+    "translation": Split([Pair("one two", "two one"), Pair("two three", "three two")] * 4),
     "fill-blanks": Split([Text("salt and pepper " * 9)]),
 }
 # Of these the choice is in how files are read, or where to compute, or has tests of its own.
 REFUSED = ("16-mixed",)  # on a CPU
-ELSEWHERE = {"cell", "device", "format", "missing", "sequence", "unit"}
+ELSEWHERE = {"bleu", "cell", "device", "format", "missing", "sequence", "source_unit", "target_unit", "unit"}
 
 
 def choices() -> Iterator[tuple[str, str, Any]]:

@@ -204,7 +204,7 @@ def padding(batches: Batches) -> float:
 
 
 def sample(encoded: Sequence[Encoded], most: int, seed: int) -> list[Encoded]:
-    """Draw sequences until they have so many units, and cut the last one there.
+    """Draw sequences until they have so many units, and cut the last one there where all its fields are of one length.
 
     Example:
         >>> drawn = sample([{"units": np.arange(9)}, {"units": np.arange(9)}], most=12, seed=1)
@@ -224,7 +224,8 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
     """Cut the pieces out of their sequences and pad each field to one tensor.
 
     Args:
-        encoded: each sequence's fields: `(L, ...)` a value for each unit, or `()` one for the sequence
+        encoded: each sequence's fields: `(L, ...)` a value for each unit, or `()` one for the sequence; if they have
+            several lengths, a source's and a target's, the sequence is never cut
         pieces: what the batch is made of
         padding: the value that fills each field
 
@@ -302,8 +303,10 @@ def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> 
 def _cut(encoded: Sequence[Encoded], piece: Piece) -> Encoded:
     if isinstance(encoded, EncodedLater):
         return encoded.cut(piece)
-    fields = encoded[piece.index].items()
-    return {name: field[piece.start : piece.stop] if field.ndim else field for name, field in fields}
+    fields = encoded[piece.index]
+    if len({len(field) for field in fields.values() if field.ndim}) > 1:
+        return fields
+    return {name: field[piece.start : piece.stop] if field.ndim else field for name, field in fields.items()}
 
 
 def _padded(arrays: Sequence[np.ndarray], fill: int) -> Tensor:

@@ -1,0 +1,60 @@
+"""`glassgate translate`: the translations of a file's lines, or of standard input."""
+
+import sys
+from argparse import ArgumentParser
+from dataclasses import replace
+from pathlib import Path
+
+from glassgate.tasks import run_class
+from glassgate.tasks.data.lines import STDIN
+from glassgate.tasks.errors import OptionError, RunError
+from glassgate.tasks.runs import write
+from glassgate.tasks.translation import Translation
+from glassgate.tasks.translation.picture import attention_picture
+
+
+def command(words: list[str]) -> None:
+    """Translate as the words after `glassgate translate` say."""
+    parser = ArgumentParser(
+        prog="glassgate translate", description="Translate a file, or standard input, line by line."
+    )
+    parser.add_argument("run", metavar="RUN", help="folder that training a translation made")
+    parser.add_argument("file", metavar="FILE", nargs="?", default=STDIN, help="a sentence a line (standard input)")
+    parser.add_argument("--beam", type=int, metavar="INT", help="unfinished translations that go on (as in training)")
+    parser.add_argument("--length-penalty", type=float, metavar="FLOAT", help="0 favours short ones (as in training)")
+    parser.add_argument("--best", type=int, default=1, metavar="INT", help="list so many of each, with scores (1)")
+    parser.add_argument("--picture", metavar="FILE", help="draw where the decoder looked in the first sentence, as SVG")
+    arguments = parser.parse_args(words)
+    kind = run_class(arguments.run)
+    if not issubclass(kind, Translation):
+        raise RunError(
+            f"{arguments.run}: expected a run of {Translation.name}, got one of {kind.name}; "
+            f"train one: glassgate train {Translation.name}"
+        )
+    task = kind.load(arguments.run)
+    given = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
+    task.search = replace(task.search, **{name: value for name, value in given.items() if value is not None})
+    if not 1 <= arguments.best <= task.search.beam:
+        raise OptionError(
+            f"best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.best}; enlarge --beam"
+        )
+    pairs = task.read(arguments.file, labelled=False)
+    strange = [pair for pair in pairs if task.unknown(pair)]
+    if len(strange) == len(pairs):
+        raise OptionError(
+            f"{arguments.file}: the training data had no unit of it; is it the right language, and the right direction?"
+        )
+    for pair in strange:
+        print(
+            f"{pair.file}:{pair.line}: the training data had no unit of this line, so its translation is a guess",
+            file=sys.stderr,
+        )
+    line = 1
+    for pair, found in zip(pairs, task.predict(pairs), strict=True):
+        print("\n" * ((pair.line or line) - line), end="")  # an empty line stays one
+        line = (pair.line or line) + 1
+        for each in found[: arguments.best]:
+            print(each.text if arguments.best == 1 else f"{line - 1}\t{each.score:.4f}\t{each.text}")
+    if arguments.picture:
+        shown = attention_picture(task.attend(replace(pairs[0], target=None)))
+        write(Path(arguments.picture), shown.encode())

@@ -1,0 +1,111 @@
+"""Pairs of sentences: a file with a tab between the two, or two files whose lines belong together."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from glassgate.tasks.data.lines import STDIN, read_lines
+from glassgate.tasks.errors import DataError
+
+BETWEEN = ","
+"""Stands between the names of two files that are given as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A sentence and its translation.
+
+    Attributes:
+        source: what is translated
+        target: the translation, where known
+        file: the file that it came from
+        line: the line where it is
+    """
+
+    source: str
+    target: str | None = None
+    file: str = "given examples"
+    line: int | None = None
+
+
+def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -> list[Pair]:
+    """Read pairs.
+
+    Args:
+        path: a file with source, a tab and target in each line, later columns are left unread; or two files, `A,B`
+        labelled: whether there must be a target; without it, a line may be a source alone
+        reverse: whether the second column, or file, is the source
+
+    Raises:
+        DataError: a file cannot be read, a line has no tab, a side is empty, two files have other numbers of lines
+    """
+    if str(path) != STDIN and BETWEEN in str(path) and not Path(path).exists():
+        pairs = list(_two_files(str(path), reverse))
+    else:
+        pairs = list(_one_file(path, labelled, reverse))
+    if not pairs:
+        raise DataError(path, None, "the file holds nothing but empty lines; give one with at least one pair")
+    return pairs
+
+
+def hold_out(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair], list[Pair]]:
+    """Split pairs into train, dev and test by a hash of the source, so that no source is in two parts.
+
+    Args:
+        share: of dev and of test, each
+
+    Example:
+        >>> train, dev, test = hold_out([Pair(f"{number}") for number in range(1000)], 0.1)
+        >>> len(train), len(dev), len(test)
+        (819, 104, 77)
+    """
+    parts: tuple[list[Pair], list[Pair], list[Pair]] = ([], [], [])
+    for pair in pairs:
+        digest = hashlib.blake2b(pair.source.strip().lower().encode(), digest_size=8).digest()
+        place = int.from_bytes(digest, "big") / 2**64
+        parts[1 if place < share else 2 if place < 2 * share else 0].append(pair)
+    return parts
+
+
+def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        columns = line.split("\t")[:2]
+        if len(columns) < 2 and labelled:
+            raise DataError(
+                path,
+                number,
+                "expected a sentence, a tab and its translation, got no tab; put one between the two, or give two "
+                f"files with a comma between their names: A{BETWEEN}B",
+            )
+        sides = [column.strip() for column in columns]
+        if reverse:
+            sides.reverse()
+        if not sides[0] or (labelled and not sides[1]):
+            side = "before" if bool(sides[0]) == reverse else "after"
+            raise DataError(path, number, f"nothing stands {side} the tab; remove the line, or fill in what is missing")
+        yield Pair(sides[0], sides[1] if len(sides) > 1 else None, str(path), number)
+
+
+def _two_files(path: str, reverse: bool) -> Iterator[Pair]:
+    first, second = path.split(BETWEEN, 1)
+    lines = [[line.strip() for _, line in read_lines(path)] for path in (first, second)]
+    if len(lines[0]) != len(lines[1]):
+        raise DataError(
+            first,
+            None,
+            f"{len(lines[0])} lines here and {len(lines[1])} in {second}; give two files whose lines belong together",
+        )
+    for number, (one, other) in enumerate(zip_longest(*lines), start=1):
+        if not one and not other:
+            continue
+        if not one or not other:
+            empty, full = (first, second) if not one else (second, first)
+            raise DataError(
+                empty, number, f"the line is empty, and that of {full} is not; remove both, or fill in what is missing"
+            )
+        source, target = (other, one) if reverse else (one, other)
+        yield Pair(source, target, second if reverse else first, number)

@@ -1,0 +1,81 @@
+"""Subwords: pieces of words, the frequent ones whole, learned from training texts by the package `tokenizers`."""
+
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from glassgate.tasks.errors import OptionError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+BLANK = "\N{LOWER ONE EIGHTH BLOCK}"
+"""What a subword has in the place of a blank before it."""
+
+_UNKNOWN = "<unknown>"
+
+
+class Subwords:
+    """Merges of characters into subwords, by byte-pair encoding (Sennrich, Haddow & Birch 2016, arXiv:1508.07909).
+
+    Args:
+        content: what a run keeps of them, as JSON holds it
+
+    Example:
+        >>> subwords = Subwords.learn(["low low low lower lowest"], most=13)
+        >>> subwords.split("slow low"), Subwords.join(["▁s", "low", "▁low"])
+        (['▁', 's', 'lo', 'w', '▁low'], 'slow low')
+    """
+
+    def __init__(self, content: dict[str, Any]):
+        self.content = content
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], most: int) -> "Subwords":
+        """Learn from training texts alone.
+
+        Args:
+            most: subwords at most; single characters come first
+        """
+        check_tokenizers()
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        tokenizer = Tokenizer(models.BPE(unk_token=_UNKNOWN))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme="always"), pre_tokenizers.Punctuation()]
+        )
+        trainer = trainers.BpeTrainer(vocab_size=most, show_progress=False, special_tokens=[_UNKNOWN])
+        tokenizer.train_from_iterator(texts, trainer)
+        return cls(json.loads(tokenizer.to_str()))
+
+    @cached_property
+    def _tokenizer(self) -> "Tokenizer":
+        check_tokenizers()
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(json.dumps(self.content))
+
+    def split(self, text: str) -> list[str]:
+        """Return the subwords of a text; what training never met becomes a symbol that no vocabulary has."""
+        tokens: list[str] = self._tokenizer.encode(text).tokens
+        return tokens
+
+    @staticmethod
+    def join(units: Iterable[str]) -> str:
+        """Put subwords together to a text."""
+        return "".join(units).replace(BLANK, " ").strip()
+
+
+def check_tokenizers() -> None:
+    """See that the package is installed.
+
+    Raises:
+        OptionError: it is not
+    """
+    if find_spec("tokenizers") is None:
+        raise OptionError(
+            "units of subwords need the package tokenizers, which is not installed: pip install tokenizers; or choose "
+            "words or characters with --source-unit and --target-unit"
+        )

@@ -1,0 +1,7 @@
+"""Translation: any sequence of units to any other, by an encoder and a decoder that attends to it."""
+
+from glassgate.tasks.translation.options import TranslationOptions
+from glassgate.tasks.translation.search import Search
+from glassgate.tasks.translation.task import Attended, Translated, Translation
+
+__all__ = ["Attended", "Search", "Translated", "Translation", "TranslationOptions"]

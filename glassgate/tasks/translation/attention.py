@@ -1,0 +1,77 @@
+"""Attention: which states of the source each step of the decoder looks at."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+KINDS = ("general", "dot", "additive")
+
+
+class Memory(NamedTuple):
+    """What the encoder made of a batch of sentences.
+
+    Attributes:
+        values: its states, `(N, S, M)`
+        keys: what queries are compared with, made of the states once a sentence
+        inside: which steps are units and which padding, `(N, S)`
+    """
+
+    values: Tensor
+    keys: Tensor
+    inside: Tensor
+
+    def rows(self, which: Tensor) -> "Memory":
+        """Return some of the sentences, without the padding that none of them needs."""
+        inside = self.inside[which]
+        longest = int(inside.sum(1).max())
+        return Memory(self.values[which, :longest], self.keys[which, :longest], inside[:, :longest])
+
+
+class Attention(nn.Module):
+    """Weights over a source for each query, and the mean of its states under them; padding weighs exactly nothing.
+
+    Args:
+        kind: how a query q is compared with a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
+            2015, arXiv:1409.0473); "general", `q W m`; or "dot", `q m`, with the two directions of m added up (Luong,
+            Pham & Manning 2015, arXiv:1508.04025)
+        query_size: H
+        memory_size: M
+        directions: of the encoder
+
+    Example:
+        >>> attention = Attention("general", query_size=4, memory_size=6, directions=2)
+        >>> memory = attention.memory(torch.randn(2, 5, 6), lengths=torch.tensor([5, 3]))
+        >>> context, weights = attention(torch.randn(2, 7, 4), memory)
+        >>> context.shape, weights.shape, weights[1, 0, 3:].tolist()
+        (torch.Size([2, 7, 6]), torch.Size([2, 7, 5]), [0.0, 0.0])
+    """
+
+    def __init__(self, kind: str, query_size: int, memory_size: int, directions: int):
+        super().__init__()
+        self.kind, self.directions = kind, directions
+        if kind == "general":
+            self.key = nn.Linear(memory_size, query_size, bias=False)
+        elif kind == "additive":
+            self.key = nn.Linear(memory_size, query_size)
+            self.query = nn.Linear(query_size, query_size, bias=False)
+            self.score = nn.Linear(query_size, 1, bias=False)
+
+    def memory(self, states: Tensor, lengths: Tensor) -> Memory:
+        """Keep an encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""
+        inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
+        if self.kind == "dot":
+            return Memory(states, states.unflatten(-1, (self.directions, -1)).sum(-2), inside)
+        return Memory(states, self.key(states), inside)
+
+    def forward(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """From queries, `(N, T, H)`, to contexts, `(N, T, M)`, and weights, `(N, T, S)`."""
+        weights = self.scores(query, memory).masked_fill(~memory.inside[:, None], -torch.inf).softmax(-1)
+        return weights @ memory.values, weights
+
+    def scores(self, query: Tensor, memory: Memory) -> Tensor:
+        """Compare each query with each state, `(N, T, S)`."""
+        if self.kind == "additive":
+            both = (self.query(query)[:, :, None] + memory.keys[:, None]).tanh()
+            return self.score(both).squeeze(-1)
+        return query @ memory.keys.transpose(1, 2)

@@ -1,0 +1,197 @@
+"""The network of sequence to sequence: an encoder, and a decoder that attends to what it made."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import glassgate as gg
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.encoder import encoder
+from glassgate.tasks.language_model import Tied
+from glassgate.tasks.translation.attention import Attention, Memory
+
+State = tuple[Tensor, ...]
+"""A decoder's states, `(num_layers, N, H)` each, in the order of its cell's."""
+
+
+class Output(NamedTuple):
+    """What the network makes of a batch.
+
+    Attributes:
+        scores: of each next unit of the target, given those before it, `(N, T, units - 1)`; None without a target
+        memory: of the sources
+        state: that the decoder starts from
+    """
+
+    scores: Tensor | None
+    memory: Memory
+    state: State
+
+
+class Translator(nn.Module):
+    """An encoder of any depth and direction, and a decoder of one direction.
+
+    Args:
+        options: sizes, cell, attention
+        sources: units known on the source's side, padding and unknown included
+        targets: on the target's side
+        joint: whether both sides have one vocabulary, and so one vector a unit
+    """
+
+    def __init__(self, options: Any, sources: int, targets: int, joint: bool = False):
+        super().__init__()
+        self.teacher = 1.0
+        self.embedding = None if joint else nn.Embedding(sources, options.embedding_size, padding_idx=PADDING)
+        self.dropout = nn.Dropout(options.dropout)
+        self.encoder = encoder(options)
+        self.bridge = Bridge(self.encoder)
+        self.decoder = Decoder(options, targets, self.encoder)
+
+    def forward(self, batch: Batch) -> Output:
+        """From `source`, `(N, S)`, `lengths`, `(N,)`, and `target`, `(N, T)`, if there is one, with its end in it."""
+        memory, state = self.encode(batch["source"], batch["lengths"])
+        if "target" not in batch:
+            return Output(None, memory, state)
+        before = nn.functional.pad(batch["target"], (1, -1), value=PADDING)
+        return Output(self.decoder(before, memory, state, self.teacher if self.training else 1.0), memory, state)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
+        """Read sources, `(N, S)`, of so many units each, `(N,)`."""
+        vectors = (self.embedding or self.decoder.embedding)(source)
+        states, last = self.encoder(self.dropout(vectors), lengths=lengths)
+        return self.decoder.remember(self.dropout(states), lengths), self.bridge(last)
+
+
+class Bridge(nn.Module):
+    """From the last states of the encoder's directions to the first ones of the decoder, layer by layer.
+
+    The states h and c of a cell come from those of the encoder; others, such as the counters of sLSTM, start at zero.
+
+    Args:
+        encoder: whose states they are
+    """
+
+    def __init__(self, encoder: gg.Recurrent):
+        super().__init__()
+        self.names, self.directions, layers = encoder.cell.state, encoder.num_directions, encoder.num_layers
+        size = encoder.output_size // encoder.num_directions
+        self.layers = nn.ModuleDict(
+            {
+                name: nn.ModuleList(nn.Linear(self.directions * size, size) for _ in range(layers))
+                for name in self.names
+                if name in ("h", "c")
+            }
+        )
+
+    def forward(self, last: Tensor | State) -> State:
+        """From `(num_layers * D, N, H)` to `(num_layers, N, H)`, for each state."""
+        states = last if isinstance(last, tuple) else (last,)
+        first = []
+        for name, state in zip(self.names, states, strict=True):
+            both = state.unflatten(0, (-1, self.directions)).transpose(1, 2).flatten(2)
+            if name not in self.layers:
+                first.append(both.new_zeros(*both.shape[:2], state.shape[-1]))
+                continue
+            linear = self.layers[name]
+            assert isinstance(linear, nn.ModuleList)
+            new = torch.stack([of_layer(rows) for of_layer, rows in zip(linear, both, strict=True)])
+            first.append(new.tanh() if name == "h" else new)
+        return tuple(first)
+
+
+class Decoder(nn.Module):
+    """Vectors of the units so far, layers of one direction, a look at the source, and a score for each next unit.
+
+    The look is Luong's: `tanh(W [context, state])` is what scores are made of. With input feeding it also stands beside
+    the next unit's vector, so that the decoder knows where it has looked; its steps then run one after another, and
+    without it all of a sentence's steps are one call.
+
+    Args:
+        options: sizes, cell, attention
+        units: known, padding and unknown included
+        reader: the encoder whose states it attends to
+    """
+
+    def __init__(self, options: Any, units: int, reader: gg.Recurrent):
+        super().__init__()
+        size = options.hidden_size
+        self.size, self.feeding = size, options.input_feeding
+        self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
+        self.dropout = nn.Dropout(options.dropout)
+        self.layer = encoder(replace(options, bidirectional=False), options.embedding_size + self.feeding * size)
+        self.attention = None
+        if options.attention != "none":
+            self.attention = Attention(options.attention, size, reader.output_size, reader.num_directions)
+            self.combine = nn.Linear(reader.output_size + size, size)
+        self.head: nn.Module = Tied(self.embedding, size) if options.tied else nn.Linear(size, units - UNKNOWN)
+
+    def remember(self, states: Tensor, lengths: Tensor) -> Memory:
+        """Keep the encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""
+        if self.attention is not None:
+            return self.attention.memory(states, lengths)
+        inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
+        return Memory(states, states, inside)
+
+    def forward(self, before: Tensor, memory: Memory, state: State, teacher: float = 1.0) -> Tensor:
+        """Score each next unit.
+
+        Args:
+            before: each unit of the target's forerunner, `(N, T)`; padding before the first
+            memory: of the sources
+            state: the first one
+            teacher: chance that a step reads the true unit before it, and not the one that the decoder scored best
+
+        Returns:
+            `(N, T, units - 1)`
+        """
+        return self.scores(self.read(before, memory, state, teacher)[0])
+
+    def read(self, before: Tensor, memory: Memory, state: State, teacher: float = 1.0) -> tuple[Tensor, Tensor | None]:
+        """Return what scores are made of, `(N, T, H)`, and the weights of the source's units, `(N, T, S)`."""
+        vectors = self.dropout(self.embedding(before))
+        if not self.feeding and teacher == 1.0:
+            return self.look(self.layer(vectors, given(state))[0], memory)
+        looks: list[Tensor] = []
+        weights: list[Tensor] = []
+        look = vectors.new_zeros(len(before), self.size)
+        for step in range(before.shape[1]):
+            vector = vectors[:, step]
+            if step and teacher < 1.0:
+                own = self.scores(look).argmax(-1) + UNKNOWN
+                true = torch.rand(len(before), device=before.device) < teacher
+                vector = torch.where(true[:, None], vector, self.dropout(self.embedding(own)))
+            output, new = self.layer(self.input(vector, look)[:, None], given(state))
+            state = new if isinstance(new, tuple) else (new,)
+            seen, weight = self.look(output, memory)
+            look = seen[:, 0]
+            looks.append(look)
+            if weight is not None:
+                weights.append(weight[:, 0])
+        return torch.stack(looks, 1), torch.stack(weights, 1) if weights else None
+
+    def input(self, vectors: Tensor, look: Tensor) -> Tensor:
+        """What the layers read: a unit's vector, `(N, E)`, and with input feeding the last look, `(N, H)`."""
+        return torch.cat([vectors, look], -1) if self.feeding else vectors
+
+    def look(self, output: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
+        """From the layers' output, `(N, T, H)`, to what it becomes with the source in view, and where it looked."""
+        if self.attention is None:
+            return self.dropout(output), None
+        context, weights = self.attention(output, memory)
+        return self.dropout(self.combine(torch.cat([context, output], -1)).tanh()), weights
+
+    def scores(self, looks: Tensor) -> Tensor:
+        """Score each unit but padding."""
+        if isinstance(self.head, Tied):
+            scored: Tensor = self.head(looks, self.embedding.weight)
+            return scored
+        scored = self.head(looks)
+        return scored
+
+
+def given(state: State) -> Any:
+    """A state as layers take it."""
+    return state if len(state) > 1 else state[0]

@@ -1,0 +1,130 @@
+"""Scores of translations: BLEU and chrF as sacrebleu counts them, whole sentences, words and characters."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from glassgate.tasks.errors import OptionError
+
+TOKENIZERS = ("13a", "zh", "char", "intl", "none")
+
+
+class TranslationScores(Metric):
+    """BLEU and chrF, 0 to 100, the share of sentences that are right, and error rates.
+
+    Args:
+        tokenizer: sacrebleu's, that BLEU counts the words of
+
+    Example:
+        >>> metric = TranslationScores("13a")
+        >>> metric.update(["a cat sat on the mat"], ["a cat sat on a mat"])
+        >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
+        {'bleu': 53.728, 'chrf': 66.487, 'exact_match': 0.0, 'word_error_rate': 0.167, 'character_error_rate': 0.167}
+    """
+
+    def __init__(self, tokenizer: str):
+        super().__init__()
+        check_sacrebleu()
+        self.tokenizer = tokenizer
+        self.hypotheses: list[str] = []
+        self.references: list[str] = []
+        self.add_state("sentences", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+        """Count a batch."""
+        self.hypotheses += hypotheses
+        self.references += references
+
+    def reset(self) -> None:
+        super().reset()
+        self.hypotheses, self.references = [], []
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the scores of all that were counted."""
+        bleu, chrf = _scorers(self.tokenizer)
+        got, right = self.hypotheses, self.references
+        words, true_words = [each.split() for each in got], [each.split() for each in right]
+        scores = {
+            "bleu": bleu.corpus_score(got, [right]).score,
+            "chrf": chrf.corpus_score(got, [right]).score,
+            "exact_match": np.mean([one == other for one, other in zip(got, right, strict=True)]),
+            "word_error_rate": edits(words, true_words).sum() / max(1, sum(map(len, true_words))),
+            "character_error_rate": edits(got, right).sum() / max(1, sum(map(len, right))),
+        }
+        return {name: torch.tensor(float(value)) for name, value in scores.items()}
+
+
+def signatures(tokenizer: str) -> dict[str, str]:
+    """Return how sacrebleu counts, in its own short form, so that others can compare."""
+    scorers = dict(zip(("bleu", "chrf"), _scorers(tokenizer), strict=True))
+    for scorer in scorers.values():
+        scorer.corpus_score(["a"], [["a"]])
+    return {name: str(scorer.get_signature()) for name, scorer in scorers.items()}
+
+
+def tokenizer_for(texts: Sequence[str]) -> str:
+    """Choose how BLEU finds the words of a language: of Chinese by characters, of one with blanks by them.
+
+    Example:
+        >>> tokenizer_for(["a cat", "two cats"]), tokenizer_for(["一隻貓。"])
+        ('13a', 'zh')
+    """
+    letters = [character for text in texts for character in text if character.isalpha()]
+    han = sum("\u4e00" <= character <= "\u9fff" for character in letters)
+    kana = sum("\u3040" <= character <= "\u30ff" for character in letters)
+    if 2 * (han + kana) > len(letters):
+        return "char" if kana > 0.05 * len(letters) else "zh"
+    return "13a"
+
+
+def edits(hypotheses: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]]) -> np.ndarray:
+    """Return how many units must be put in, left out or exchanged to make each reference of each hypothesis.
+
+    Example:
+        >>> edits(["kitten", ""], ["sitting", "ab"]).tolist()
+        [3, 2]
+    """
+    numbers: dict[Any, int] = {}
+
+    def padded(rows: Sequence[Sequence[Any]]) -> tuple[np.ndarray, np.ndarray]:
+        lengths = np.array([len(row) for row in rows], np.int64)
+        table = np.full((len(rows), int(lengths.max(initial=0))), -1, np.int64)
+        for place, row in enumerate(rows):
+            table[place, : len(row)] = [numbers.setdefault(unit, len(numbers)) for unit in row]
+        return table, lengths
+
+    (got, many), (right, most) = padded(hypotheses), padded(references)
+    steps = np.arange(right.shape[1] + 1)
+    line = np.repeat(steps[None], len(got), 0)
+    result = line[np.arange(len(got)), most]  # of the empty hypotheses
+    for place in range(got.shape[1]):
+        exchanged = line[:, :-1] + (right != got[:, place, None])
+        new = np.minimum(line + 1, np.concatenate([line[:, :1] + 1, exchanged], 1))
+        # Units put in run along the line: each entry may come from any before it, one more for each step.
+        line = np.minimum.accumulate(new - steps, 1) + steps
+        ended = many == place + 1
+        result[ended] = line[ended, most[ended]]
+    return result
+
+
+def check_sacrebleu() -> None:
+    """See that the package is installed.
+
+    Raises:
+        OptionError: it is not
+    """
+    if find_spec("sacrebleu") is None:
+        raise OptionError(
+            "scores of translations need the package sacrebleu, which is not installed: pip install sacrebleu"
+        )
+
+
+def _scorers(tokenizer: str) -> tuple[Any, Any]:
+    from sacrebleu.metrics import BLEU, CHRF
+
+    return BLEU(tokenize=tokenizer, force=True), CHRF()

@@ -1,0 +1,268 @@
+"""Translation: the task's data, network, loss, scores and predictions."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from glassgate.tasks.data import text as texts
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Piece, collate, whole
+from glassgate.tasks.data.pairs import Pair, hold_out, read_pairs
+from glassgate.tasks.data.spoken import dates_and_numbers
+from glassgate.tasks.data.subwords import Subwords
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN, Vocabulary
+from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.scores import Likelihood
+from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.translation.network import Output, Translator
+from glassgate.tasks.translation.options import SUBWORD, TranslationOptions
+from glassgate.tasks.translation.scores import TranslationScores, signatures, tokenizer_for
+from glassgate.tasks.translation.search import Found, Search, search
+
+_END = "\n"  # no sentence has it
+_AT_ONCE = 64  # sentences that are translated together, at least
+_OWN = 12_000  # pairs made by rule
+
+
+class Translated(NamedTuple):
+    """A translation.
+
+    Attributes:
+        text: the translation
+        score: the logarithm of its probability, divided by the length penalty
+    """
+
+    text: str
+    score: float
+
+
+class Attended(NamedTuple):
+    """Where the decoder looked.
+
+    Attributes:
+        source: the units of the source
+        target: those of the translation, its end as an empty one
+        weights: for each unit of the translation the weight of each of the source, `(T, S)`; a row's sum is 1
+    """
+
+    source: list[str]
+    target: list[str]
+    weights: np.ndarray
+
+
+class Translation(Task[TranslationOptions, Pair, list[Translated]]):
+    """Translate a sequence; a prediction is the translations found, the best first.
+
+    Attributes:
+        search: how translations are looked for; set it to look in another way
+
+    Example:
+        >>> pairs = [Pair(f"{a} {b}", f"{b} {a}") for a in "abcd" for b in "abcd"]
+        >>> options = TranslationOptions(
+        ...     source_unit="token", target_unit="token", hidden_size=32, epochs=40, batch_size=8, dropout=0.0
+        ... )
+        >>> task = Translation(options)
+        >>> _ = task.fit(Split(pairs))
+        >>> task.predict([Pair("a d")])[0][0].text
+        'd a'
+    """
+
+    name = "translation"
+    options_type = TranslationOptions
+    try_next = ("translate {run} {file}", "evaluate {run} {file}")
+    own_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
+    padding = {"source": PADDING, "target": PADDING, "reference": 0}
+    own_options = {
+        "source_unit": "character",
+        "target_unit": "character",
+        "hidden_size": 128,
+        "embedding_size": 64,
+        "dropout": 0.1,
+        "epochs": 6,
+        "best_by": "exact_match",
+    }
+
+    def __init__(self, options: TranslationOptions):
+        super().__init__(options)
+        self.search = Search(options.beam, options.length_penalty)
+
+    @property
+    def monitor(self) -> str:
+        return self.options.best_by
+
+    def evaluation_batches(self, lengths: Lengths) -> Batches:
+        return whole(lengths, max(_AT_ONCE, self.options.batch_size))
+
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
+        return read_pairs(path, labelled, self.options.reverse)
+
+    def read_own(self) -> Split[Pair]:
+        return Split(*hold_out(dates_and_numbers(_OWN), self.options.held_out))
+
+    def read_split(self, progress: Progress) -> Split[Pair]:
+        split, options = super().read_split(progress), self.options
+        if options.training_file is None or options.dev or options.test:
+            return split
+        return Split(*hold_out(split.train, options.held_out))
+
+    def collect(self, examples: Sequence[Pair]) -> Vocabularies:
+        options = self.options
+        sides = [self._lower(each.source) for each in examples], [self._target(each) for each in examples]
+        self.facts = {"bleu": tokenizer_for(sides[1]) if options.bleu == "auto" else options.bleu}
+        if options.joint:
+            sides = ([*sides[0], *sides[1]],) * 2
+        learned = [
+            Subwords.learn(side, options.subwords) if unit == SUBWORD and (not options.joint or place == 0) else None
+            for place, (side, unit) in enumerate(zip(sides, (options.source_unit, options.target_unit), strict=True))
+        ]
+        if options.joint:
+            learned[1] = learned[0]
+        self.facts["subwords"] = [each and each.content for each in learned]
+        vars(self).pop("_subwords", None)
+        source = Vocabulary.of((u for t in sides[0] for u in self._split(t, 0)), options.least_count)
+        target = Vocabulary.of((u for t in sides[1] for u in self._split(t, 1)), options.least_count)
+        lengths = [sum(len(self._split(text, side)) for text in sides[side]) for side in (0, 1)]
+        self.facts["ratio"] = lengths[1] / max(1, lengths[0])
+        target = Vocabulary([_END, *target.symbols])
+        return {"source": target if options.joint else source, "target": target}
+
+    def build(self) -> Translator:
+        known = self.vocabularies
+        return Translator(self.options, len(known["source"]), len(known["target"]), self.options.joint)
+
+    def encode(self, example: Pair) -> Encoded:
+        units = self._split(self._lower(example.source), 0)
+        if not units:
+            raise DataError(example.file, example.line, "the source is empty; remove the line, or fill it in")
+        fields = {"source": self.vocabularies["source"].encode(units)}
+        if example.target is not None:
+            target = self._lower(example.target)
+            fields["target"] = self.vocabularies["target"].encode([*self._split(target, 1), _END])
+            fields["reference"] = np.frombuffer(target.encode(), np.uint8)
+        return fields
+
+    def unknown(self, example: Pair) -> bool:
+        """Whether training met no unit of a source, so that its translation is a guess at nothing."""
+        return not (self.vocabularies["source"].encode(self._split(self._lower(example.source), 0)) != UNKNOWN).any()
+
+    def begin_step(self, done: float) -> None:
+        assert isinstance(self.network, Translator)
+        self.network.teacher = self.options.teacher_at(done)
+
+    def loss(self, output: Output, batch: Batch) -> Tensor:
+        scores, targets = _inside(output, batch)
+        return F.cross_entropy(scores, targets, label_smoothing=self.options.label_smoothing)
+
+    def metrics(self) -> MetricCollection:
+        return MetricCollection({"likelihood": Likelihood(), "translations": TranslationScores(self.facts["bleu"])})
+
+    def signatures(self) -> dict[str, str]:
+        return signatures(self.facts["bleu"])
+
+    def observe(self, output: Output, batch: Batch) -> dict[str, Any]:
+        return self._observed(output, batch, self.search)
+
+    def glance(self, output: Output, batch: Batch) -> dict[str, Any]:
+        """Score what takes the likeliest unit at each step."""
+        return self._observed(output, batch, Search(beam=1))
+
+    def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:
+        return [
+            [Translated(self._text(each), each.score) for each in found]
+            for found in self._found(output, batch, self.search)
+        ]
+
+    def text(self, example: Pair, prediction: list[Translated]) -> str:
+        """Return the best translation."""
+        return prediction[0].text
+
+    def translate(self, sources: Sequence[str]) -> list[str]:
+        """Return the best translation of each source."""
+        return [found[0].text for found in self.predict([Pair(source) for source in sources])]
+
+    @torch.inference_mode()
+    def attend(self, example: Pair) -> Attended:
+        """Return where the decoder looks while it writes a translation: the one given, or the best that it finds.
+
+        Raises:
+            OptionError: the run has no attention
+        """
+        if self.options.attention == "none":
+            raise OptionError(
+                "attention: this run was trained without; train one with, for instance --attention general"
+            )
+        if example.target is None:
+            example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
+        assert isinstance(self.network, Translator)
+        fields = self.encode(example)
+        batch = collate([fields], [Piece(0, 0, len(fields["source"]))], self.padding)
+        device = next(self.network.parameters()).device
+        self.network.eval()
+        memory, state = self.network.encode(batch["source"].to(device), batch["lengths"].to(device))
+        before = F.pad(batch["target"].to(device), (1, -1), value=PADDING)
+        weights = self.network.decoder.read(before, memory, state)[1]
+        assert weights is not None
+        units = [[*self._split(self._lower(t), side)] for side, t in enumerate((example.source, example.target or ""))]
+        return Attended(units[0], [*units[1], ""], weights[0].float().cpu().numpy())
+
+    def _observed(self, output: Output, batch: Batch, how: Search) -> dict[str, Any]:
+        scores, targets = _inside(output, batch)
+        return {
+            "nats": F.cross_entropy(scores, targets, reduction="none"),
+            "hypotheses": [self._text(found[0]) for found in self._found(output, batch, how)],
+            "references": [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()],
+        }
+
+    def _found(self, output: Output, batch: Batch, how: Search) -> list[list[Found]]:
+        assert isinstance(self.network, Translator)
+        limits = [10 + int(2 * self.facts["ratio"] * length) for length in batch["lengths"].tolist()]
+        return search(self.network.decoder, output.memory, output.state, limits, how)
+
+    def _encode_split(self, split: Split[Pair]) -> dict[str, Sequence[Encoded]]:
+        encoded, longest = super()._encode_split(split), self.options.longest
+        if longest:
+            fits = [each for each in encoded["train"] if max(len(each["source"]), len(each["target"]) - 1) <= longest]
+            if not fits:
+                raise OptionError(
+                    f"longest: every pair to train on is longer than {longest} units; choose a larger one"
+                )
+            encoded["train"] = fits
+        return encoded
+
+    @cached_property
+    def _subwords(self) -> list[Subwords | None]:
+        return [content and Subwords(content) for content in self.facts["subwords"]]
+
+    def _split(self, text: str, side: int) -> Sequence[str]:
+        """The units of a text of the source's side, 0, or the target's, 1."""
+        subwords = self._subwords[side]
+        unit = (self.options.source_unit, self.options.target_unit)[side]
+        return subwords.split(text) if subwords else texts.split(text, unit)
+
+    def _text(self, found: Found) -> str:
+        symbols, unit = self.vocabularies["target"].symbols, self.options.target_unit
+        units = [symbols[number - UNKNOWN - 1] for number in found.units]
+        return Subwords.join(units) if unit == SUBWORD else texts.join(units, unit)
+
+    def _lower(self, text: str) -> str:
+        return text.lower() if self.options.lower else text
+
+    def _target(self, example: Pair) -> str:
+        if example.target is None:
+            raise DataError(example.file, example.line, "expected a translation to learn from, got none; add it")
+        return self._lower(example.target)
+
+
+def _inside(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The scores at each unit of the targets, and the units as scores number them."""
+    inside = batch["target"] != PADDING
+    assert output.scores is not None
+    return output.scores[inside].float(), batch["target"][inside] - UNKNOWN

@@ -1,0 +1,75 @@
+"""Attention against the formulas written again in plain torch, and that padding weighs exactly nothing."""
+
+import math
+
+import pytest
+import torch
+
+from glassgate.tasks.translation.attention import KINDS, Attention
+from glassgate.tasks.translation.network import Translator
+from glassgate.tasks.translation.options import TranslationOptions
+
+
+@torch.no_grad()
+def score(attention: Attention, query: list[float], state: list[float]) -> float:
+    """One query and one state, by the papers' formulas, a number at a time."""
+    q, m = torch.tensor(query), torch.tensor(state)
+    if attention.kind == "dot":
+        return float(q @ (m[: len(q)] + m[len(q) :]))
+    if attention.kind == "general":
+        return float(q @ (attention.key.weight @ m))
+    inner = attention.query.weight @ q + attention.key.weight @ m + attention.key.bias
+    return float(attention.score.weight[0] @ torch.tanh(inner))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_and_context_are_those_of_the_papers(kind: str) -> None:
+    attention = Attention(kind, query_size=3, memory_size=6, directions=2)
+    states, queries, lengths = torch.randn(2, 5, 6), torch.randn(2, 4, 3), [5, 2]
+    memory = attention.memory(states, torch.tensor(lengths))
+    context, weights = attention(queries, memory)
+    for row, length in enumerate(lengths):
+        for step, query in enumerate(queries[row].tolist()):
+            scores = [math.exp(score(attention, query, state)) for state in states[row, :length].tolist()]
+            expected = torch.tensor([each / sum(scores) for each in scores])
+            torch.testing.assert_close(weights[row, step, :length], expected)
+            torch.testing.assert_close(context[row, step], expected @ states[row, :length])
+    assert (weights[1, :, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("attention", [*KINDS, "none"])
+@pytest.mark.parametrize("feeding", [False, True])
+def test_padding_changes_nothing(attention: str, feeding: bool) -> None:
+    """Neither more columns nor what stands in them, nor longer sentences beside, in scores and in gradients."""
+    options = TranslationOptions(
+        hidden_size=4, embedding_size=3, dropout=0.0, attention=attention, input_feeding=feeding, num_layers=2
+    )
+    network = Translator(options, 9, 8).double()
+    source, target = torch.tensor([[2, 3, 4]]), torch.tensor([[3, 4, 2]])
+    wide = torch.tensor([[2, 3, 4, 0, 0], [5, 6, 7, 8, 2]]), torch.tensor([[3, 4, 2, 0], [5, 6, 7, 2]])
+    alone = network({"source": source, "target": target, "lengths": torch.tensor([3])}).scores
+    beside = network({"source": wide[0], "target": wide[1], "lengths": torch.tensor([3, 5])}).scores
+    torch.testing.assert_close(beside[:1, :3], alone, rtol=0, atol=1e-14)
+    gradients = [torch.autograd.grad(each.square().sum(), [*network.parameters()]) for each in (alone, beside[:1, :3])]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_input_feeding_is_luongs(cell: str) -> None:
+    """The loop against the paper's equations, step by step, on the layer's own single calls."""
+    options = TranslationOptions(hidden_size=4, embedding_size=3, dropout=0.0, cell=cell, input_feeding=True)
+    network = Translator(options, 9, 8).double()
+    batch = {"source": torch.tensor([[2, 3, 4]]), "target": torch.tensor([[3, 4, 2]]), "lengths": torch.tensor([3])}
+    output, decoder = network(batch), network.decoder
+    state, look, scores = output.state, torch.zeros(1, 4, dtype=torch.float64), []
+    for before in (0, 3, 4):
+        vector = torch.cat([decoder.embedding.weight[[before]], look], -1)
+        out, state = decoder.layer(
+            vector[:, None], state if cell == "lstm" else (state[0] if isinstance(state, tuple) else state)
+        )
+        weights = (out[0] @ output.memory.keys[0].T).softmax(-1)
+        look = torch.tanh(decoder.combine(torch.cat([weights @ output.memory.values[0], out[0]], -1)))
+        scores.append(decoder.head(look))
+    torch.testing.assert_close(output.scores, torch.stack(scores, 1))

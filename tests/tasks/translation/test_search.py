@@ -1,0 +1,107 @@
+"""Greedy and beam search against plain loops over the network's own teacher-forced scores."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+import glassgate as gg
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.translation.network import Translator
+from glassgate.tasks.translation.options import TranslationOptions
+from glassgate.tasks.translation.search import END, Found, Search, search
+from results.plain import with_plain_layers
+
+UNITS = 5  # padding, unknown, the end and two others
+CASES = [
+    {"attention": "general"},
+    {"attention": "additive", "input_feeding": True, "num_layers": 2},
+    {"attention": "none", "cell": "gru"},
+    {"attention": "dot", "tied": True, "embedding_size": 6, "cell": "slstm"},
+]
+
+
+def network(given: dict[str, object], units: int = UNITS) -> Translator:
+    options = {"hidden_size": 6, "embedding_size": 4, "dropout": 0.1} | given
+    made = Translator(TranslationOptions.from_mapping(options), 9, units).eval()
+    for parameter in made.parameters():  # far from even, so that beams differ
+        torch.nn.init.normal_(parameter, std=1.0)
+    return made
+
+
+def sources(rows: int) -> tuple[Tensor, Tensor]:
+    lengths = torch.tensor([1 + (3 * row) % 5 for row in range(rows)])
+    source = torch.randint(2, 9, (rows, 5))
+    return source * (torch.arange(5) < lengths[:, None]), lengths
+
+
+def found(model: Translator, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Found]]:
+    with torch.inference_mode():
+        return search(model.decoder, *model.encode(source, lengths), limits, how)
+
+
+@torch.no_grad()
+def log_probability(model: Translator, source: Tensor, units: tuple[int, ...]) -> float:
+    target = torch.tensor([[*units, END]])
+    batch = {"source": source[None], "target": target, "lengths": torch.tensor([len(source)])}
+    logs = model(batch).scores.log_softmax(-1)
+    return float(logs[0].gather(1, target[0][:, None] - UNKNOWN).sum())
+
+
+@pytest.mark.parametrize("given", CASES, ids=str)
+def test_a_beam_of_all_finds_what_exhaustive_search_finds(given: dict[str, object]) -> None:
+    """With room for every sequence, the n-best list is all sequences up to the limit, in order of their scores."""
+    model, limit, penalty = network(given), 4, 0.7
+    source, lengths = sources(2)
+    how = Search(beam=40, length_penalty=penalty)
+    lists = found(model, source, lengths, [limit, limit], how)
+    every = [units for length in range(limit) for units in itertools.product((3, 4), repeat=length)]
+    for row, length, best in zip(source, lengths, lists, strict=True):
+        scores = {
+            units: log_probability(model, row[:length], units) / ((6 + len(units)) / 6) ** penalty for units in every
+        }
+        expected = sorted(scores, key=lambda units: -scores[units])
+        assert [each.units for each in best] == expected
+        assert [each.score for each in best] == pytest.approx([scores[units] for units in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("given", CASES, ids=str)
+def test_a_beam_of_one_takes_the_likeliest_unit(given: dict[str, object]) -> None:
+    model = network(given, units=9)
+    source, lengths = sources(6)
+    limits = [4, 9, 3, 1, 7, 12]
+    for row, best in enumerate(found(model, source, lengths, limits, Search(beam=1, length_penalty=1.0))):
+        units: list[int] = []
+        while len(units) < limits[row] - 1:
+            target = torch.tensor([[*units, PADDING]])
+            one = {"source": source[row, : lengths[row]][None], "target": target, "lengths": lengths[row : row + 1]}
+            with torch.no_grad():
+                scores = model(one).scores[0, -1]
+            scores[0] = -torch.inf  # never the unknown unit
+            unit = int(scores.argmax()) + UNKNOWN
+            if unit == END:
+                break
+            units.append(unit)
+        assert best[0].units == tuple(units)
+        assert len(best) == 1
+
+
+@pytest.mark.parametrize("given", CASES[:3], ids=str)
+def test_neither_company_nor_engine_nor_plain_layers_change_what_is_found(given: dict[str, object]) -> None:
+    """Sentences one by one and together, on streams, on the reference and through the layers of torch.nn."""
+    model, how = network(given, units=12), Search(beam=3, length_penalty=0.6)
+    source, lengths = sources(8)
+    limits = [3 + row for row in range(8)]
+    together = found(model, source, lengths, limits, how)
+    alone = [
+        found(model, source[row : row + 1, : lengths[row]], lengths[row : row + 1], limits[row : row + 1], how)[0]
+        for row in range(8)
+    ]
+    with gg.engine("reference"):
+        reference = found(model, source, lengths, limits, how)
+    plain = found(with_plain_layers(model).eval(), source, lengths, limits, how)
+    for other in (alone, reference, plain):
+        assert [[each.units for each in best] for best in other] == [[each.units for each in best] for best in together]
+        for one, another in zip(together, other, strict=True):
+            assert [each.score for each in one] == pytest.approx([each.score for each in another], abs=1e-4)

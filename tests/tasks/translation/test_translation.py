@@ -1,0 +1,165 @@
+"""The task end to end: it learns, resumes bit for bit, says where it looked, and names what is wrong with its input."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glassgate.cli import main
+from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.errors import UserError
+from glassgate.tasks.progress import Interrupted
+from glassgate.tasks.runs import CHECKPOINT, MODEL
+from glassgate.tasks.task import Split
+from glassgate.tasks.translation import Search, Translation, TranslationOptions
+from tests.tasks.test_resume import CtrlC, same_files
+
+LETTERS = "abcdef"
+
+
+def reversals(count: int, seed: int) -> list[Pair]:
+    random = np.random.default_rng(seed)
+    words = ["".join(random.choice([*LETTERS], random.integers(2, 6))) for _ in range(count)]
+    return [Pair(word, word[::-1]) for word in words]
+
+
+SPLIT = Split(reversals(900, 1), reversals(40, 2), reversals(100, 3))
+OPTIONS = {
+    "source_unit": "character",
+    "target_unit": "character",
+    "hidden_size": 32,
+    "embedding_size": 16,
+    "dropout": 0.0,
+    "epochs": 6,
+    "batch_size": 16,
+    "learning_rate": 5e-3,
+    "threads": 1,
+    "best_by": "exact_match",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Translation, Path]:
+    run = tmp_path_factory.mktemp("reversal") / "run"
+    task = Translation(TranslationOptions.from_mapping(OPTIONS))
+    task.fit(SPLIT, run=run)
+    return task, run
+
+
+def test_it_learns_to_reverse_and_looks_at_the_letter_that_it_writes(trained: tuple[Translation, Path]) -> None:
+    task, run = trained
+    scores = task.evaluate(SPLIT.test)
+    assert scores["exact_match"] > 0.9
+    assert scores["character_error_rate"] < 0.03
+    shown = Translation.load(run).attend(Pair("abcde"))
+    assert ("".join(shown.source), shown.target) == ("abcde", [*"edcba", ""])
+    np.testing.assert_allclose(shown.weights.sum(1), 1, atol=1e-6)
+    assert (shown.weights[:-1].argmax(1) == np.arange(4, -1, -1)).mean() > 0.5
+
+
+def test_n_best_come_in_order_and_greedy_is_one(trained: tuple[Translation, Path]) -> None:
+    task, _ = trained
+    task.search = Search(beam=4)
+    for found in task.predict(SPLIT.test[:20]):
+        assert len(found) == 4
+        assert sorted(found, key=lambda each: -each.score) == found
+    task.search = Search(beam=1)
+    assert all(len(found) == 1 for found in task.predict(SPLIT.test[:20]))
+
+
+TINY = OPTIONS | {"hidden_size": 6, "embedding_size": 4, "epochs": 2, "batch_size": 8, "save_every": 0.0}
+
+
+def test_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """Also where its own units are read at chance, which the place in the training decides."""
+    split = Split(SPLIT.train[:40], SPLIT.dev[:8], SPLIT.test[:8])
+    options = TranslationOptions.from_mapping(
+        TINY | {"input_feeding": True, "teacher_forcing": 0.3, "teacher_schedule": "sigmoid", "dropout": 0.2}
+    )
+    result = Translation(options).fit(split, run=tmp_path / "whole")
+    assert result["signatures"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    with pytest.raises(Interrupted):
+        Translation(options).fit(split, run=tmp_path / "run", progress=CtrlC(7))
+    Translation.resume(tmp_path / "run", split)
+    assert same_files(tmp_path / "whole", tmp_path / "run", MODEL)
+    assert same_files(tmp_path / "whole", tmp_path / "run", CHECKPOINT)
+
+
+PAIRS = "a cat\t一隻貓\na dog\t一隻狗\ntwo cats\t兩隻貓\ntwo dogs\t兩隻狗\n" * 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of pairs, and a run of subwords to characters trained on them."""
+    folder = tmp_path_factory.mktemp("pairs")
+    (folder / "pairs.tsv").write_text(PAIRS, "utf-8")
+    for side, name in enumerate(("a.en", "a.zh")):
+        (folder / name).write_text("".join(line.split("\t")[side] + "\n" for line in PAIRS.splitlines()), "utf-8")
+    words = [f"--run={folder}/run", "--target-unit=character", "--held-out=0.2", "--epochs=1", "--hidden-size=6"]
+    assert main(["train", "translation", f"--source={folder}/a.en", f"--target={folder}/a.zh", *words]) == 0
+    return folder
+
+
+def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, pairs = f"{folder}/run", f"{folder}/pairs.tsv"
+    assert main(["evaluate", run, pairs, "--json"]) == 0
+    assert '"bleu": "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:' in capsys.readouterr().out
+    assert main(["evaluate", run, f"{folder}/a.en,{folder}/a.zh"]) == 0
+    assert "bleu 0" in capsys.readouterr().out
+    (folder / "text.txt").write_text("a cat\n\n\ntwo Ω dogs\nΩΩΩ\n", "utf-8")
+    words = ["translate", run, f"{folder}/text.txt"]
+    assert main([*words, f"--picture={folder}/look.svg"]) == 0
+    out, err = capsys.readouterr()
+    assert [bool(line) for line in out.splitlines()][:3] == [bool(out.splitlines()[0]), False, False]
+    assert out.count("\n") == 5
+    assert "text.txt:5: the training data had no unit of this line, so its translation is a guess" in err
+    assert (folder / "look.svg").read_text("utf-8").startswith("<svg")
+    assert main([*words, "--best=2", "--beam=2"]) == 0
+    numbered = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
+    assert [number for number, *_ in numbered] == ["1", "1", "4", "4", "5", "5"]
+    assert all(float(score) < 0 for _, score, _ in numbered)
+    assert main(["predict", run, f"{folder}/text.txt"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "a\tb\nno tab here\n",
+            r"bad.tsv:2: expected a sentence, a tab and its translation, got no tab; put one between",
+        ),
+        ("a\tb\n\tb\n", r"bad.tsv:2: nothing stands before the tab; remove the line, or fill in"),
+        ("a\tb\na\t \n", r"bad.tsv:2: nothing stands after the tab"),
+        ("\n\n", r"bad.tsv: the file holds nothing but empty lines"),
+    ],
+)
+def test_a_bad_file_of_pairs_is_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "bad.tsv").write_text(content)
+    with pytest.raises(UserError, match=message):
+        Translation(TranslationOptions(data=str(tmp_path / "bad.tsv"))).fit(run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> str:
+        assert main([*words]) == 2
+        return capsys.readouterr().err
+
+    def train(first: str, second: str, *words: str) -> str:
+        for name, content in (("b.en", first), ("b.zh", second)):
+            (folder / name).write_text(content, "utf-8")
+        run = f"--run={folder}/bad"
+        return said("train", "translation", f"--source={folder}/b.en", f"--target={folder}/b.zh", run, *words)
+
+    assert "b.en: 2 lines here and 1 in " in train("a\nb\n", "c\n")
+    assert "b.zh:2: the line is empty, and that of " in train("a\nb\n", "c\n\n")
+    assert "every pair to train on is longer than 1 units" in train("a b c\n", "c d e\n", "--longest=1", "--held-out=0")
+    assert "source, target: expected both files, got one" in said("train", "translation", "--source=a.en")
+    assert "joint: expected the same units on both sides" in said(
+        "train", "translation", "--joint", "--source-unit=word"
+    )
+    assert "beam: expected 1 or more, got 0" in said("translate", f"{folder}/run", f"{folder}/a.en", "--beam=0")
+    assert "best: expected 1 to 5, the size of the beam" in said("translate", f"{folder}/run", "--best=9")
+    (folder / "strange.txt").write_text("ΩΩΩ\n", "utf-8")
+    assert "the training data had no unit of it" in said("translate", f"{folder}/run", f"{folder}/strange.txt")
+    assert not (folder / "bad").exists()
