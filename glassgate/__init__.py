@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from glassgate.engines.choose import EngineError as EngineError
     from glassgate.engines.choose import engine as engine
     from glassgate.engines.source import source as source
+    from glassgate.glass.diagrams.draw import draw as draw
     from glassgate.glass.record import record as record
     from glassgate.layers.cells import GRUCell as GRUCell
     from glassgate.layers.cells import LSTMCell as LSTMCell
@@ -52,6 +53,7 @@ _HOMES = {
     "cells": "glassgate",
     "check": "glassgate.checking",
     "convert": "glassgate.conversion",
+    "draw": "glassgate.glass.diagrams.draw",
     "engine": "glassgate.engines.choose",
     "explain": "glassgate.layers.stack",
     "functional": "glassgate",

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -80,13 +81,24 @@ class PreActivations:
 
 
 @contextmanager
-def author_names(tell: Callable[[str, Any], None]) -> Iterator[None]:
-    """Tells each local variable, its name and value, that a cell's methods hold when they return."""
+def author_names(
+    tell: Callable[[str, Any], None], called: Callable[[FrameType, Any], None] | None = None
+) -> Iterator[None]:
+    """Reports each local variable, its name and value, that a cell's methods hold when they return.
 
-    def on_event(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and isinstance(cell := frame.f_locals.get("self"), Cell):
+    Args:
+        tell: called with the name and the value.
+        called: called with the frame and the result of every other Python function that returns meanwhile.
+    """
+
+    def on_event(frame: FrameType, event: str, result: Any) -> None:
+        if event != "return":
+            return
+        if isinstance(cell := frame.f_locals.get("self"), Cell):
             for name, value in cell.values_by_name(frame.f_locals).items():
                 tell(name, value)
+        elif called is not None:
+            called(frame, result)
 
     before: Any = sys.getprofile()
     sys.setprofile(on_event)
@@ -229,6 +241,11 @@ class Cell:
             return f"cell={self!r}"
         usual = plain().options()
         return ", ".join(f"{k}={v!r}" for k, v in self.options().items() if v != usual[k])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows. The diagrams stand above cells, and are found when one asks."""
+        html: str = import_module("glassgate.glass.diagrams.notebook").of_cell(self)
+        return html
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"

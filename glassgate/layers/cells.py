@@ -1,6 +1,7 @@
 """One step as a module: the namesakes of `torch.nn.RNNCell`, `GRUCell` and `LSTMCell`, and the same for any cell."""
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
@@ -71,6 +72,11 @@ class RecurrentCell(nn.Module):
         schemes.torch(self)
         for scheme in (self.init,) if callable(self.init) else self.init:
             scheme(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; see `Cell`."""
+        html: str = import_module("glassgate.glass.diagrams.notebook").of_layer(self)
+        return html
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""

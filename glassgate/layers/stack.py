@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
@@ -203,6 +204,11 @@ class Recurrent(nn.Module):
 
     def flatten_parameters(self) -> None:
         """Does nothing: parameters need no common block of memory here. For code written for `torch.nn`."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; see `Cell`."""
+        html: str = import_module("glassgate.glass.diagrams.notebook").of_layer(self)
+        return html
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS
+from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS, REDUCTIONS
 from glassgate.engines.symbolic.simplify import simpler
 
 
@@ -24,6 +24,30 @@ Key = tuple[str, int]
 def _binary(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
     """An operator and its reflection."""
     return lambda a, b: make(op, a, b), lambda a, b: make(op, b, a)
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A function of torch, or of the cell's author, whose results take more than one operation to compute.
+
+    Attributes:
+        name: the function's.
+        args: what it was given: nodes and numbers.
+        results: how many values it gave.
+        of_torch: whether it is torch's.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    results: int
+    of_torch: bool
+
+    def mark(self, results: "list[Node]") -> None:
+        """Notes this call as the origin of its results, where it says more than their own operations do."""
+        given = set(map(id, self.args))
+        for k, node in enumerate(results):
+            if id(node) not in given and any(id(arg) not in given for arg in node.inputs):
+                node.origin = self, k
 
 
 @dataclass(eq=False, slots=True)
@@ -49,6 +73,7 @@ class Node:
         axis: "H" one value a unit, "P" one a projected unit, "1" one a row.
         name: the author's name for it, unique in its graph; None for what the author left unnamed.
         serial: grows with every node made.
+        origin: in a graph as its author wrote it, the call that gave the value, and as which of its results.
     """
 
     op: str
@@ -56,6 +81,7 @@ class Node:
     axis: str
     name: str | None = None
     serial: int = field(default_factory=count().__next__)
+    origin: tuple[Call, int] | None = None
 
     @property
     def inputs(self) -> tuple["Node", ...]:
@@ -169,7 +195,12 @@ def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = F
     first = (kwargs.pop("input"),) if "input" in kwargs else ()
     if not inplace:
         try:
-            return function(*first, *args, **kwargs)
+            result = function(*first, *args, **kwargs)
+            if name in COMPOSED and isinstance(result, Node):
+                kinds = Node if name in REDUCTIONS else Node | float | int
+                given = tuple(v for v in (*first, *args, *kwargs.values()) if isinstance(v, kinds))
+                Call(name, given, 1, of_torch=True).mark([result])
+            return result
         except TypeError as error:
             if isinstance(error, NotTraceable):
                 raise

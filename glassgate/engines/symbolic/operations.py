@@ -187,6 +187,9 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 }
 """torch's functions, with their arguments' names, in terms of the operations above."""
 
+REDUCTIONS = frozenset({"mean", "var"})
+"""Those of them that go over a row, as `sum` does."""
+
 ALIASES = {
     "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "truediv": "div", "rtruediv": "rdiv", "fix": "trunc", "clip": "clamp", "expit": "sigmoid", "arctan": "atan",

@@ -1,10 +1,14 @@
 """A cell's step run on nodes in the place of tensors: what it computes."""
 
+import re
+from collections.abc import Iterator
+from inspect import CO_VARARGS
+from types import FrameType
 from typing import Any
 
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, NotTraceable, ordered
+from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, ordered
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 
@@ -19,11 +23,10 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
         NotTraceable: naming what the step uses that no kernel has.
     """
     try:
-        states, found = _new_states(cell, projected)
+        states, found = as_written(cell, projected)
     except NotTraceable as error:
-        name = type(cell).__name__
         raise NotTraceable(
-            f"cell {name}: step uses {error}, which no kernel has; it runs on the reference engine"
+            f"cell {type(cell).__name__}: step uses {error}, which no kernel has; it runs on the reference engine"
         ) from None
     new = merged(states)
     states = [new[state] for state in states]
@@ -41,8 +44,11 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     )
 
 
-def _new_states(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
-    """What `step` returns for leaves in the place of tensors, and the values that its author calls as a gate is."""
+def as_written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
+    """What `step` returns for leaves in the place of tensors, and the values that its author calls as a gate is.
+
+    Nothing is merged yet, and calls of functions are noted as the origin of their results.
+    """
 
     def product(u: Any) -> Named:
         if not isinstance(u, Node) or u.axis != out:
@@ -72,12 +78,39 @@ def _new_states(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node
             if name in cell.gates and name not in cell.state:
                 gates.setdefault(name, value)
 
-    with author_names(tell):
+    with author_names(tell, _called):
         new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
     states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
     for name, node in zip(cell.state, states, strict=True):
         node.name = node.name or name
     return states, gates
+
+
+def _called(frame: FrameType, result: Any) -> None:
+    """Notes the call of a function of the author's own as the origin of what it returns."""
+    results, code = list(_nodes(result)), frame.f_code
+    if not results or code.co_name.startswith("<") or _OURS.match(frame.f_globals.get("__name__", "")):
+        return
+    caller = frame.f_back
+    while caller is not None and caller.f_code.co_name.startswith("<"):
+        caller = caller.f_back
+    if caller is not None and isinstance(caller.f_locals.get("self"), Cell):
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)]
+        args = tuple(node for name in names for node in _nodes(frame.f_locals.get(name)))
+        Call(code.co_name, args, len(results), of_torch=False).mark(results)
+
+
+_OURS = re.compile(r"torch\b|glassgate\.(cell$|engines\.|layers\.)")
+"""Modules whose functions are no author's."""
+
+
+def _nodes(value: Any) -> Iterator[Node]:
+    """The nodes in a value, in a tuple or a list of them, or in `Named`."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple | list | Named):
+        for each in value:
+            yield from _nodes(each)
 
 
 def _state(name: str, value: Any, axis: str) -> Node:

@@ -1,0 +1,309 @@
+"""What a cell's diagram shows: the traced step read as its author wrote it, gates and functions as single items."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from glassgate.cell import Cell
+from glassgate.engines.symbolic.graph import Node, NotTraceable
+from glassgate.engines.symbolic.step import as_written
+
+SIGNS = {
+    "add": "+", "sub": "−", "mul": "×", "div": "÷", "sigmoid": "σ", "neg": "−", "row_sum": "Σ", "mean": "mean",
+    "maximum": "max", "minimum": "min", "where": "if", "lt": "<", "le": "≤", "gt": ">", "ge": "≥", "eq": "=", "ne": "≠",
+    "logsigmoid": "log σ", "logical_and": "and", "logical_or": "or", "logical_not": "not", "abs": "|·|", "sqrt": "√",
+    "rsqrt": "1/√",
+}  # fmt: skip
+"""Short labels; other operations go by their own names."""
+ARITHMETIC = ("add", "sub", "mul", "div")
+PRODUCTS = ("ih", "hh", "pre")
+LEAVES = ("parameter", "noise", "constant", "size")
+
+
+class Value(NamedTuple):
+    """A wire's beginning: an item, and which of its results."""
+
+    item: "Item"
+    port: int = 0
+
+
+@dataclass(eq=False)
+class Item:
+    """One thing in the picture.
+
+    Attributes:
+        kind: "state" (before the step), "gate" (a product with its activation), "product" (one without), "operation",
+            "function" (of the author's own), "parameter" (standing alone).
+        lines: its label.
+        name: the author's name for its (first) result.
+        equation: what it computes, in the author's names.
+        inputs: the wires that enter it, the two buses apart.
+        reads: "x" and "h" where it multiplies the input and the output of the step before.
+        results: how many values leave it.
+        nodes: the traced value of each result.
+    """
+
+    kind: str
+    lines: tuple[str, ...]
+    name: str | None
+    equation: str
+    inputs: tuple[Value, ...] = ()
+    reads: tuple[str, ...] = ()
+    results: int = 1
+    nodes: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A cell's step as items and wires.
+
+    Attributes:
+        states: the items of the states before the step, by name.
+        new: what each state is after the step.
+        items: all items but states, each after those that it reads.
+    """
+
+    states: dict[str, Item]
+    new: dict[str, Value]
+    items: tuple[Item, ...]
+
+
+@dataclass(eq=False)
+class _Term:
+    """A value as the author wrote it: an operation, or a function of torch or of the author's own."""
+
+    op: str
+    args: tuple[Any, ...]
+    name: str | None
+    node: Node
+    call: Any = None
+    port: int = 0
+
+    @property
+    def terms(self) -> tuple["_Term", ...]:
+        return tuple(arg for arg in self.args if isinstance(arg, _Term))
+
+    @property
+    def wired(self) -> tuple["_Term", ...]:
+        """The arguments that are neither numbers nor parameters."""
+        return tuple(term for term in self.terms if term.op not in LEAVES)
+
+
+def flow(cell: Cell, projected: bool = False) -> Flow:
+    """Reads a cell's step.
+
+    Raises:
+        NotTraceable: the step uses what cannot be expressed as a graph; the message names it.
+    """
+    try:
+        states, _ = as_written(cell, projected)
+    except NotTraceable as error:
+        raise NotTraceable(f"cell {type(cell).__name__}: step uses {error}, which no diagram can show") from None
+    reader = _Reader()
+    return _Folder(cell, [reader.term(node) for node in states]).flow()
+
+
+class _Reader:
+    """Nodes to terms: calls of functions in place of what they consist of, equal values made one."""
+
+    def __init__(self) -> None:
+        self._of_node: dict[Node, _Term] = {}
+        self._known: dict[Any, _Term] = {}
+
+    def term(self, node: Node) -> _Term:
+        if node not in self._of_node:
+            self._of_node[node] = self._new(node)
+        return self._of_node[node]
+
+    def _new(self, node: Node) -> _Term:
+        op, args, call, port = node.op, node.args, None, 0
+        if node.origin is not None:
+            call, port = node.origin
+            op, args = call.name, call.args
+        halves = {arg.op: arg for arg in args if isinstance(arg, Node)} if op == "add" and call is None else {}
+        if halves.keys() == {"ih", "hh"} and halves["ih"].args[0] == halves["hh"].args[0]:
+            op, args = "pre", halves["hh"].args
+        args = tuple(self.term(arg) if isinstance(arg, Node) else arg for arg in args)
+        # A function with several results is one thing; the same function of the same values is the same value.
+        key = (op, port, *(id(arg) if isinstance(arg, _Term) else arg for arg in args))
+        known = self._known.setdefault(key, _Term(op, args, node.name, node, call, port))
+        known.name = known.name or node.name
+        return known
+
+
+class _Folder:
+    """Terms to items: activations into the gates that they follow, arithmetic with parameters into one item."""
+
+    def __init__(self, cell: Cell, results: list[_Term]) -> None:
+        self._cell, self._results = cell, results
+        self._uses = Counter([*results, *(arg for term in _all(results) for arg in term.terms)])
+        self._values: dict[Any, Value] = {}
+        self._items: list[Item] = []
+        self._states: dict[str, Item] = {}
+
+    def flow(self) -> Flow:
+        cell = self._cell
+        for name in cell.state:
+            self._states[name] = Item("state", (name,), f"{name}_prev", f"{name}_prev: {name} of the step before")
+        new = {name: self._value(term) for name, term in zip(cell.state, self._results, strict=True)}
+        return Flow(self._states, new, tuple(self._items))
+
+    def _value(self, term: _Term) -> Value:
+        if term.op == "state":
+            item = self._states[term.args[0]]
+            item.nodes = [term.node]
+            return Value(item)
+        key = id(term.call) if term.call is not None and term.call.results > 1 else term
+        if key not in self._values:
+            self._values[key] = Value(self._item(term))
+            self._items.append(self._values[key].item)
+        item = self._values[key].item
+        while len(item.nodes) <= term.port:
+            item.nodes.append(term.node)
+        item.nodes[term.port] = term.node
+        return Value(item, term.port)
+
+    def _item(self, term: _Term) -> Item:
+        gate = self._gate(term)
+        if gate is not None:
+            return gate
+        chain = self._chain(term)
+        lines = tuple(line for link in reversed(chain) for line in _lines(link))
+        kind = "parameter" if term.op in LEAVES else "operation"
+        results = 1
+        if term.call is not None and not term.call.of_torch:
+            kind, results = "function", term.call.results
+        inputs = tuple(self._value(arg) for arg in chain[-1].wired)
+        return Item(kind, lines, term.name, _equation(term), inputs, (), results)
+
+    def _gate(self, term: _Term) -> Item | None:
+        """A product, with the activation that is all that is made of it, and terms that look at a state."""
+        if term.op in PRODUCTS:
+            half = {"ih": "Wₓ", "hh": "Wₕ", "pre": "W"}[term.op]
+            return self._product("product", (half,), term, term)
+        if term.op in ARITHMETIC or len(term.wired) != 1 or len(term.args) != 1:
+            return None
+        (of,) = term.wired
+        if self._uses[of] > 1:
+            return None
+        label = _lines(term)
+        if of.op in PRODUCTS:
+            return self._product("gate", label, term, of)
+        if of.op == "add" and of.call is None and len(of.terms) == 2:
+            for product, look in (of.terms, of.terms[::-1]):
+                peeps = look.op == "mul" and look.call is None and len(look.wired) == 1 and len(look.terms) == 2
+                if product.op in PRODUCTS and self._uses[product] == self._uses[look] == 1 and peeps:
+                    return self._product("gate", label, term, product, look.wired[0])
+        return None
+
+    def _product(self, kind: str, label: tuple[str, ...], term: _Term, product: _Term, *more: _Term) -> Item:
+        reads = ["x"] if product.op in ("ih", "pre") else []
+        inputs = [self._value(look) for look in more]
+        if product.op in ("hh", "pre"):
+            u = product.args[1]
+            if u.op == "state" and u.args[0] == self._cell.state[0]:
+                reads.append("h")
+            else:
+                inputs.append(self._value(u))
+        name = (term.name if kind == "gate" else None) or product.args[0]
+        text = _expression(product)
+        if kind == "gate":
+            (before,) = term.wired
+            text = f"{term.op}({text if before is product else _expression(before)})"
+        return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
+
+    def _chain(self, term: _Term) -> list[_Term]:
+        """The term, and before it arithmetic with numbers and parameters that nothing else reads, last one first."""
+        chain = [term]
+        while _is_affine(chain[-1]):
+            (before,) = chain[-1].wired
+            if not _is_affine(before) or self._uses[before] > 1 or (before.name is not None):
+                break
+            chain.append(before)
+        return chain
+
+
+def _is_affine(term: _Term) -> bool:
+    return term.op in ARITHMETIC and term.call is None and len(term.wired) == 1 and len(term.args) == 2
+
+
+def _lines(term: _Term) -> tuple[str, ...]:
+    """The label of an operation alone."""
+    sign = SIGNS.get(term.op, term.op.strip("_").replace("_", " "))
+    if term.op in LEAVES:
+        return (_text(term),)
+    if _is_affine(term) and len(term.wired) == 1:
+        first, last = term.args
+        if isinstance(first, _Term) and first is term.wired[0]:
+            return (f"{sign} {_text(last)}",)
+        return (f"{sign} {_text(first)}",) if term.op in ("add", "mul") else (f"{_text(first)} {sign}",)
+    numbers = [arg for arg in term.args if not isinstance(arg, _Term)]
+    if len(term.wired) == 1 and numbers and (term.call is None or term.call.of_torch):
+        return (f"{sign} {', '.join(_text(n) for n in numbers)}",)
+    return (sign,)
+
+
+_RANK = {"add": 1, "sub": 1, "mul": 2, "div": 2}
+
+
+def _equation(term: _Term) -> str:
+    text = _expression(term)
+    return f"{term.name} = {text}" if term.name else text
+
+
+def _text(arg: Any, rank: int = 0) -> str:
+    """An argument by its name, or else what it computes."""
+    if not isinstance(arg, _Term):
+        return f"{arg:.6g}" if isinstance(arg, float) else str(arg)
+    if arg.name is not None and arg.op not in PRODUCTS:
+        return arg.name
+    text = _expression(arg)
+    own = 1 if arg.op in PRODUCTS else _RANK.get(arg.op, 3) if arg.call is None else 3
+    return f"({text})" if own < rank else text
+
+
+def _expression(term: _Term) -> str:
+    if term.op == "state":
+        return f"{term.args[0]}_prev"
+    if term.op == "size":
+        return "units"
+    if term.op in ("parameter", "noise"):
+        return term.name or "_".join(str(arg) for arg in term.args if arg)
+    if term.op == "constant":
+        return _text(term.args[0])
+    if term.op in PRODUCTS:
+        gate = term.args[0]
+        half = f"W_ih[{gate}] x + b_ih[{gate}]" if term.op != "hh" else ""
+        if term.op != "ih":
+            u = term.args[1]
+            text = "h_prev" if u.op == "state" else _text(u, 3)
+            half += f"{' + ' if half else ''}W_hh[{gate}] {text} + b_hh[{gate}]"
+        return half
+    if term.call is None and term.op in _RANK:
+        first, last = term.args
+        rank = _RANK[term.op]
+        sign = {"add": "+", "sub": "-", "mul": "*", "div": "/"}[term.op]
+        return f"{_text(first, rank)} {sign} {_text(last, rank + (term.op in ('sub', 'div')))}"
+    if term.call is None and term.op in ("lt", "le", "eq", "ne"):
+        sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[term.op]
+        return f"{_text(term.args[0], 1)} {sign} {_text(term.args[1], 1)}"
+    if term.op == "neg":
+        return f"-{_text(term.args[0], 2)}"
+    if term.op == "hr":
+        return f"W_hr {_text(term.args[0], 3)}"
+    name = {"row_sum": "sum"}.get(term.op, term.op)
+    if term.call is not None and not term.call.of_torch and len(term.args) > 2:
+        return f"{name}(…)"
+    return f"{name}({', '.join(_text(arg) for arg in term.args)})"
+
+
+def _all(results: list[_Term]) -> Iterator[_Term]:
+    found: set[_Term] = set()
+    open_ = list(results)
+    while open_:
+        term = open_.pop()
+        if term not in found:
+            found.add(term)
+            open_ += term.terms
+            yield term

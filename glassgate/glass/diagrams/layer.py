@@ -1,0 +1,129 @@
+"""The diagram of a layer: depth upward, a box for each direction, sizes on the wires, where states enter and leave."""
+
+from html import escape
+
+from glassgate.glass.diagrams import svg
+from glassgate.glass.diagrams.cell import state_name
+from glassgate.layers.parts import Part
+from glassgate.layers.stack import Recurrent
+
+BOX, SIDE, STEP, FOOT = (176.0, 62.0), 92.0, 46.0, 40.0
+"""A direction's box, the room for states beside it, the length of a wire upward, the room for a label at an end."""
+
+
+def draw_layer(layer: Recurrent) -> svg.Diagram:
+    """The diagram of a layer or a stack of layers."""
+    return _Drawing(layer).diagram()
+
+
+class _Drawing:
+    def __init__(self, layer: Recurrent) -> None:
+        self._layer, self._y = layer, 0.0
+        each = BOX[0] + 2 * SIDE
+        self._ways = [SIDE + BOX[0] / 2 + each * d for d in range(layer.num_directions)]
+        self._middle = sum(self._ways) / len(self._ways)
+        self._apart = layer.num_directions == 2 and layer.merge == "none"
+        self._body: list[str] = []
+
+    def diagram(self) -> svg.Diagram:
+        layer, D = self._layer, self._layer.num_directions
+        self._text(self._middle, f"input, {layer.input_size} features", "input-name")
+        self._y -= 10
+        heads, widths = [(self._middle, self._y)], [layer.input_size]
+        for k in range(layer.num_layers):
+            heads, widths = self._level(k, layer._parts[k * D : k * D + D], heads, widths)
+        top = self._y - STEP
+        for (x, y), width in zip(heads, widths, strict=True):
+            self._wire([(x, y), (x, top)])
+            name = "output" if len(heads) == 1 else f"output {('forward', 'reverse')[heads.index((x, y))]}"
+            self._body.append(svg.text(x, top - 10, f"{name}, {width} features", "input-name"))
+        low = top - FOOT + 8
+        size, name = layer.hidden_size, type(layer).__name__
+        title = f"{name} from {layer.input_size} features to {size} units, {layer.num_layers} deep"
+        move = f'<g transform="translate(0 {svg.number(-low)})">'
+        return svg.Diagram(
+            svg.document(2 * self._middle, FOOT - 10 - low, title, repr(layer), [move, *self._body, "</g>"])
+        )
+
+    def _level(
+        self, k: int, parts: tuple[Part, ...], below: list[svg.Place], widths: list[int]
+    ) -> tuple[list[svg.Place], list[int]]:
+        """One layer: wires up to its boxes, the boxes, and how their outputs meet."""
+        layer, before = self._layer, below
+        if k and layer.dropout:
+            below = [self._pill(x, y, f"dropout {layer.dropout:g}") for x, y in below]
+        y = self._y = min(y for _, y in below) - STEP
+        middle = y - BOX[1] / 2
+        for d, (part, x) in enumerate(zip(parts, self._ways, strict=True)):
+            start = below[d % len(below)]
+            turn = (start[1] + y) / 2
+            self._wire([start, (start[0], turn), (x, turn), (x, y)], "" if k else "input")
+            self._box(part, x, middle)
+        outputs = [part.widths[layer.cell.state[0]] for part in parts]
+        self._y = y - BOX[1]
+        if len(parts) == 1 or self._apart:
+            heads, widths_out = [(x, self._y) for x in self._ways], outputs
+        else:
+            at = self._y - STEP
+            for x in self._ways:
+                side = -1 if x < self._middle else 1
+                self._wire([(x, self._y), (x, at), (self._middle + side * self._half(layer.merge), at)])
+            heads, widths_out = (
+                [self._place(self._middle, at, layer.merge)],
+                [sum(outputs) if layer.merge == "concat" else outputs[0]],
+            )
+            self._y = heads[0][1]
+        if layer.residual and k and widths == widths_out:
+            heads = [self._residual(start, end) for start, end in zip(before, heads, strict=True)]
+            self._y = heads[0][1]
+        return heads, widths_out
+
+    def _box(self, part: Part, x: float, y: float) -> None:
+        layer = self._layer
+        features = part.shapes["weight_ih"][1]
+        sizes = f"{features} → {part.hidden_size} units" + (f" → {layer.proj_size}" if layer.proj_size else "")
+        time = "time →" if part.direction == 0 else "← time"
+        lines = [(part.label, "name"), (type(layer.cell).__name__ + ", " + time, "small"), (sizes, "small")]
+        body = [svg.box(x, y, *BOX, 8)]
+        body += [svg.text(x, y - 13 + k * 18, escape(line), classes) for k, (line, classes) in enumerate(lines)]
+        weights = ", ".join(f"{name} {tuple(shape)}" for name, shape in part.shapes.items())
+        self._body.append(
+            f'<g class="gate" data-name="{part.label}"><title>{escape(weights)}</title>{"".join(body)}</g>'
+        )
+        states, sign = layer.cell.state, 1 if part.direction == 0 else -1
+        for when, side in (("0", -sign), ("n", sign)):
+            near, far = x + side * BOX[0] / 2, x + side * (BOX[0] / 2 + 26)
+            self._wire([(far, y), (near, y)] if when == "0" else [(near, y), (far, y)], "state")
+            names = '<tspan dy="-3">, </tspan>'.join(state_name(state, when) for state in states)
+            room = x + side * (BOX[0] / 2 + 30)
+            label = svg.text(room, y + 5, names, "name state-name")
+            self._body.append(label.replace("<text", f'<text style="text-anchor: {"start" if side > 0 else "end"}"'))
+
+    def _residual(self, start: svg.Place, end: svg.Place) -> svg.Place:
+        """The wire of an input around its layer, added to the output."""
+        at, turn = end[1] - STEP, start[1] - 8
+        side = (start[0] if self._apart else self._ways[-1]) + BOX[0] / 2 + 12
+        self._wire([end, (end[0], at + 15)])
+        self._wire([(start[0], turn), (side, turn), (side, at), (end[0] + 15, at)])
+        return self._place(end[0], at, "+")
+
+    def _pill(self, x: float, y: float, label: str) -> svg.Place:
+        self._wire([(x, y), (x, y - STEP + 15)])
+        return self._place(x, y - STEP, label)
+
+    def _place(self, x: float, y: float, label: str) -> svg.Place:
+        """An operation around a point; gives where its output leaves."""
+        body = svg.box(x, y, 2 * self._half(label), 30, 15) + svg.text(x, y + 5, escape(label))
+        self._body.append(f'<g class="operation">{body}</g>')
+        return x, y - 15
+
+    @staticmethod
+    def _half(label: str) -> float:
+        """Half the width of an operation with this label."""
+        return max(15.0, len(label) * 4.0 + 10)
+
+    def _text(self, x: float, content: str, classes: str) -> None:
+        self._body.append(svg.text(x, self._y + 12, escape(content), classes))
+
+    def _wire(self, points: list[svg.Place], kind: str = "") -> None:
+        self._body.append(f'<g class="{f"wire {kind}".strip()}">{svg.wire(points)}{svg.head(points)}</g>')

@@ -1,0 +1,229 @@
+"""Where a diagram's items stand: states run along rails on top, gates side by side below, time from left to right."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from glassgate.glass.diagrams.flow import Flow, Item, Value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Items on a grid; row 0 is the gates' and rows count upward.
+
+    Attributes:
+        columns: how many columns there are.
+        row: of each item.
+        span: the first and the last column of each item.
+        rails: the row of each state that has a rail of its own.
+        rail_of: the state on whose rail an item stands.
+    """
+
+    columns: int
+    row: dict[Item, int]
+    span: dict[Item, tuple[int, int]]
+    rails: dict[str, int]
+    rail_of: dict[Item, str]
+
+    def column(self, value: Value) -> int:
+        """The column in which a value leaves its item."""
+        first, last = self.span[value.item]
+        return first + (value.port * (last - first) // max(value.item.results - 1, 1) if last > first else 0)
+
+
+def place(flow: Flow) -> Plan:
+    """The plan of a flow."""
+    return _Placing(flow).plan()
+
+
+class _Placing:
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._rail_of: dict[Item, str] = {}
+        self._spines = {name: spine for name in flow.states if (spine := _spine(flow, name)) is not None}
+        for name, spine in self._spines.items():
+            for item in spine:
+                self._rail_of.setdefault(item, name)
+        self._consumers: dict[Item, list[Item]] = {}
+        for item in flow.items:
+            for value in item.inputs:
+                self._consumers.setdefault(value.item, []).append(item)
+        self._body = self._ancestors(list(self._rail_of))
+        self._order = self._rails()
+        self._row: dict[Item, int] = {}
+        self._hanging: set[Item] = set()
+        self._rail_row: dict[str, int] = {}
+        self._span: dict[Item, tuple[int, int]] = {}
+        self._taken: set[tuple[int, int]] = set()
+        self._columns = 0
+
+    def plan(self) -> Plan:
+        self._find_rows()
+        for name in self._order:
+            for item in self._spines[name]:
+                self._visit(item)
+        for value in self._flow.new.values():
+            self._visit(value.item)
+        return Plan(self._columns, self._row, self._span, self._rail_row, self._rail_of)
+
+    def _ancestors(self, items: list[Item]) -> set[Item]:
+        found: set[Item] = set()
+        while items:
+            item = items.pop()
+            if item not in found:
+                found.add(item)
+                items += [value.item for value in item.inputs]
+        return found
+
+    def _rails(self) -> list[str]:
+        """States with a rail, lowest first: one that another one is computed from, then the last of `state`."""
+        feeds = {
+            name: {self._rail_of[item] for item in self._ancestors(list(spine)) if item in self._rail_of} - {name}
+            for name, spine in self._spines.items()
+        }
+        order: list[str] = []
+        names = [name for name in self._flow.states if name in self._spines][::-1]
+        while names:
+            ready = [name for name in names if feeds[name] <= set(order)] or names
+            order.append(ready[0])
+            names.remove(ready[0])
+        # Of two that wait for nothing, the first state that is carried beside the output runs on top.
+        return order
+
+    def _find_rows(self) -> None:
+        tail = [item for item in self._flow.items if item not in self._body]
+        for item in tail:
+            self._height(item)
+        self._hang(tail, 1)
+        lowest = 0
+        for name in self._order:
+            spine = self._spines[name]
+            beside = [v.item for item in spine for v in item.inputs if not self._on_rail(v.item)]
+            rows = [self._height(item) + 1 for item in beside if not self._hangs(item)]
+            self._hang([item for item in self._flow.items if item in self._body and item not in self._rail_of], 0)
+            rows += [self._row[item] + 1 for item in beside if item in self._row]
+            users = [user for item in (*spine, self._flow.states[name]) for user in self._consumers.get(item, ())]
+            rows += [self._row[user] + 1 for user in users if user in self._row and self._hangs(user)]
+            self._rail_row[name] = lowest = max([1, lowest + 1, *rows])
+            for item in spine:
+                if self._rail_of[item] == name:
+                    self._row[item] = lowest
+        self._clear_rails()
+
+    def _clear_rails(self) -> None:
+        """Gives each rail a row to itself, above what else would stand there."""
+        beside = {row for item, row in self._row.items() if item not in self._rail_of}
+        rails = set(self._rail_row.values())
+        self._row = {
+            item: row + sum(rail in beside for rail in rails if rail < row + (item in self._rail_of))
+            for item, row in self._row.items()
+        }
+        self._rail_row = {
+            name: row + sum(rail in beside for rail in rails if rail <= row) for name, row in self._rail_row.items()
+        }
+
+    def _on_rail(self, item: Item) -> bool:
+        return item.kind == "state" or item in self._rail_of
+
+    def _is_below(self, item: Item) -> bool:
+        """Whether an input stands below what reads it: no rail, or one that is drawn already."""
+        return not self._on_rail(item) or self._rail_of.get(item) in self._rail_row
+
+    def _hangs(self, item: Item) -> bool:
+        """Whether all that an item reads comes from rails above it."""
+        if self._on_rail(item) or item.kind in ("gate", "product") or not item.inputs:
+            return False
+        if item in self._row:
+            return item in self._hanging
+        inputs = [value.item for value in item.inputs]
+        return all(self._hangs(i) or (self._on_rail(i) and not self._is_below(i)) for i in inputs)
+
+    def _height(self, item: Item) -> int:
+        """One row above the highest of what it reads from below."""
+        if item in self._row or self._hangs(item):
+            return self._row.get(item, 0)
+        below = [v.item for v in item.inputs if self._is_below(v.item) and not self._hangs(v.item)]
+        row = 1 + max((self._height(i) for i in below), default=-1)
+        self._row[item] = row if item.kind in ("gate", "product") else max(row, 1)
+        return self._row[item]
+
+    def _hang(self, items: list[Item], above: int) -> None:
+        """Rows for what hangs from rails: that of what reads it, or so many above."""
+        for item in reversed(items):
+            users = [user for user in self._consumers.get(item, ()) if user in self._row and not self._on_rail(user)]
+            if item not in self._row and self._hangs(item) and users:
+                self._hanging.add(item)
+                self._row[item] = max(self._row[user] for user in users) + above
+
+    def _visit(self, item: Item) -> None:
+        """Gives an item its column, after all that it reads; the deepest first, what comes down from a rail last."""
+        if item in self._span or item.kind == "state":
+            return
+        inputs = [value.item for value in item.inputs]
+        for each in sorted(inputs, key=self._turn):
+            self._visit(each)
+        row = self._row.setdefault(item, 1)
+        before = [self._column(value) for value in item.inputs if value.item in self._span]
+        if item in self._rail_of:
+            spine = self._spines[self._rail_of[item]]
+            k = spine.index(item)
+            if k and spine[k - 1] in self._span:
+                before.append(self._span[spine[k - 1]][1] + 1)
+            column = max(before, default=self._columns)
+        elif item.results > 1 and len(before) > 1 and self._is_free(row, min(before), max(before)):
+            self._take(item, min(before), max(before), row)
+            return
+        elif item.kind in ("gate", "product") or all(map(self._on_rail, inputs)) or self._is_beside(item):
+            column = self._columns
+        else:
+            column = max(before, default=self._columns)
+        while not self._is_free(row, column, column):
+            column += 1
+        self._take(item, column, column, row)
+
+    def _turn(self, item: Item) -> tuple[bool, bool, int]:
+        """Sorts what an item reads into the order in which it is placed."""
+        waits = not item.inputs or any(value.item not in self._span for value in item.inputs)
+        return self._on_rail(item) or item in self._hanging, waits, -self._row.get(item, 0)
+
+    def _is_beside(self, item: Item) -> bool:
+        """Whether an item of one input must leave the way free that leads from there straight up to a rail."""
+        inputs = [value.item for value in item.inputs]
+        return len(inputs) == 1 and any(
+            user in self._rail_of and user in self._span and self._span[user][0] == self._span[inputs[0]][0]
+            for user in self._consumers[inputs[0]]
+        )
+
+    def _is_free(self, row: int, first: int, last: int) -> bool:
+        return all((column, row) not in self._taken for column in range(first, last + 1))
+
+    def _take(self, item: Item, first: int, last: int, row: int) -> None:
+        self._span[item] = first, last
+        self._taken |= {(column, row) for column in range(first, last + 1)}
+        self._columns = max(self._columns, last + 1)
+
+    def _column(self, value: Value) -> int:
+        first, last = self._span[value.item]
+        return first + (value.port * (last - first) // max(value.item.results - 1, 1) if last > first else 0)
+
+
+def _spine(flow: Flow, name: str) -> list[Item] | None:
+    """The shortest way of a state through elementwise operations to what it is after the step, or None."""
+    start, end = flow.states[name], flow.new[name].item
+    if end is start:
+        return []
+    after: dict[Item, Item] = {}
+    open_ = deque([end])
+    while open_:
+        item = open_.popleft()
+        if item is start:
+            way = []
+            while item is not end:
+                item = after[item]
+                way.append(item)
+            return way
+        if item.kind in ("operation", "function"):
+            for value in item.inputs:
+                if value.item not in after:
+                    after[value.item] = item
+                    open_.append(value.item)
+    return None

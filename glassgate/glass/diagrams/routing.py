@@ -1,0 +1,168 @@
+"""How wires run: the cheapest way through a grid of lines, short and straight, with few crossings."""
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import NamedTuple
+
+BEND, CROSSING = 30.0, 60.0
+"""What a bend and a crossing cost, in pixels of way."""
+
+Point = tuple[int, int]
+"""A crossing of two lines of the grid: which line across, which down."""
+
+
+class Port(NamedTuple):
+    """A place where wires touch an item: the nearest free point, which way leads away, and what using it costs."""
+
+    at: Point
+    away: Point
+    edge: tuple[float, float]
+    cost: float = 0.0
+
+
+class NoWay(Exception):
+    """The grid has too few lines for all wires."""
+
+
+class Router:
+    """Wires on a grid, laid one after the other; those of one net may share their way.
+
+    Args:
+        xs, ys: the lines' coordinates in pixels, in order.
+        low: from which height down wires are better not laid.
+
+    Attributes:
+        cost: of all wires so far.
+        crossings: of wires with others.
+    """
+
+    def __init__(self, xs: Sequence[float], ys: Sequence[float], low: float) -> None:
+        self._xs, self._ys, self._low, self.cost, self.crossings = xs, ys, low, 0.0, 0
+        self._blocked: set[Point] = set()
+        self._across: dict[Point, int] = {}
+        self._down: dict[Point, int] = {}
+        self._turns: dict[Point, set[int]] = {}
+        self._trees: dict[int, dict[Point, None]] = {}
+
+    def block(self, left: float, top: float, right: float, bottom: float) -> None:
+        """Keeps wires out of a rectangle."""
+        for i, x in enumerate(self._xs):
+            for j, y in enumerate(self._ys):
+                if left <= x <= right and top <= y <= bottom:
+                    self._blocked.add((i, j))
+
+    def is_blocked(self, at: Point) -> bool:
+        return at in self._blocked
+
+    def lay(self, net: int, way: Sequence[Point]) -> None:
+        """Puts a wire where it must be: corner by corner."""
+        tree = self._trees.setdefault(net, {})
+        full = [way[0]]
+        for (a, b), (c, d) in pairwise(way):
+            step = (c > a) - (c < a), (d > b) - (d < b)
+            while full[-1] != (c, d):
+                full.append((full[-1][0] + step[0], full[-1][1] + step[1]))
+        for k, point in enumerate(full):
+            tree[point] = None
+            self.crossings += not self._may_turn(point, net)
+            before, after = full[max(k - 1, 0)], full[min(k + 1, len(full) - 1)]
+            if before[0] != point[0] or after[0] != point[0]:
+                self._across.setdefault(point, net)
+            if before[1] != point[1] or after[1] != point[1]:
+                self._down.setdefault(point, net)
+            if k in (0, len(full) - 1) or (before[0] != after[0] and before[1] != after[1]):
+                self._turns.setdefault(point, set()).add(net)
+
+    def route(self, net: int, starts: Iterable[Port], ends: Iterable[Port]) -> tuple[list[Point], Port | None, Port]:
+        """The cheapest way of a net to one of the ends, and the ports at which it begins, if it is new, and ends.
+
+        Raises:
+            NoWay: there is none.
+        """
+        tree = self._trees.get(net, {})
+        heap: list[tuple[float, int, float, Point, Point]] = []
+        goals = {port.at: port for port in ends if port.at not in self._blocked}
+        targets = [(self._xs[i], self._ys[j]) for i, j in goals]
+        cost: dict[tuple[Point, Point], float] = {}
+        came: dict[tuple[Point, Point], tuple[Point, Point] | Port | None] = {}
+        count = 0
+
+        def left(point: Point) -> float:
+            """The least that the rest of the way can cost."""
+            x, y = self._xs[point[0]], self._ys[point[1]]
+            return min((abs(x - u) + abs(y - v) for u, v in targets), default=0.0)
+
+        def reach(total: float, point: Point, heading: Point, origin: tuple[Point, Point] | Port | None) -> None:
+            nonlocal count
+            if total < cost.get((point, heading), float("inf")):
+                cost[point, heading], came[point, heading] = total, origin
+                count += 1
+                heappush(heap, (total + left(point), count, total, point, heading))
+
+        for point in filter(lambda point: self._may_turn(point, net), tree):
+            for heading in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+                reach(8.0, point, heading, None)
+        if not tree:
+            for port in starts:
+                if self._is_free(port.at, port.away, net, turning=False):
+                    reach(port.cost, port.at, port.away, port)
+        best: tuple[float, tuple[Point, Point], Port] | None = None
+        while heap:
+            least, _, total, point, heading = heappop(heap)
+            if best is not None and least >= best[0]:
+                break
+            if total > cost[point, heading]:
+                continue
+            if point in goals:
+                port = goals[point]
+                into = (-port.away[0], -port.away[1])
+                bends = heading != into
+                if (-heading[0], -heading[1]) != into and self._is_free(point, into, net, turning=bends):
+                    whole = total + port.cost + BEND * bends
+                    if best is None or whole < best[0]:
+                        best = whole, (point, heading), port
+            for turn in (heading, (heading[1], heading[0]), (-heading[1], -heading[0])):
+                bends = turn != heading
+                if bends and not self._may_turn(point, net):
+                    continue
+                after = point[0] + turn[0], point[1] + turn[1]
+                if not (0 <= after[0] < len(self._xs) and 0 <= after[1] < len(self._ys)) or after in self._blocked:
+                    continue
+                if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
+                    continue
+                way = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
+                way *= 3 if turn[1] == 0 and self._ys[point[1]] > self._low else 1
+                other = (self._down if turn[1] == 0 else self._across).get(after, net)
+                reach(total + way + BEND * bends + CROSSING * (other != net), after, turn, (point, heading))
+        if best is None:
+            raise NoWay
+        whole, state, end = best
+        self.cost += whole
+        points: list[Point] = []
+        at: tuple[Point, Point] | Port | None = state
+        while isinstance(at, tuple) and not isinstance(at, Port):
+            points.append(at[0])
+            at = came[at]
+        points.reverse()
+        self.lay(net, [*points, points[-1]])
+        start = at if isinstance(at, Port) else None
+        self._mark_end(net, points[-1], end.away)
+        if start is not None:
+            self._mark_end(net, points[0], start.away)
+        return points, start, end
+
+    def _mark_end(self, net: int, point: Point, away: Point) -> None:
+        (self._across if away[1] == 0 else self._down).setdefault(point, net)
+
+    def _may_turn(self, point: Point, net: int) -> bool:
+        return self._across.get(point, net) == net and self._down.get(point, net) == net
+
+    def _is_free(self, point: Point, heading: Point, net: int, turning: bool) -> bool:
+        """Whether a wire of the net may run here: not along another one, and across only where that runs straight."""
+        if point in self._blocked:
+            return False
+        if turning:
+            return self._may_turn(point, net)
+        along = self._across if heading[1] == 0 else self._down
+        return along.get(point, net) == net and self._turns.get(point, {net}) <= {net}

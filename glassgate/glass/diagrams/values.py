@@ -1,0 +1,47 @@
+"""The value of every wire of a cell's diagram, for recorded or other steps."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+from torch.nn.functional import linear
+
+from glassgate.cell import Cell, Weights, author_names
+from glassgate.engines.reference import advance
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.glass.diagrams.cell import name_of
+from glassgate.glass.diagrams.flow import Value, flow
+
+
+def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor]) -> dict[str, Tensor]:
+    """What each wire of `gg.draw(cell)` carries, by its `data-name`; the wire of the input apart.
+
+    Args:
+        cell: the cell.
+        weights: its parameters by name, as `layer.weights()` gives them.
+        x: (N, H_in), any number of steps at once.
+        before: the states before each of these steps, one (N, H) a state.
+
+    Returns:
+        one (N, H) a wire; (N, 1) where there is one number a row.
+    """
+    projected = "weight_hr" in weights
+    read = flow(cell, projected)
+    named = {f"{name}_prev": value for name, value in zip(cell.state, before, strict=True)}
+    for item in read.items:
+        for port, node in enumerate(item.nodes):
+            node.name = name_of(Value(item, port), read)
+    states = tuple(value.item.nodes[value.port] for value in read.new.values())
+    equations: Equations = replace(equations_of(cell, projected), states=states, shown={})
+    names = {node.name for item in read.items for node in item.nodes}
+
+    def tell(name: str, value: object) -> None:
+        if name in names and isinstance(value, Tensor):
+            named[name] = value
+
+    ih = linear(x, weights["weight_ih"], weights.get("bias_ih"))
+    with author_names(tell):
+        advance(GraphCell(equations), weights, ih, tuple(before))
+    return named

@@ -1,0 +1,172 @@
+"""Diagrams say what a step does: each item and wire is there, wires keep apart, the pictures of the docs are true."""
+
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+import glassgate as gg
+from docs.draw_cells import FOLDER, pictures
+from glassgate.glass.diagrams.flow import flow
+from glassgate.glass.diagrams.values import wire_values
+from tests.compare import noise
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Every cell that ships."""
+    return pictures()
+
+
+def squashed(x):
+    return x / (1 + abs(x))
+
+
+class Own(gg.Cell):
+    """A user's cell with most of what a step can hold: helpers, reductions, parameters, states that only pass on."""
+
+    gates, state = ("f", "g"), ("h", "before_last", "kept", "c")
+    parameters = {"gain": gg.Parameter(1.0, per_gate=True), "bias": gg.Parameter()}
+
+    def step(self, a, s, p):
+        f = torch.sigmoid(a.f * p.gain.f + s.c * p.bias)
+        g = squashed(a.ih.g + a.hh(f * s.before_last).g)
+        c = torch.clamp(f * s.c + (1 - f) * g, -3, 3)
+        centred = c - c.mean(-1, keepdim=True)
+        return torch.where(f > 0.5, centred, s.before_last), s.h, s.kept, c
+
+
+def items(picture: str, *kinds: str) -> list[ElementTree.Element]:
+    return [g for g in ElementTree.fromstring(picture).iter(f"{SVG}g") if g.get("class", "").split(" ")[0] in kinds]
+
+
+def corners(wire: ElementTree.Element) -> list[tuple[float, float]]:
+    """The points at which a wire turns: the control points of its round corners, and its ends."""
+    path = next(p.get("d") for p in wire.iter(f"{SVG}path") if p.get("class") is None)
+    points = re.findall(r"([MLQ])([-\d.]+) ([-\d.]+)", path)
+    return [(float(x), float(y)) for k, (kind, x, y) in enumerate(points) if kind in "MQ" or k == len(points) - 1]
+
+
+def boxes(picture: str) -> list[tuple[float, float, float, float]]:
+    rects = [item.find(f"{SVG}rect") for item in items(picture, "gate", "product", "operation", "function")]
+    sides = [[float(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in rects]
+    return [(x, y, x + width, y + height) for x, y, width, height in sides]
+
+
+def overlap(a, b) -> bool:
+    """Whether two straight pieces have more than a point in common."""
+    for k in (0, 1):
+        if a[0][k] == a[1][k] == b[0][k] == b[1][k]:
+            low, high = sorted((a[0][1 - k], a[1][1 - k])), sorted((b[0][1 - k], b[1][1 - k]))
+            return max(low[0], high[0]) < min(low[1], high[1])
+    return False
+
+
+def check_wires(picture: str) -> None:
+    """Wires run straight across and down, through no item, and never along one that carries another value."""
+    pieces = [(w.get("data-name"), piece) for w in items(picture, "wire") for piece in pairwise(corners(w))]
+    for name, (a, b) in pieces:
+        assert a[0] == b[0] or a[1] == b[1], (name, a, b)
+        for left, top, right, bottom in boxes(picture):
+            across = min(a[0], b[0]) < right - 1 and max(a[0], b[0]) > left + 1
+            down = min(a[1], b[1]) < bottom - 1 and max(a[1], b[1]) > top + 1
+            assert not (across and down), (name, a, b)
+    for k, (name, piece) in enumerate(pieces):
+        for other, along in pieces[:k]:
+            assert name == other or not overlap(piece, along), (name, other)
+
+
+def test_the_pictures_of_the_docs_are_those_of_the_cells(drawn):
+    kept = {path.stem: path.read_text("utf-8") for path in FOLDER.glob("*.svg")}
+    assert kept == drawn, "run `python docs/draw_cells.py`"
+    page = (FOLDER.parent / "cells.md").read_text("utf-8")
+    assert set(re.findall(r"cells/(\w+)\.svg", page)) == set(drawn)
+
+
+def test_every_cell_draws_with_wires_that_keep_apart(drawn):
+    cells = {name: getattr(gg.cells, name)() for name in drawn} | {"Own": Own()}
+    for name, cell in cells.items():
+        picture = drawn.get(name) or str(gg.draw(cell))
+        check_wires(picture)
+        read = flow(cell)
+        shared = all(item.reads in ((), ("x", "h")) for item in read.items)
+        taps = sum(bool(item.reads) if shared else len(item.reads) for item in read.items)
+        assert picture.count('class="head"') == sum(len(item.inputs) for item in read.items) + len(read.new) + taps
+        assert all(item.find(f"{SVG}title") is not None for item in items(picture, "gate", "operation", "function"))
+
+
+def test_an_lstm_looks_as_in_the_tutorials(drawn):
+    picture = drawn["LSTM"]
+    labels = [["".join(t.itertext()) for t in g.findall(f"{SVG}text")] for g in items(picture, "gate")]
+    assert labels == [["f", "σ"], ["i", "σ"], ["g", "tanh"], ["o", "σ"]]
+    assert [g.find(f"{SVG}text").text for g in items(picture, "operation")] == ["×", "×", "+", "×", "tanh"]
+    rail = [wire for wire in items(picture, "wire") if wire.get("class") == "wire state" and corners(wire)[0][0] < 50]
+    (across,) = [wire for wire in rail if wire.get("data-name") == "c_prev"]
+    assert corners(across)[0][1] == corners(across)[-1][1]
+    assert sum(top < corners(across)[0][1] for _, top, _, _ in boxes(picture)) == 2
+    assert "c = f * c_prev + i * g; h = o * tanh(c)" in picture
+
+
+def test_a_cell_of_ones_own_shows_its_functions_by_name():
+    read = flow(Own())
+    found = {item.name: item for item in read.items if item.name}
+    assert found["g"].lines == ("squashed",)
+    before = "(W_ih[f] x + b_ih[f] + W_hh[f] h_prev + b_hh[f]) * gain_f + c_prev * bias"
+    assert found["f"].equation == f"f = sigmoid({before})"
+    assert found["c"].lines == ("clamp -3, 3",)
+    assert "mean" in str(gg.draw(Own()))
+
+    class Sorts(gg.Cell):
+        gates = ("f",)
+
+        def step(self, a, s):
+            return torch.sort(a.f)[0]
+
+    with pytest.raises(TypeError, match=r"cell Sorts: step uses torch\.sort, which no diagram can show"):
+        gg.draw(Sorts())
+    assert "which no diagram can show" in Sorts()._repr_html_()
+    with pytest.raises(TypeError, match="draw: expected a cell or a layer of glassgate, got Linear"):
+        gg.draw(torch.nn.Linear(2, 2))
+
+
+def test_wires_know_their_values():
+    layer = gg.LSTM(3, 4, dtype=torch.float64)
+    (cell, weights), x, before = next(layer.weights()), noise(0, 5, 3), [noise(1, 5, 4), noise(2, 5, 4)]
+    values = wire_values(cell, weights, x, before)
+    carried = {wire.get("data-name") for wire in items(str(gg.draw(cell)), "wire")}
+    assert carried - set(values) == {"x"}
+    h, c = torch.nn.LSTMCell(3, 4).double(), None
+    h.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+    new_h, c = h(x, tuple(before))
+    torch.testing.assert_close([values["h"], values["c"]], [new_h, c], atol=1e-12, rtol=0)
+    kept = values["f"] * before[1]
+    assert any(torch.equal(value, kept) for name, value in values.items() if not name.isidentifier())
+
+
+def test_a_layer_draws_its_depth_directions_and_sizes():
+    layer = gg.GRU(8, (16, 12), 2, bidirectional=True, dropout=0.2, residual=True)
+    picture = str(gg.draw(layer))
+    said = ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+    assert {"input, 8 features", "output, 28 features", "dropout 0.2", "concat", "+"} <= set(said)
+    assert {"8 → 16 units", "8 → 12 units", "28 → 16 units", "28 → 12 units", "h0", "hn"} <= set(said)
+    assert [box.get("data-name") for box in items(picture, "gate")] == [part.label for part in layer._parts]
+    apart = str(gg.draw(gg.LSTM(8, 16, bidirectional=True, merge="none", proj_size=4)))
+    assert "output reverse, 4 features" in apart
+    assert "8 → 16 units → 4" in apart
+
+
+def test_a_notebook_shows_cells_and_layers(tmp_path):
+    picture = gg.draw(gg.LSTMCell(3, 4))
+    assert picture._repr_svg_() == str(picture) == str(gg.draw(gg.cells.LSTM()))
+    picture.save(tmp_path / "cell.svg")
+    assert (tmp_path / "cell.svg").read_text("utf-8") == str(picture)
+    shown = gg.LSTM(3, 4, proj_size=2)._repr_html_()
+    assert shown.count("<svg") == 2
+    assert "<td>(16, 3)</td><td style='text-align: right'>48</td>" in shown
+    assert f"{sum(p.numel() for p in gg.LSTM(3, 4, proj_size=2).parameters()):,}" in shown
+    assert "gates 3 (r z n), states h" in gg.cells.GRU()._repr_html_()
+    assert gg.GRUCell(3, 4)._repr_html_().count("<svg") == 1
