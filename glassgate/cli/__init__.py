@@ -16,6 +16,7 @@ COMMANDS = {
     "translate": "let a trained run translate a file or standard input",
     "fill": "list what may stand in the blanks of a text",
     "compare": "measure which cells remember over long lags, on one page",
+    "forecast": "let a trained run forecast the next steps of series",
     "demo": "colour Python code with a network trained on Python's own library",
 }
 

@@ -25,8 +25,11 @@ def command(words: list[str]) -> None:
     with display(Console(stderr=True)) as bars:
         encoded = task.encoded(task.read(arguments.file, progress=Bar(bars, task.name)))
     scores = task.score(encoded)
-    signatures = task.signatures()
-    print(json.dumps(scores | ({"signatures": signatures} if signatures else {})) if arguments.json else told(scores))
+    if arguments.json:
+        signatures = task.signatures()
+        print(json.dumps(scores | ({"signatures": signatures} if signatures else {})))
+    else:
+        print(task.table(scores) or told(scores))
     if arguments.report:
         folder = Path(arguments.report)
         folder.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,7 @@ class _Throughput(ProgressColumn):
 
 
 # The scores that are no shares; and those that count to 100.
-_PLAIN = frozenset({"loss", "nats", "bits", "perplexity"})
+_PLAIN = frozenset({"loss", "nats", "bits", "perplexity", "mse", "mae", "mase", "rmsse", "wql"})
 _OF_100 = frozenset({"bleu", "chrf"})
 
 

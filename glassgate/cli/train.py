@@ -54,14 +54,15 @@ def _start(name: str, words: list[str]) -> None:
         return
     run = str(arguments.run or next_folder(name))
     with resumable(run), display(Console(stderr=True)) as bars:
-        result = task_type(options).fit(run=run, progress=Bar(bars, name))
-    _end(run, result, task_type, options)
+        task = task_type(options)
+        result = task.fit(run=run, progress=Bar(bars, name))
+    _end(run, result, task)
 
 
 def _resume(run: str) -> None:
     with resumable(run), display(Console(stderr=True)) as bars:
         task, result = run_class(run).resume(run, progress=Bar(bars, run))
-    _end(run, result, type(task), task.options)
+    _end(run, result, task)
 
 
 @contextmanager
@@ -77,12 +78,14 @@ def resumable(*runs: str) -> Iterator[None]:
         raise SystemExit(status(error)) from None
 
 
-def _end(run: str, result: Mapping[str, Any], kind: type[Task[Any, Any, Any]], options: Options) -> None:
+def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
     for name in ("dev", "test"):
         if result[name]:
-            print(f"{name:<6}{told(result[name])}")
+            table = task.table(result[name])
+            print(f"{name}\n{table}" if table else f"{name:<6}{told(result[name])}")
     print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
     print("try next:")
+    options: Options = task.options
     places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
-    for words in (kind.own_try_next if options.training_file is None else ()) or kind.try_next:
+    for words in (task.own_try_next if options.training_file is None else ()) or task.try_next:
         print(f"  glassgate {words.format(**places)}")

@@ -139,7 +139,7 @@ class Keeper(Callback):
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in module.network.state_dict().items()}
             if self.run:
                 self.run.save_model(self.best)
-        self.progress.epoch(module.epoch, {name: value for name, value in entry.items() if name != "epoch"})
+        self.progress.epoch(module.epoch, module.task.brief({k: v for k, v in entry.items() if k != "epoch"}))
         self.save(trainer)
         if self.logs:
             self.logs.draw(ended=self.finished)

@@ -2,13 +2,14 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -98,6 +99,10 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     def evaluation_batches(self, lengths: Lengths) -> Batches:
         """Return the batches in which examples are scored and predicted."""
         return whole(lengths, self.options.batch_size)
+
+    def units_of_an_epoch(self, lengths: Lengths) -> int:
+        """Return how many units the batches of an epoch hold together."""
+        return int(np.sum(lengths, dtype=np.int64))
 
     @property
     @abstractmethod
@@ -263,6 +268,14 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
                     parts[piece.index][piece.start] = part
         return [_joined([each[start] for start in sorted(each)]) for each in parts]
 
+    def table(self, scores: Mapping[str, float]) -> str:
+        """Return scores as a table, where one line does not show them well; empty for one line."""
+        return ""
+
+    def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Return the scores that the line of an epoch shows."""
+        return dict(scores)
+
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         """Write what is worth seeing beside the scores of encoded examples into a folder, and return the files."""
         return []
@@ -352,9 +365,16 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}
 
     @torch.inference_mode()
-    def outputs(self, encoded: Sequence[Encoded]) -> Iterator[tuple[Any, Batch, list[Piece]]]:
-        """Yield the network's output for each evaluation batch, the batch, and the pieces that are its rows."""
-        batches = self.evaluation_batches(lengths(encoded))
+    def outputs(
+        self, encoded: Sequence[Encoded], batches: Batches | None = None
+    ) -> Iterator[tuple[Any, Batch, list[Piece]]]:
+        """Yield the network's output for each batch, the batch, and the pieces that are its rows.
+
+        Args:
+            encoded: the encoded examples
+            batches: those of evaluation if None
+        """
+        batches = self.evaluation_batches(lengths(encoded)) if batches is None else batches
         device = next(self.network.parameters()).device
         self.network.eval()
         for pieces, batch in zip(batches, Loader(encoded, batches, self.padding), strict=True):

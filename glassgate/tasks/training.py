@@ -136,7 +136,7 @@ class Training(LightningModule):
         self.data = data
         self.dev = dev
         self.lengths = lengths(data)
-        self.units_an_epoch = int(np.sum(self.lengths, dtype=np.int64))
+        self.units_an_epoch = task.units_of_an_epoch(self.lengths)
         self.epoch = 0
         self.batch = 0
         self.steps = 0

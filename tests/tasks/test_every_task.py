@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
+from glassgate.tasks.data.frequency import TIME, Frequency
 from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.series import given
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.text import Text
@@ -36,6 +39,9 @@ SPLITS: dict[str, Split[Any]] = {
     "language-model": Split([Text("tick tock " * 9)]),
     "translation": Split([Pair("one two", "two one"), Pair("two three", "three two")] * 4),
     "fill-blanks": Split([Text("salt and pepper " * 9)]),
+    "forecasting": Split(
+        [given(np.arange(130) % 7 * 3, "", np.datetime64("2024-01-01", "us"), Frequency(TIME, 10**6))]
+    ),
 }
 # Of these the choice is in how files are read, or where to compute, or has tests of its own.
 REFUSED = ("16-mixed",)  # on a CPU

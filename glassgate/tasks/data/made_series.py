@@ -1,0 +1,25 @@
+"""A series made by rule, for trying forecasting without data: a trend, a day and a week that repeat, and noise."""
+
+import numpy as np
+
+STEPS = 24 * 7 * 20
+
+
+def made(seed: int = 0, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
+    """Return hourly time stamps and values, `(L,)` each.
+
+    Example:
+        >>> times, values = made(steps=3)
+        >>> times.astype(str).tolist()[1], values.shape
+        ('2024-01-01T01:00:00.000000', (3,))
+    """
+    random = np.random.default_rng(seed)
+    hours = np.arange(steps)
+    times = np.datetime64("2024-01-01", "us") + hours.astype("timedelta64[h]")
+    day = np.sin(2 * np.pi * (hours - 8) / 24) + 0.4 * np.sin(4 * np.pi * (hours - 3) / 24)
+    weekend = (hours // 24 % 7) >= 5
+    wander = np.zeros(steps)
+    for step in range(1, steps):
+        wander[step] = 0.9 * wander[step - 1] + 0.3 * random.normal()
+    values = 100 + 0.01 * hours + 12 * day * np.where(weekend, 0.5, 1.0) - 8 * weekend + 2 * wander
+    return times, values + random.normal(size=steps)

@@ -1,0 +1,202 @@
+"""What is learned of the training part before the network is: scales, kinds of series, errors of the naive forecast."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.frequency import Frequency, calendar
+from glassgate.tasks.data.series import Series, Steps
+from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.windows import Part, field
+
+_AT_ONCE = 2**20  # steps that are in memory together
+
+
+class Learned:
+    """What turns series into fields.
+
+    Args:
+        options: of the task
+        facts: as a run keeps them, of `learn`
+    """
+
+    def __init__(self, options: ForecastingOptions, facts: dict[str, Any]):
+        self.options = options
+        self.facts = facts
+        self.frequency = Frequency(**facts["frequency"])
+        self.season = int(facts["season"])
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of each series."""
+        return {name: number for number, name in enumerate(self.facts["series"])}
+
+    @cached_property
+    def known(self) -> int:
+        """How many covariates are known ahead, calendar and static ones included."""
+        clock = calendar(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
+        kinds = sum(len(each) if isinstance(each, dict) else 1 for each in self.facts["static"])
+        return len(self.facts["known"]) + clock + kinds
+
+    def encode(self, series: Series, ahead: int = 0) -> Encoded:
+        """Turn a series into fields, with so many steps behind its end, whose values are 0.
+
+        Raises:
+            DataError: it has another frequency, or too few covariates known ahead
+        """
+        if series.frequency != self.frequency:
+            raise series.fault(
+                f"expected steps of {self.frequency}, as in training, got {series.frequency}; bring them to that "
+                "frequency, or train again"
+            )
+        if series.known and series.ahead < ahead:
+            raise series.fault(
+                f"expected covariates known ahead for {ahead} steps after the last value, got {series.ahead}; add rows "
+                "with their time stamps and covariates, and leave the target empty"
+            )
+        known = self.facts["series"].get(series.name)
+        shift, scale, absolute, squared = known or learned(series, self.options, self.season, strict=False)
+        length = len(series) + ahead
+        disk = f"{series.on_disk} {series.name} {series.values.start} {series.start}" if series.on_disk else ""
+        fields = {"values": field([_scaled(series.values, shift, scale)], length, disk, 1)}
+        if self.known:
+            fields["known"] = field(self._known(series), length, disk)
+        if series.past:
+            parts = [_scaled(each, *of) for each, of in zip(series.past, self.facts["past"], strict=True)]
+            fields["past"] = field(parts, length, disk)
+        fields["number"] = np.array(self.numbers.get(series.name, -1))
+        scalars = {"shift": shift, "scale": scale, "absolute": absolute / scale, "squared": squared / scale**2}
+        return fields | {name: np.array(value, np.float32) for name, value in scalars.items()}
+
+    def _known(self, series: Series) -> list[Part]:
+        parts = [_scaled(each, *of) for each, of in zip(series.known, self.facts["known"], strict=True)]
+        if self.options.calendar:
+            parts.append(lambda start, stop: calendar(self.frequency, series.times(start, stop)))
+        if series.static:
+            row = np.concatenate(
+                [_coded(each, of) for each, of in zip(series.static, self.facts["static"], strict=True)]
+            )
+            parts.append(lambda start, stop: np.broadcast_to(row, (stop - start, len(row))))
+        return parts
+
+
+def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, Any]:
+    """Return the facts of training series, ready for JSON.
+
+    Raises:
+        DataError: two series of one name, or of two frequencies, a constant one, or values that do not fit the head
+    """
+    first = examples[0]
+    if options.calendar and not first.frequency.dated:
+        raise first.fault("calendar: expected time stamps, got whole numbers; leave --calendar out, or see --time")
+    season = season_of(examples, options, min(map(len, examples)))
+    found: dict[str, list[float]] = {}
+    for series in examples:
+        if series.name in found:
+            raise series.fault("this name stands for two series; give each its own")
+        if series.frequency != first.frequency:
+            raise series.fault(f"expected steps of {first.frequency}, as of {first.name!r}, got {series.frequency}")
+        found[series.name] = learned(series, options, season)
+    return {
+        "season": season,
+        "frequency": asdict(first.frequency),
+        "series": found,
+        "known": [
+            list(_moments([each.known[k].part(0, len(each)) for each in examples])) for k in range(len(first.known))
+        ],
+        "past": [list(_moments([each.past[k] for each in examples])) for k in range(len(first.past))],
+        "static": [_kinds([each.static[k] for each in examples]) for k in range(len(first.static))],
+    }
+
+
+def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: int) -> int:
+    """Return the steps of a season: the option, or that of the frequency if the training part has two of them."""
+    if options.season and 2 * options.season > steps:
+        raise examples[0].fault(
+            f"season: expected two seasons of {options.season} steps in the training part, got {steps} steps; choose a "
+            "shorter --season"
+        )
+    usual = examples[0].frequency.season
+    return options.season or (usual if 2 * usual <= steps else 1)
+
+
+def learned(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
+    """Return what a series is moved and divided by, and the naive forecast's mean absolute and squared error.
+
+    A series that training did not have is scaled by its first window alone, as its end is not to be known.
+
+    Args:
+        strict: whether a constant series is refused
+    """
+    values = series.values if strict else series.values.part(0, options.steps_back)
+    shift, scale = _moments([values])
+    counted = options.head == "negative-binomial"
+    size, wrong, squared = 0.0, np.zeros(2), np.zeros(2)
+    for start in range(0, len(values), _AT_ONCE):
+        part = values[start : start + _AT_ONCE]
+        size += float(np.abs(part).sum())
+        if counted and ((part < 0) | (part != part.round())).any():
+            bad = part[((part < 0) | (part != part.round())).argmax()]
+            raise series.fault(
+                f"head: negative-binomial expects counts, 0, 1, 2 and so on, got {bad:g}; choose another --head"
+            )
+        for k, apart in enumerate((season, 1)):
+            if len(values) > apart:
+                before = values[max(0, start - apart) : start + len(part)]
+                far = before[apart:] - before[:-apart]
+                wrong[k] += np.abs(far).sum()
+                squared[k] += (far**2).sum()
+    if scale == 0:
+        if strict:
+            raise series.fault(
+                f"the training part is constant, {shift:g} at all {len(series)} steps; nothing can be learned of it; "
+                "leave the series out, naming the others with --target"
+            )
+        scale = 1.0
+    if counted:
+        shift, scale = 0.0, 1 + size / max(1, len(values))
+    k, apart = (0, season) if wrong[0] > 0 else (1, 1)
+    count = max(1, len(values) - apart)
+    return [shift, scale, float(wrong[k] / count) or scale, float(squared[k] / count) or scale**2]
+
+
+def _moments(columns: Sequence[Steps]) -> tuple[float, float]:
+    """The mean and the deviation of all numbers of columns."""
+    count = max(1, sum(map(len, columns)))
+
+    def summed(what: Any) -> float:
+        parts = (each[at : at + _AT_ONCE] for each in columns for at in range(0, len(each), _AT_ONCE))
+        return float(sum(what(part).sum() for part in parts)) / count
+
+    mean = summed(lambda part: part)
+    deviation = summed(lambda part: (part - mean) ** 2) ** 0.5
+    return mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0
+
+
+def _kinds(values: Sequence[float | str]) -> Any:
+    """Of a static covariate its mean and deviation, or the number of each text."""
+    if all(isinstance(each, float) for each in values):
+        numbers = np.array(values)
+        return [float(numbers.mean()), float(numbers.std())]
+    return {text: number for number, text in enumerate(sorted({str(each) for each in values}))}
+
+
+def _coded(value: float | str, of: Any) -> np.ndarray:
+    if isinstance(of, dict):
+        return np.array([float(str(value) == text) for text in of])
+    number = value if isinstance(value, float) else of[0]
+    return np.array([(number - of[0]) / (of[1] or 1.0)])
+
+
+def _scaled(steps: Steps, shift: float, scale: float) -> Part:
+    """A column, moved and divided; 0 behind its end."""
+
+    def read(start: int, stop: int) -> np.ndarray:
+        there = (steps[start : min(stop, len(steps))] - shift) / (scale or 1.0)
+        return np.pad(there, (0, stop - start - len(there)))[:, None]
+
+    return read

@@ -1,0 +1,126 @@
+"""Forecasts as rows, as frames and as pictures."""
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from glassgate.tasks.data.series import Series
+from glassgate.tasks.runs import write
+
+PICTURE = "forecasts.png"
+SHOWN = 4
+"""Series that a picture shows at most."""
+
+
+class Forecast(NamedTuple):
+    """What a model says of the steps behind an origin, in units of the data.
+
+    Attributes:
+        values: one for each step
+        quantiles: for each step one for each level; None for heads that give a value alone
+    """
+
+    values: list[float]
+    quantiles: list[list[float]] | None
+
+
+class Origin(NamedTuple):
+    """A forecast from a place inside a series, beside what came.
+
+    Attributes:
+        series: the series
+        place: of the first step that is forecast
+        forecast: what the model says
+        past: the values before the place that the model reads
+        target: the values that came
+        naive: the last value before the place
+        seasonal: the values a season before
+    """
+
+    series: Series
+    place: int
+    forecast: Forecast
+    past: list[float]
+    target: list[float]
+    naive: list[float]
+    seasonal: list[float]
+
+
+def header(origins: Sequence[Origin], levels: Sequence[float]) -> list[str]:
+    """Return the names of the columns of `rows`."""
+    series, time = origins[0].series.columns
+    spread = levels if origins[0].forecast.quantiles else ()
+    return [series, time, "forecast", *(f"q{level:g}" for level in spread)]
+
+
+def rows(series: Series, place: int, forecast: Forecast) -> Iterator[list[str]]:
+    """Yield a row for each step: the series, the time stamp, the value and the quantiles."""
+    times = series.times(place, place + len(forecast.values))
+    for k, (time, value) in enumerate(zip(times, forecast.values, strict=True)):
+        spread = forecast.quantiles[k] if forecast.quantiles else []
+        yield [series.name, series.frequency.text(time), *(f"{each:.6g}" for each in (value, *spread))]
+
+
+def frame(origins: Iterable[Origin], levels: Sequence[float]) -> Any:
+    """Return forecasts as a pandas frame, or as a `pyarrow.Table` where pandas is not installed."""
+    origins = list(origins)
+    parts = [
+        [
+            np.repeat(each.series.name, len(each.forecast.values)),
+            each.series.times(each.place, each.place + len(each.forecast.values)),
+            np.array(each.forecast.values),
+            *np.array(each.forecast.quantiles or np.zeros((len(each.forecast.values), 0))).T,
+        ]
+        for each in origins
+    ]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    table = pa.table(dict(zip(header(origins, levels), map(pa.array, columns), strict=True)))
+    return table.to_pandas() if find_spec("pandas") else table
+
+
+def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) -> None:
+    """Draw forecasts as fans: the past, what came if it is there, the model and both naive forecasts.
+
+    Args:
+        origins: one for each series
+        levels: of the quantiles
+        path: of the picture, PNG or SVG
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure((9, 0.5 + 2.4 * len(origins)), layout="constrained")
+    panels = figure.subplots(len(origins), 1, squeeze=False)[:, 0]
+    for origin, axes in zip(origins, panels, strict=True):
+        count = len(origin.forecast.values)
+        past = origin.past[-4 * count :]
+        times = origin.series.times(origin.place - len(past), origin.place + count)
+        before, behind = times[: len(past)], times[len(past) - 1 :]
+        joined = past[-1:]
+        axes.plot(before, past, color="black", linewidth=1.0, label="past")
+        if origin.target:
+            axes.plot(behind, joined + origin.target, color="black", linewidth=1.0, linestyle=":", label="what came")
+        axes.plot(behind, joined + origin.naive, color="tab:gray", linewidth=0.9, linestyle="--", label="last value")
+        axes.plot(behind, joined + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="season before")
+        axes.plot(behind, joined + origin.forecast.values, color="tab:blue", linewidth=1.4, label="model")
+        if origin.forecast.quantiles:
+            spread = np.array(origin.forecast.quantiles).T
+            for k in range(len(levels) // 2):
+                low, high = (np.concatenate([joined, spread[place]]) for place in (k, len(levels) - 1 - k))
+                label = f"{levels[len(levels) - 1 - k] - levels[k]:.0%} of the values"
+                axes.fill_between(behind, low, high, color="tab:blue", alpha=0.18, linewidth=0, label=label)
+        axes.set_title(origin.series.name or "series", fontsize=10, loc="left")
+        axes.axvline(times[len(past) - 1], color="tab:gray", linewidth=0.6)
+        axes.margins(x=0.01)
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=120, format=path.suffix[1:])
+    write(path, content.getvalue())

@@ -1,0 +1,297 @@
+"""Forecasting: the task, from series to scores; the command line, pictures and frames are built on it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+
+from glassgate.tasks.data import made_series
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, lengths
+from glassgate.tasks.data.frequency import infer
+from glassgate.tasks.data.rows import Frame
+from glassgate.tasks.data.series import Series, given, read_series
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.forecasting.heads import Draws, head
+from glassgate.tasks.forecasting.learned import Learned, learn, season_of
+from glassgate.tasks.forecasting.networks import Forecaster, Output, Sizes, network
+from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.scores import Errors, Intervals, naive_forecasts, told
+from glassgate.tasks.forecasting.shown import PICTURE, SHOWN, Forecast, Origin, fan_picture, frame, rows
+from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
+from glassgate.tasks.pictures import has_pictures
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.task import Split, Task, Vocabularies
+
+
+class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
+    """Forecast the next steps of series; a prediction is the forecast from a series' end.
+
+    Example:
+        >>> series = given(np.sin(np.arange(200) / 3), "wave")
+        >>> task = Forecasting(ForecastingOptions(horizon=3, hidden_size=8, epochs=3, learning_rate=0.03))
+        >>> _ = task.fit(task.split([series]))
+        >>> len(task.predict([series])[0][0].values)
+        3
+    """
+
+    name = "forecasting"
+    options_type = ForecastingOptions
+    lower_is_better = True
+    try_next = ("forecast {run} -o forecast.csv", "evaluate {run} {file}")
+    own_try_next = ("forecast {run} -o forecast.csv",)
+    padding = {"values": 0, "known": 0, "past": 0, "number": 0, "shift": 0, "scale": 1, "absolute": 1, "squared": 1}
+    own_options = {"head": "quantiles", "hidden_size": 32, "epochs": 6, "batch_size": 64, "calendar": True}
+
+    def __init__(self, options: ForecastingOptions):
+        super().__init__(options)
+        self.head = head(options.head, options.levels)
+        self._learned: Learned | None = None
+
+    @property
+    def monitor(self) -> str:
+        if self.head.has_quantiles:
+            return "wql"
+        return "mse" if self.options.head == "mse" else "mae"
+
+    @property
+    def learned(self) -> Learned:
+        """What was learned of the training part."""
+        if self._learned is None or self._learned.facts is not self.facts:
+            self._learned = Learned(self.options, self.facts)
+        return self._learned
+
+    @property
+    def context(self) -> int:
+        """Steps before an origin that are read: by the network, or by the seasonal naive forecast."""
+        return max(self.options.steps_back, self.learned.season)
+
+    def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
+        options = self.options
+        random = np.random.default_rng([options.seed, epoch])
+        return Windows(lengths, options.steps_back + options.horizon, options.batch_size, random=random)
+
+    def evaluation_batches(self, lengths: Lengths) -> Batches:
+        options = self.options
+        return Windows(lengths, self.context + options.horizon, options.batch_size, options.every)
+
+    def units_of_an_epoch(self, lengths: Lengths) -> int:
+        size = self.options.steps_back + self.options.horizon
+        return int(count(lengths, size).sum()) * size
+
+    def read(
+        self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
+    ) -> Sequence[Series]:
+        """Read the series of a file or of a frame; `labelled` is whether what is to be forecast must be in them."""
+        found = read_series(path, self.options.layout, progress)
+        needed = self.options.steps_back + (self.options.horizon if labelled else 0)
+        for series in found:
+            self._check_length(series, needed)
+        return found
+
+    def read_own(self) -> Split[Series]:
+        options = self.options
+        if options.target or options.past or options.known or options.static:
+            raise OptionError("target, past, known, static: the made series has no columns; give a table with --data")
+        return self.split([self._made()])
+
+    def read_split(self, progress: Progress) -> Split[Series]:
+        split, options = super().read_split(progress), self.options
+        if options.data is None or options.dev or options.test:
+            return split
+        return self.split(split.train)
+
+    def read_for_forecast(self, path: str | None, progress: Progress | None = None) -> Sequence[Series]:
+        """Read the series of a file to forecast their ends; those that the run was trained on if None."""
+        if path or self.options.data:
+            return self.read(path or str(self.options.data), labelled=False, progress=progress)
+        return [self._made()]
+
+    def split(self, examples: Sequence[Series]) -> Split[Series]:
+        """Cut each series in time: the first steps to train on, those behind for dev, the last for test.
+
+        Dev and test begin so much earlier that their first origin is where the part before them ends.
+
+        Raises:
+            DataError: a series is too short for a window in each part
+        """
+        options = self.options
+        cuts = []
+        for series in examples:
+            tenth = max(options.horizon, len(series) // 10)
+            dev, test = options.dev_steps or tenth, options.test_steps or tenth
+            train = options.train_steps or len(series) - dev - test
+            if min(dev, test) < options.horizon or train < options.steps_back + options.horizon:
+                least = options.steps_back + options.horizon
+                raise OptionError(
+                    f"horizon: expected {least} steps or more to train on, the look-back and the horizon, and "
+                    f"{options.horizon} in each of dev and test, got {max(0, train)}, {dev} and {test} of series "
+                    f"{series.name!r}, {len(series)} steps long; choose a shorter --horizon or --look-back"
+                )
+            self._check_length(series, train + dev + test)
+            cuts.append((train, train + dev, train + dev + test))
+        context = max(options.steps_back, season_of(examples, options, min(train for train, *_ in cuts)))
+        both = list(zip(examples, cuts, strict=True))
+        return Split(
+            [series.part(0, train) for series, (train, *_) in both],
+            [series.part(train - context, dev) for series, (train, dev, _) in both],
+            [series.part(dev - context, test) for series, (_, dev, test) in both],
+        )
+
+    def collect(self, examples: Sequence[Series]) -> Vocabularies:
+        """Learn scales, and how wrong the naive forecast is, of the training part alone."""
+        options = self.options
+        for series in examples:
+            self._check_length(series, options.steps_back + options.horizon)
+        if options.model == "segments" and len(examples) > 1 and options.embedding_size >= options.hidden_size:
+            raise OptionError(
+                f"embedding_size: expected fewer than hidden_size = {options.hidden_size}, which the segments model "
+                f"shares between a series and a segment's place, got {options.embedding_size}"
+            )
+        self.facts = learn(examples, options)
+        return {}
+
+    def build(self) -> Forecaster:
+        sizes = Sizes(self.learned.known, len(self.facts["past"]), len(self.facts["series"]))
+        return network(self.options, sizes, self.head)
+
+    def encode(self, example: Series) -> Encoded:
+        return self.learned.encode(example)
+
+    def encoded(self, examples: Sequence[Series]) -> Sequence[Encoded]:
+        return EncodedSeries([self.encode(each) for each in examples], examples)
+
+    def loss(self, output: Output, batch: Batch) -> Tensor:
+        target = batch["values"][:, -output.parameters.shape[1] :]
+        return self.head.loss(output.parameters, target, batch["scale"][:, None]).mean()
+
+    def metrics(self) -> MetricCollection:
+        found: dict[str, Metric | MetricCollection] = {"errors": Errors()}
+        if self.head.has_quantiles:
+            found["intervals"] = Intervals(self.options.levels)
+        return MetricCollection(found)
+
+    def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
+        values, horizon = batch["values"], self.options.horizon
+        preds, quantiles = self._said(output, batch)
+        naive, seasonal = naive_forecasts(values, horizon, self.learned.season)
+        observed = {name: batch[name] for name in ("shift", "scale", "absolute", "squared")}
+        observed |= {"preds": preds, "naive": naive, "seasonal": seasonal, "target": values[:, -horizon:]}
+        return observed if quantiles is None else observed | {"quantiles": quantiles}
+
+    def decode(self, output: Output, batch: Batch) -> list[list[Forecast]]:
+        shift, scale = batch["shift"][:, None], batch["scale"][:, None]
+        preds, quantiles = self._said(output, batch)
+        values = (preds * scale + shift).tolist()
+        if quantiles is None:
+            return [[Forecast(each, None)] for each in values]
+        spread = (quantiles * scale[..., None] + shift[..., None]).tolist()
+        return [[Forecast(*each)] for each in zip(values, spread, strict=True)]
+
+    def predict(self, examples: Sequence[Series]) -> list[list[Forecast]]:
+        """Return for each series a list of one: the forecast from its end."""
+        return [[each.forecast] for each in self.from_end(examples)]
+
+    def from_end(self, examples: Sequence[Series]) -> Iterator[Origin]:
+        """Yield the forecast from the end of each series, of which no target is there yet.
+
+        Raises:
+            DataError: a series is too short, or lacks covariates that are known ahead
+        """
+        back, horizon, season = self.options.steps_back, self.options.horizon, self.learned.season
+        for series in examples:
+            self._check_length(series, back)
+        encoded = [self.learned.encode(each.part(len(each) - back, len(each)), horizon) for each in examples]
+        batches = Windows(lengths(encoded), back + horizon, self.options.batch_size)
+        for output, batch, pieces in self.outputs(encoded, batches):
+            for piece, (forecast,) in zip(pieces, self.decode(output, batch), strict=True):
+                series = examples[piece.index]
+                past = series.values[len(series) - max(back, min(season, len(series))) : len(series)]
+                before = np.resize(past[-season:], horizon).tolist()
+                last = [float(past[-1])] * horizon
+                yield Origin(series, len(series), forecast, past[-back:].tolist(), [], last, before)
+
+    def backtest(self, examples: Sequence[Series], every: int | None = None) -> Iterator[Origin]:
+        """Yield a forecast from each origin inside series that has a look-back before it and a horizon behind it.
+
+        Args:
+            examples: the series
+            every: steps between origins; the option if None
+        """
+        encoded, horizon, back = self.encoded(examples), self.options.horizon, self.options.steps_back
+        batches = Windows(
+            lengths(encoded), self.context + horizon, self.options.batch_size, every or self.options.every
+        )
+        for output, batch, pieces in self.outputs(encoded, batches):
+            shift, scale, values = batch["shift"][:, None], batch["scale"][:, None], batch["values"]
+            others = naive_forecasts(values, horizon, self.learned.season)
+            stretches = (values[:, -back - horizon : -horizon], values[:, -horizon:], *others)
+            shown = [(each * scale + shift).tolist() for each in stretches]
+            for piece, (forecast,), *row in zip(pieces, self.decode(output, batch), *shown, strict=True):
+                yield Origin(examples[piece.index], piece.stop - horizon, forecast, *row)
+
+    def forecast(self, source: "str | Path | Frame") -> Any:
+        """Return the forecast from the end of each series of a table, as a frame.
+
+        Args:
+            source: a file, or a frame of pandas, polars or Arrow, of the columns that training had
+
+        Returns:
+            a pandas frame, or a `pyarrow.Table` where pandas is not installed: the series' names, the time stamps,
+            "forecast", and a column for each quantile
+        """
+        return frame(self.from_end(self.read(source, labelled=False)), self.options.levels)
+
+    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        """Write the table of scores, and draw the last forecasts of some series beside what came."""
+        if not isinstance(encoded, EncodedSeries) or not has_pictures():
+            return []
+        size = self.context + self.options.horizon
+        long = [each for each in encoded.examples if len(each) >= size][:SHOWN]
+        origins = list(self.backtest([each.part(len(each) - size, len(each)) for each in long]))
+        fan_picture(origins, self.options.levels, folder / PICTURE)
+        return [folder / PICTURE]
+
+    def text(self, example: Series, prediction: list[Forecast]) -> str:
+        """Return a line for each step: series, time, value and quantiles."""
+        return "\n".join("\t".join(map(str, row)) for row in rows(example, len(example), prediction[0]))
+
+    def table(self, scores: Mapping[str, float]) -> str:
+        return told(scores, self.options.levels)
+
+    def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
+        return {name: value for name, value in scores.items() if not name.startswith(("naive_", "seasonal_"))}
+
+    def _made(self) -> Series:
+        times, values = made_series.made()
+        return given(values, "made", times[0], infer(times))
+
+    def _said(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The value of each step, `(N, H)`, and its quantiles, `(N, H, Q)`, where the head has some."""
+        levels, scale, paths = self.options.levels, batch["scale"][:, None], output.paths
+        if output.forecast is not None:
+            preds = self.head.point(output.forecast, scale)
+            if not self.head.has_quantiles:
+                return preds, None
+            quantiles = self.head.quantiles(output.forecast, levels)
+            if quantiles is not None:
+                return preds, quantiles
+            many = output.forecast[:, None].expand(-1, self.options.samples, -1, -1)
+            draws = Draws(len(preds), self.options.seed, preds.device)
+            paths = self.head.sample(many, scale[:, None], draws)
+        else:
+            assert paths is not None
+            preds = paths.mean(1)
+        at = torch.tensor(levels, dtype=paths.dtype, device=paths.device)
+        return preds, paths.quantile(at, 1).permute(1, 2, 0)
+
+    def _check_length(self, series: Series, needed: int) -> None:
+        if len(series) < needed:
+            raise series.fault(
+                f"expected {needed} steps or more for a look-back of {self.options.steps_back} and a horizon of "
+                f"{self.options.horizon}, got {len(series)}; give a longer series, or choose a shorter --horizon or "
+                "--look-back"
+            )

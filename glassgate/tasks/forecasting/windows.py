@@ -1,0 +1,102 @@
+"""The windows that a network reads, batch by batch, and numbers that are read and scaled where they are cut out."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from glassgate.tasks.data.batches import Cuts, Encoded, Lengths
+from glassgate.tasks.data.series import Series
+
+Part = Callable[[int, int], np.ndarray]
+"""From a stretch to its numbers, `(stop - start, C)`."""
+
+
+class Windows(Cuts):
+    """All windows of so many steps, batch by batch.
+
+    Args:
+        lengths: steps of each series
+        size: steps of a window
+        batch_size: windows of a batch
+        every: steps between the starts of windows of a series
+        random: draws their order; None for that of the series
+
+    Example:
+        >>> [[(piece.index, piece.start) for piece in batch] for batch in Windows([4, 3, 2], 3, 2)]
+        [[(0, 0), (0, 1)], [(1, 0)]]
+    """
+
+    def __init__(
+        self,
+        lengths: Lengths,
+        size: int,
+        batch_size: int,
+        every: int = 1,
+        random: np.random.Generator | None = None,
+    ):
+        counts = count(lengths, size, every)
+        self.index = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        first = np.cumsum(counts) - counts
+        self.start = (np.arange(len(self.index)) - first[self.index]) * every
+        self.stop = self.start + size
+        if random is not None:
+            self.order(random.permutation(len(self.index)))
+        starts = np.arange(0, len(self.index), batch_size)
+        self.bounds = np.stack([starts, np.minimum(starts + batch_size, len(self.index))], 1)
+
+
+def count(lengths: Lengths, size: int, every: int = 1) -> np.ndarray:
+    """Return how many windows each series has, `(N,)`."""
+    return np.maximum(0, (np.asarray(lengths, np.int64) - size) // every + 1)
+
+
+class Lazy:
+    """What stands for an array `(L, C)`, or `(L,)`: numbers that are read and scaled where they are cut out.
+
+    Args:
+        parts: give a stretch of some of the columns each
+        length: L
+        digest: tells these numbers from others
+        ndim: 1 for a single column as `(L,)`
+    """
+
+    def __init__(self, parts: Sequence[Part], length: int, digest: str, ndim: int):
+        self.parts = parts
+        self.length = length
+        self.digest = digest
+        self.ndim = ndim
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.length,)
+
+    def __getitem__(self, place: slice) -> np.ndarray:
+        start, stop, _ = place.indices(self.length)
+        found = np.concatenate([part(start, max(start, stop)) for part in self.parts], 1).astype(np.float32)
+        return found[:, 0] if self.ndim == 1 else found
+
+    def tobytes(self) -> bytes:
+        """Return what tells these numbers from others."""
+        return self.digest.encode()
+
+
+def field(parts: Sequence[Part], length: int, digest: str, ndim: int = 2) -> np.ndarray:
+    """Return an array of parts, `(L, C)` or `(L,)`, or what stands for it if they are on disk, with a digest."""
+    lazy = Lazy(parts, length, digest, ndim)
+    return cast(np.ndarray, lazy) if digest else lazy[:]
+
+
+class EncodedSeries(list[Encoded]):
+    """Encoded series that keep what they were made of.
+
+    Attributes:
+        examples: the series
+    """
+
+    def __init__(self, encoded: Sequence[Encoded], examples: Sequence[Series]):
+        super().__init__(encoded)
+        self.examples = list(examples)

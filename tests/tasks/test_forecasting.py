@@ -1,0 +1,273 @@
+"""Forecasts follow from the past alone, are scored as NumPy scores them, and are the same after any way round."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from glassgate.cli import main
+from glassgate.tasks.data import mapped
+from glassgate.tasks.data.frequency import MONTH, TIME, Frequency
+from glassgate.tasks.data.series import Series, given
+from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.forecasting.options import HEADS, MODELS
+from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
+from glassgate.tasks.progress import Interrupted
+from glassgate.tasks.runs import CHECKPOINT, MODEL
+from tests.tasks.test_resume import CtrlC, same_files
+
+HOUR = Frequency(TIME, 3600 * 10**6)
+SMALL = {
+    "horizon": 4, "look_back": 8, "segment": 4, "hidden_size": 6, "embedding_size": 3, "epochs": 1, "batch_size": 16,
+    "samples": 5, "season": 6, "dev_steps": 12, "test_steps": 12, "threads": 1, "save_every": 0.0,
+}  # fmt: skip
+
+
+def made(name: str = "a", count: int = 80, seed: int = 0, **others: Any) -> Series:
+    """Counts with a season of six steps."""
+    steps, random = np.arange(count), np.random.default_rng(seed)
+    values = 10 + 5 * np.sin(steps * np.pi / 3) + random.integers(0, 4, count)
+    return replace(given(values.round(), name, np.datetime64("2024-01-01", "us"), HOUR), **others)
+
+
+def trained(examples: list[Series], **options: Any) -> Forecasting:
+    task = Forecasting(ForecastingOptions.from_mapping(SMALL | options))
+    task.fit(task.split(examples))
+    return task
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("head", HEADS)
+def test_no_value_after_the_cut_changes_a_forecast(model: str, head: str) -> None:
+    """Not by the scales, the weights, the window nor the naive forecasts: two worlds that part at the cut agree."""
+    task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"model": model, "head": head, "calendar": True}))
+    one, names = [made("a"), made("b", seed=1)], ("a", "b")
+    cut = len(one[0]) - 24
+    other = [made(name, seed=number) for number, name in enumerate(names)]
+    for number, each in enumerate(other):
+        values = each.values[:].copy()
+        values[cut:] = 1000 + number
+        other[number] = made(name=names[number], seed=number)
+        other[number] = replace(other[number], values=given(values).values)
+    forecasts = []
+    for world in (one, other):
+        parts = task.split(world)
+        task.fit(replace(parts, dev=[]))
+        (first, second) = task.predict([each.part(0, cut) for each in world])
+        inside = [origin for origin in task.backtest(world) if origin.place == cut]
+        assert inside[0].forecast.values == pytest.approx(first[0].values, rel=1e-5)
+        forecasts.append((first, second, [(each.forecast, each.naive, each.seasonal) for each in inside]))
+    assert forecasts[0] == forecasts[1]
+
+
+def test_windows_are_exact() -> None:
+    """Every origin of a part once, the first where the part before it ends, with the values that stand there."""
+    series = made()
+    task = trained([series])
+    parts = task.split([series])
+    values = series.values[:]
+    for part, start, stop in ((parts.dev, 56, 68), (parts.test, 68, 80)):
+        origins = list(task.backtest(part))
+        shift = start - 8
+        assert [origin.place + shift for origin in origins] == list(range(start, stop - 4 + 1))
+        for origin in origins:
+            place = origin.place + shift
+            assert origin.target == pytest.approx(values[place : place + 4])
+            assert origin.past == pytest.approx(values[place - 8 : place])
+            assert origin.naive == pytest.approx([values[place - 1]] * 4)
+            assert origin.seasonal == pytest.approx(values[place - 6 : place - 2])
+            assert str(part[0].times(origin.place, origin.place + 1)[0]) == str(series.times(place, place + 1)[0])
+    batches = list(task.training_batches([20, 11, 12], epoch=0))
+    pieces = sorted((piece.index, piece.start, piece.stop) for batch in batches for piece in batch)
+    assert pieces == [(0, k, k + 12) for k in range(9)] + [(2, 0, 12)]
+    assert list(task.training_batches([20, 11, 12], epoch=1)) != batches
+
+
+def test_scores_are_those_of_numpy() -> None:
+    series = [made("a"), made("b", seed=1)]
+    series[1] = replace(series[1], values=given(100 * series[1].values[:]).values)
+    task = trained(series, head="quantiles")
+    parts = task.split(series)
+    wanted: dict[str, list[Any]] = {name: [] for name in ("mse", "mae", "mase", "rmsse", "loss", "size", "in")}
+    plain: dict[str, list[float]] = {"naive": [], "seasonal": []}
+    for part, train in zip(parts.test, parts.train, strict=True):
+        known = train.values[:]
+        deviation, apart = known.std(), known[6:] - known[:-6]
+        for origin in task.backtest([part]):
+            away = np.array(origin.forecast.values) - origin.target
+            wanted["mse"].append(np.mean((away / deviation) ** 2))
+            wanted["mae"].append(np.mean(np.abs(away / deviation)))
+            wanted["mase"].append(np.mean(np.abs(away)) / np.mean(np.abs(apart)))
+            wanted["rmsse"].append(np.sqrt(np.mean(away**2) / np.mean(apart**2)))
+            for step, target in zip(origin.forecast.quantiles or [], origin.target, strict=True):
+                for level, value in zip((0.1, 0.5, 0.9), step, strict=True):
+                    wanted["loss"].append(2 * max(level * (target - value), (level - 1) * (target - value)) / 3)
+                wanted["size"].append(abs(target))
+                wanted["in"].append(step[0] <= target <= step[2])
+            for name in plain:
+                plain[name].append(np.mean(((np.array(getattr(origin, name)) - origin.target) / deviation) ** 2))
+    scores = task.evaluate(parts.test)
+    for name in ("mse", "mae", "mase", "rmsse"):
+        assert scores[name] == pytest.approx(np.mean(wanted[name]), rel=1e-4), name
+    assert scores["wql"] == pytest.approx(sum(wanted["loss"]) / sum(wanted["size"]), rel=1e-4)
+    assert scores["coverage"] == pytest.approx(np.mean(wanted["in"]))
+    assert scores["naive_mse"] == pytest.approx(np.mean(plain["naive"]), rel=1e-4)
+    assert scores["seasonal_mse"] == pytest.approx(np.mean(plain["seasonal"]), rel=1e-4)
+    assert [line.split()[0] for line in task.table(scores).splitlines()[1:4]] == ["model", "last", "season"]
+
+
+def test_a_model_that_does_not_beat_the_naive_forecast_says_so() -> None:
+    task = trained([made(count=120)], learning_rate=0.0)
+    told = task.table(task.evaluate(task.split([made(count=120)]).test))
+    assert "The model does not beat the season before (mse " in told
+    better = trained([made(count=400)], learning_rate=0.02, epochs=8, hidden_size=16)
+    assert "does not beat" not in better.table(better.evaluate([made(count=400, seed=2)]))
+
+
+def test_a_recursive_model_reads_the_covariates_of_the_step_that_it_forecasts() -> None:
+    """A series that is its covariate, drawn at random: one read a step late or early tells nothing of it."""
+    random = np.random.default_rng(0)
+    chance = random.choice([-1.0, 1.0], 404)
+    known = given(chance).values
+    series = replace(made(count=400), values=given(5 + 2 * chance[:400]).values, known=(known,))
+    for model in MODELS:
+        task = trained([series], model=model, known="x", epochs=8, learning_rate=0.02, hidden_size=16, normalize="none")
+        (forecast,) = task.predict([series])[0]
+        assert forecast.values == pytest.approx(5 + 2 * chance[400:], abs=1.0), model
+        assert task.evaluate([series])["mse"] < 0.1, model
+        if model == "recursive":
+            turned = chance.copy()
+            turned[402] *= -1
+            (other,) = task.predict([replace(series, known=(given(turned).values,))])[0]
+            assert other.values[:2] == forecast.values[:2]
+            assert abs(other.values[2] - forecast.values[2]) > 2
+    with pytest.raises(DataError, match="expected covariates known ahead for 4 steps after the last value, got 3; add"):
+        task.predict([replace(series, known=(known.part(0, 403),))])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_resumed_with_the_same_weights(model: str, tmp_path: Path) -> None:
+    options = ForecastingOptions.from_mapping(
+        SMALL | {"model": model, "head": "student-t", "dropout": 0.2, "epochs": 2}
+    )
+    split = Forecasting(options).split([made("a"), made("b", seed=1)])
+    Forecasting(options).fit(split, run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        Forecasting(options).fit(split, run=tmp_path / "broken", progress=CtrlC(7))
+    resumed, _ = Forecasting.resume(tmp_path / "broken", split)
+    for name in (MODEL, CHECKPOINT):
+        assert same_files(tmp_path / "whole", tmp_path / "broken", name)
+    loaded = Forecasting.load(tmp_path / "whole")
+    assert loaded.predict(split.test) == resumed.predict(split.test)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A long table of two series, with a covariate known ahead and four rows ahead."""
+    rows = []
+    for name, seed in (("a", 0), ("b", 1)):
+        series = made(name, seed=seed)
+        for k, time in enumerate(series.times(0, 84)):
+            value = f"{series.values[k : k + 1][0]:g}" if k < 80 else ""
+            rows.append(f"{name},{HOUR.text(time)},{value},{k % 6}\n")
+    path = tmp_path / "table.csv"
+    path.write_text("unique_id,ds,y,phase\n" + "".join(rows))
+    return path
+
+
+def test_the_commands(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, words = str(tmp_path / "run"), [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    words += ["--known=phase", "--head=gaussian", "--model=recursive", "--calendar"]
+    assert main(["train", "forecasting", f"--data={table}", *words, f"--run={run}"]) == 0
+    assert "season before" in capsys.readouterr().out
+    assert (tmp_path / "run" / "forecasts.png").exists() == bool(pytest.importorskip("matplotlib"))
+    out, picture = tmp_path / "out.csv", tmp_path / "fan.svg"
+    assert main(["forecast", run, "-o", str(out), "--picture", str(picture)]) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [*rows[0]] == ["unique_id", "ds", "forecast", "q0.1", "q0.5", "q0.9"]
+    assert [(row["unique_id"], row["ds"]) for row in rows[3:5]] == [
+        ("a", "2024-01-04 11:00:00"),
+        ("b", "2024-01-04 08:00:00"),
+    ]
+    assert "<svg" in picture.read_text()
+    capsys.readouterr()
+    assert main(["predict", run, str(table)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split("\t") == list(rows[0].values())
+    assert main(["evaluate", run, str(table), "--json"]) == 0
+    assert {"mase", "coverage", "naive_mse"} <= json.loads(capsys.readouterr().out).keys()
+    assert main(["forecast", run, str(table), "--picture", "fan.jpg"]) == 2
+    assert "expected a file that ends in .svg or .png, got fan.jpg" in capsys.readouterr().err
+
+
+def test_frames_go_in_and_out(table: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(table, parse_dates=["ds"])
+    task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"known": "phase"}))
+    task.fit(task.split(task.read(frame)))
+    out = task.forecast(frame)
+    assert out.columns.tolist() == ["unique_id", "ds", "forecast"]
+    assert (out.groupby("unique_id").size() == 4).all()
+    ahead = frame[frame.y.isna()].reset_index(drop=True)
+    assert (out.ds == ahead.ds).all()
+    assert (out.unique_id == ahead.unique_id).all()
+
+
+def test_a_file_on_disk_trains_the_same(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path))
+    options = ForecastingOptions.from_mapping(SMALL | {"data": str(table), "known": "phase", "calendar": True})
+    for name, large in (("memory", 2**26), ("disk", 10)):
+        monkeypatch.setattr(mapped, "LARGE", large)
+        Forecasting(options).fit(run=tmp_path / name)
+    assert same_files(tmp_path / "memory", tmp_path / "disk", MODEL)
+    again = Forecasting.load(tmp_path / "disk")
+    assert again.encoded(again.read(table))[0]["values"].tobytes() != b""
+
+
+def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Path, tmp_path: Path) -> None:
+    def fit(**options: Any) -> None:
+        options = SMALL | {"data": str(table), "known": "phase"} | options
+        Forecasting(ForecastingOptions.from_mapping(options)).fit(run=tmp_path / "run")
+
+    with pytest.raises(OptionError, match=r"horizon: expected 74 steps or more to train on, .* and 66 in each of dev "):
+        fit(horizon=66, dev_steps=0)
+    with pytest.raises(DataError, match=r"table\.csv:2: series 'a': expected 1008 steps or more .* got 80; give a"):
+        fit(horizon=1000, dev_steps=1000)
+    with pytest.raises(OptionError, match="look_back: expected a multiple of the segment, 4, got 9"):
+        fit(model="segments", look_back=9)
+    with pytest.raises(OptionError, match="past: the recursive model reads the covariates of the step"):
+        fit(model="recursive", known=None, past="phase")
+    with pytest.raises(OptionError, match="bidirectional: expected one direction for the segments model"):
+        fit(model="segments", bidirectional=True)
+    with pytest.raises(OptionError, match=r"quantiles: expected numbers between 0 and 1 .*, got '0\.5,high'"):
+        fit(quantiles="0.5,high")
+    with pytest.raises(DataError, match="season: expected two seasons of 40 steps in the training part, got 56 steps"):
+        fit(season=40)
+    task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"head": "negative-binomial"}))
+    constant = replace(made("flat"), values=given(np.full(80, 3.0)).values)
+    for bad, message in (
+        (constant, "series 'flat': the training part is constant, 3 at all 56 steps; nothing can be learned of it"),
+        (replace(made(), values=given(made().values[:] - 0.5).values), "expects counts, 0, 1, 2 .*, got "),
+    ):
+        with pytest.raises(DataError, match=message):
+            task.fit(task.split([bad]), run=tmp_path / "run")
+    fitted = trained([made()])
+    monthly = replace(made(), frequency=Frequency(MONTH))
+    with pytest.raises(DataError, match="expected steps of 1 hour, as in training, got 1 month; bring them to that"):
+        fitted.predict([monthly])
+    with pytest.raises(DataError, match=r"expected 8 steps or more for a look-back of 8 .*, got 7"):
+        fitted.predict([made(count=7)])
+    assert not (tmp_path / "run").exists()
+
+
+def test_series_that_training_did_not_have_are_scaled_by_their_own_past() -> None:
+    task = trained([made("a"), made("b", seed=1)], normalize="none")
+    new = made("c", seed=2)
+    large = replace(new, values=given(1000 * new.values[:] + 5).values)
+    one, other = (task.predict([each])[0][0].values for each in (new, large))
+    assert other == pytest.approx(1000 * np.array(one) + 5, rel=1e-4)
+    assert torch.isfinite(torch.tensor(one)).all()

@@ -1,0 +1,175 @@
+"""The heads against torch.distributions, and the networks against plain torch written from the papers' equations."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import NegativeBinomial, Normal, StudentT
+
+from glassgate.tasks.forecasting.heads import Draws, Head, head
+from glassgate.tasks.forecasting.networks import Forecaster, Sizes, network
+from glassgate.tasks.forecasting.options import ForecastingOptions
+
+LEVELS = [0.1, 0.5, 0.9]
+
+
+def parameters(of: Head, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Parameters of 200 steps, and the scale of each."""
+    random = torch.Generator().manual_seed(1)
+    raw = torch.randn(200, of.size, generator=random, dtype=torch.float64)
+    one = torch.ones(200, dtype=torch.float64)
+    return of.parameters(raw, 0.3 * one, 2 * one, scale * one), scale * one
+
+
+@pytest.mark.parametrize("name", ["gaussian", "student-t", "negative-binomial"])
+def test_distributions_are_those_of_torch(name: str) -> None:
+    of = head(name, LEVELS)
+    said, scale = parameters(of, 7.0)
+    target = torch.randint(0, 30, (200,)).double()
+    if name == "gaussian":
+        same: Any = Normal(*said.unbind(-1))
+        torch.testing.assert_close(of.quantiles(said, LEVELS)[:, 2], same.icdf(torch.tensor(0.9, dtype=torch.float64)))
+    elif name == "student-t":
+        same = StudentT(*said.unbind(-1))
+    else:
+        mean, shape = said.unbind(-1)
+        same = NegativeBinomial(1 / shape, logits=(shape * mean).log())
+        torch.testing.assert_close(same.variance, mean + shape * mean**2)
+    given = target / scale if name == "negative-binomial" else target
+    torch.testing.assert_close(of.loss(said, given, scale), -same.log_prob(target))
+    many = said[:3, None, None].expand(3, 40_000, 1, -1)
+    draws = of.sample(many, scale[:3, None, None], Draws(3, 2, torch.device("cpu")))[..., 0].T
+    draws = draws * scale[:3] if name == "negative-binomial" else draws
+    torch.testing.assert_close(draws.mean(0), same.mean[:3], rtol=0.1, atol=0.1)
+    if name == "negative-binomial":
+        torch.testing.assert_close(draws.var(0), same.variance[:3], rtol=0.15, atol=0.1)
+        assert (draws == draws.round()).all()
+
+
+def test_errors_and_quantiles_are_those_of_numpy() -> None:
+    target = torch.randn(200, dtype=torch.float64)
+    for name in ("mse", "mae", "huber"):
+        of = head(name, LEVELS)
+        said, scale = parameters(of)
+        away = (said[:, 0] - target).abs().numpy()
+        wanted = {"mse": away**2, "mae": away, "huber": np.where(away < 1, away**2 / 2, away - 0.5)}[name]
+        np.testing.assert_allclose(of.loss(said, target, scale), wanted)
+    of = head("quantiles", LEVELS)
+    said, scale = parameters(of)
+    aways = [(q, (target - x).numpy()) for q, x in zip(LEVELS, said.T, strict=True)]
+    losses = [2 * np.maximum(q * away, (q - 1) * away) for q, away in aways]
+    np.testing.assert_allclose(of.loss(said, target, scale), np.mean(losses, 0))
+    assert (of.quantiles(said, LEVELS).diff(dim=-1) >= 0).all()
+
+
+def built(sizes: Sizes, **options: Any) -> tuple[Forecaster, ForecastingOptions]:
+    small = {"horizon": 9, "look_back": 12, "segment": 4, "hidden_size": 10, "embedding_size": 3, "cell": "gru"}
+    chosen = ForecastingOptions.from_mapping(small | {"dropout": 0.3} | options)
+    torch.manual_seed(3)
+    made = network(chosen, sizes, head(chosen.head, chosen.levels))
+    return made.eval(), chosen
+
+
+def batch(sizes: Sizes, rows: int = 5, length: int = 25) -> dict[str, Tensor]:
+    """Windows with more context before them than is read."""
+    random = torch.Generator().manual_seed(4)
+    return {
+        "values": torch.randn(rows, length, generator=random),
+        "known": torch.randn(rows, length, sizes.known, generator=random),
+        "past": torch.randn(rows, length, sizes.past, generator=random),
+        "number": torch.arange(rows) % sizes.series,
+        "scale": torch.ones(rows),
+    }
+
+
+def gru(ours: Forecaster, size: int) -> nn.GRU:
+    other = nn.GRU(size, 10, batch_first=True)
+    other.load_state_dict(ours.encoder.state_dict())
+    return other
+
+
+def test_segments_are_the_equations_of_the_paper() -> None:
+    """Lin et al. 2023, section 3: subtract the last value, segments of W, ReLU(W x + b), GRU, and for each segment of
+    the horizon one step of the same GRU from the last state, on the place's half and the channel's half of a vector.
+    """
+    ours, _ = built(Sizes(series=2), model="segments")
+    given = batch(Sizes(series=2))
+    cell = gru(ours, 10)
+    weights: dict[str, Tensor] = ours.state_dict()
+    rows = []
+    for row in range(5):
+        past = given["values"][row, 4:16]
+        last = past[-1]
+        segments = torch.stack([past[k : k + 4] - last for k in range(0, 12, 4)])
+        vectors = torch.relu(segments @ weights["embed.0.weight"].T + weights["embed.0.bias"])
+        _, state = cell(vectors[None])
+        forecast = []
+        for segment in range(3):
+            asked = torch.cat([weights["places"][segment], weights["series.weight"][row % 2]])
+            _, h = cell(asked[None, None], state)
+            forecast.append(h[0, 0] @ weights["segment.weight"].T + weights["segment.bias"] + last)
+        rows.append(torch.cat(forecast)[:9])
+    output = ours(given)
+    torch.testing.assert_close(output.forecast[..., 0], torch.stack(rows))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "student-t"])
+def test_drawn_paths_are_those_of_a_loop(name: str) -> None:
+    """Each path by itself: the past step by step, then what was drawn; only the draws are asked of the head."""
+    sizes = Sizes(known=2, series=2)
+    ours, options = built(sizes, model="recursive", head=name, samples=4)
+    given, cell = batch(sizes), gru(ours, 1 + 2 + 3)
+    weights = ours.state_dict()
+    values, known = given["values"][:, 4:], given["known"][:, 4:]
+    center, vectors = values[:, 11], weights["series.weight"][given["number"]]
+    draws = Draws(5, options.seed, torch.device("cpu"))
+    paths = torch.zeros(5, 4, 9)
+    states: list[list[Tensor | None]] = [[None] * 4 for _ in range(5)]
+    for step in range(1, 21):
+        raw = torch.zeros(5, 4, ours.head.size)
+        for row in range(5):
+            for path in range(4):
+                before = values[row, step - 1] if step < 13 else paths[row, path, step - 13]
+                x = torch.cat([(before - center[row])[None], known[row, step], vectors[row]])
+                output, states[row][path] = cell(x[None, None], states[row][path])
+                raw[row, path] = output[0, 0] @ weights["step.weight"].T + weights["step.bias"]
+        if step >= 12:
+            one = torch.ones(5, 4, 1)
+            said = ours.head.parameters(raw[:, :, None], center[:, None, None].expand(5, 4, 1), one, one)
+            paths[..., step - 12] = ours.head.sample(said, one, draws)[..., 0]
+    torch.testing.assert_close(ours(given).paths, paths, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["direct", "recursive", "segments"])
+@pytest.mark.parametrize("normalize", ["last", "window", "none"])
+def test_a_forecast_reads_its_window_alone(model: str, normalize: str) -> None:
+    """No value of the horizon, none before the look-back, no past covariate of the horizon: the gradients are zero."""
+    sizes = Sizes(known=1, past=0 if model == "recursive" else 1)
+    ours, _ = built(sizes, model=model, normalize=normalize)
+    given = batch(sizes)
+    for name in ("values", "known", "past"):
+        given[name].requires_grad_()
+    output = ours(given).forecast
+    assert output is not None
+    output.sum().backward()
+    inside = torch.zeros(25, dtype=torch.bool)
+    inside[4:16] = True
+    assert (given["values"].grad[:, ~inside] == 0).all()
+    assert (given["values"].grad[:, inside] != 0).any(0).sum() >= 11
+    if sizes.past:
+        assert (given["past"].grad[:, ~inside] == 0).all()
+        assert (given["past"].grad[:, inside] != 0).any()
+    ahead = given["known"].grad[:, 16:, 0].abs().sum(0)
+    assert (ahead > 0).all()
+
+
+def test_a_covariate_of_a_step_reaches_no_step_before_it() -> None:
+    ours, _ = built(Sizes(known=1), model="recursive")
+    given = batch(Sizes(known=1))
+    before = ours(given).forecast[..., 0]
+    given["known"][:, 16 + 5] += 1
+    after = ours(given).forecast[..., 0]
+    assert torch.equal(before[:, :5], after[:, :5])
+    assert (before[:, 5:] != after[:, 5:]).all()
