@@ -17,6 +17,7 @@ COMMANDS = {
     "fill": "list what may stand in the blanks of a text",
     "compare": "measure which cells remember over long lags, on one page",
     "forecast": "let a trained run forecast the next steps of series",
+    "report": "show on one page what a trained run does, gate by gate, step by step",
     "demo": "colour Python code with a network trained on Python's own library",
 }
 

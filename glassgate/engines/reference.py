@@ -128,15 +128,23 @@ def _recorded(recording: Recording, cell: Cell, rows: int, at: slice) -> Iterato
 
 
 def advance(
-    cell: Cell, weights: Weights, ih: Tensor, state: tuple[Tensor, ...], noise: dict[str, Tensor] | None = None
+    cell: Cell,
+    weights: Weights,
+    ih: Tensor,
+    state: tuple[Tensor, ...],
+    noise: dict[str, Tensor] | None = None,
+    held: bool = False,
 ) -> tuple[Tensor, ...]:
-    """One step: the input half of the pre-activations, (N, gates * H_cell), and the states before to those after."""
+    """One step: the input half of the pre-activations, (N, gates * H_cell), and the states before to those after.
+
+    Held, no gradient flows through the recurrent matrix products: what is left is the states' direct path.
+    """
 
     def by_gate(v: Tensor) -> Named:
         return Named(cell.gates, v.chunk(len(cell.gates), -1))
 
     def product(u: Tensor) -> Named:
-        return by_gate(recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads))
+        return by_gate(recur(u.detach() if held else u, weights["weight_hh"], weights.get("bias_hh"), cell.heads))
 
     def projection(h: Tensor) -> Tensor:
         return linear(h, weights["weight_hr"])

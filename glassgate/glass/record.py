@@ -7,7 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from glassgate.engines.contract import Recording, Result
+from glassgate.engines.contract import Recording, Result, Steps
+from glassgate.glass import measures
+from glassgate.glass.highway import Call
+from glassgate.glass.measures import Memory, Saturation
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
 
@@ -41,12 +44,23 @@ class Tape(Values):
     def __init__(self) -> None:
         super().__init__()
         self._recordings: dict[str, tuple[Layout, Recording]] = {}
+        self._calls: dict[str, tuple[Call, int]] = {}
 
-    def _take(self, name: str, layer: Recurrent, layout: Layout, results: list[Result], shown: list[Recording]) -> None:
-        for part, result, recording in zip(layer._parts, results, shown, strict=True):
+    def _take(
+        self,
+        name: str,
+        layer: Recurrent,
+        layout: Layout,
+        steps: Steps,
+        initial: list[tuple[Tensor, ...]],
+        results: list[Result],
+        shown: list[Recording],
+    ) -> None:
+        call = Call(layer, layout, steps, initial, results)
+        for number, (part, result, recording) in enumerate(zip(layer._parts, results, shown, strict=True)):
             label = f"{name}.{part.label}" if name else part.label
             states = dict(zip(layer.cell.state, result.states, strict=True))
-            self._recordings[label] = layout, recording
+            self._recordings[label], self._calls[label] = (layout, recording), (call, number)
             self._values |= _by_step(label, layout, {**recording.values, **states})
 
     @property
@@ -56,6 +70,73 @@ class Tape(Values):
         for label, (layout, recording) in self._recordings.items():
             grad._values |= _by_step(label, layout, recording.grad)
         return grad
+
+    def inside(self, label: str) -> Tensor:
+        """Which steps of which rows are no padding, (L, N), for "layer0.forward" and the like."""
+        layout = self._recordings[label][0]
+        steps = self._calls[label][0].steps
+        rows = torch.ones(len(steps.data), 1, dtype=torch.bool)
+        if steps.batch_sizes is not None:
+            rows[int(steps.batch_sizes.sum()) :] = False
+        return layout.by_step(rows.to(steps.data.device))[..., 0]
+
+    def saturation(self) -> dict[str, Saturation]:
+        """How often each unit's gates stand closed and open: fractions of all steps, (H,) each.
+
+        Closed is below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078; for values
+        between -1 and 1, as tanh gives, below -0.9 and above 0.9. Values without bounds are left out.
+        """
+        return measures.saturation(self)
+
+    def half_life(self) -> dict[str, Tensor]:
+        """In how many steps half of a unit's state is gone: ln(1/2) over the mean of ln f, (H,).
+
+        f is the derivative of a unit's new state by its old one along the state's own path, with the recurrent
+        products held: the forget gate of an LSTM, z of a GRU. States of cells without such a path, as a plain RNN,
+        have the diagonal of the whole ds_t/ds_{t-1} instead.
+        """
+        return measures.half_life(self)
+
+    def memory(self, longest: int = 100) -> dict[str, Memory]:
+        """What is left of a state after 0 to `longest` steps: median, 10 and 90 % of all starts and units."""
+        return measures.memory(self, longest)
+
+    def connectivity(self, target: Tensor) -> Tensor:
+        """How much each step's input mattered to a target: gradient times input, summed over features.
+
+        Args:
+            target: one number or several, `(A,)`, computed from the recorded call's output.
+
+        Returns:
+            `(L, N)`, or `(A, L, N)`: a row of source steps for each target.
+        """
+        return measures.connectivity(self, target)
+
+    def gradient_flow(self, target: Tensor | None = None) -> dict[str, Tensor]:
+        """The norm of the gradient that reaches each state at each step, by the state's name.
+
+        Args:
+            target: one number or several, `(A,)`; None for what `backward()` has brought.
+
+        Returns:
+            `(L, N)`, or `(A, L, N)`, for "layer0.forward.h" and the like.
+        """
+        return measures.gradient_flow(self, target)
+
+    def _parts(self) -> Iterator[tuple[str, Call, int]]:
+        """Each recorded layer and direction: its label, its call, and its place in the layer."""
+        if not self._calls:
+            raise ValueError("tape: nothing was recorded; call the module inside the `with`")
+        return ((label, call, number) for label, (call, number) in self._calls.items())
+
+    def _call(self) -> Call:
+        """The call of the first layer that was recorded."""
+        return next(self._parts())[1]
+
+    def _forget_gradients(self) -> None:
+        for _, recording in self._recordings.values():
+            for grad in recording.grad.values():
+                grad.zero_()
 
 
 def _by_step(label: str, layout: Layout, values: Mapping[str, Tensor]) -> dict[str, Tensor]:

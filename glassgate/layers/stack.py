@@ -24,8 +24,8 @@ from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_choice, check_flag, check_like, check_rate, check_size
 
-Watcher = Callable[[Layout, list[Result], list[Recording]], None]
-"""What is told of a call that is recorded: one result and one recording for each layer and direction."""
+Watcher = Callable[[Layout, Steps, list[tuple[Tensor, ...]], list[Result], list[Recording]], None]
+"""Called with a recorded call's input and, one for each layer and direction, initial states, result and recording."""
 
 
 class Recurrent(nn.Module):
@@ -252,9 +252,11 @@ class Recurrent(nn.Module):
         """
         steps, layout, initial = self._arrange(input, hx, lengths, resets)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
+        if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:
+            steps = steps._replace(data=steps.data.detach().requires_grad_())  # a recording can ask what it mattered
         outputs, results = self._run(steps, initial, return_states, recordings)
         for watch in self._watchers:
-            watch(layout, results, recordings)
+            watch(layout, steps, initial, results, recordings)
         merged = tuple(layout.restore(out) for out in outputs)
         output = merged if len(merged) > 1 else merged[0]
         hx = states.as_hx([result.final for result in results], layout)

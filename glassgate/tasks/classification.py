@@ -23,6 +23,7 @@ from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.seen import Seen, seen
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 POOLINGS = ("last", "mean", "max", "attention")
@@ -194,6 +195,23 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         """Write the confusion matrix."""
         return confusion.report(self, encoded, folder)
+
+    def see(self, output: Scores, batch: Batch) -> Seen:
+        """Return the label of the whole."""
+        target = batch["label"][:, None] if "label" in batch else None
+        chances = output.labels.log_softmax(-1)[:, None]
+        return seen(chances, self.vocabularies["labels"].symbols, target, [None])
+
+    def steps(self, example: Labelled) -> Sequence[str]:
+        if isinstance(example.content, np.ndarray):
+            return [str(step) for step in range(1, len(example.content) + 1)]
+        return list(self._units(example))
+
+    def series(self, example: Labelled) -> np.ndarray | None:
+        return example.content if isinstance(example.content, np.ndarray) else None
+
+    def of_text(self, text: str) -> Labelled:
+        return super().of_text(text) if self.facts else Labelled(text)
 
     def _units(self, example: Labelled) -> Sequence[str]:
         content = example.content

@@ -23,6 +23,7 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
+from glassgate.tasks.seen import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 BLANK = "___"
@@ -148,6 +149,15 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
             ]
             for of_row, which, length in rows
         ]
+
+    def see(self, output: Blanks, batch: Batch) -> Seen:
+        """Return each unit as if it were missing."""
+        names = ["unknown", *map(visible, self.vocabularies["units"].symbols)]
+        targets = batch["units"] - UNKNOWN
+        return seen(output.units.log_softmax(-1), names, targets, range(targets.shape[1]))
+
+    def of_text(self, text: str) -> Text | str:
+        return Text(texts.split(text, self.options.unit))
 
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
         """Return candidates for each blank of a line; for each unit of a text, as if it were missing."""

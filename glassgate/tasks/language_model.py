@@ -22,6 +22,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
+from glassgate.tasks.seen import Answer, Choice, Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 NOTES = "notes"
@@ -175,6 +176,35 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         else:
             said = [unit if unit.isprintable() else unit.encode("unicode_escape").decode() for unit in example.units]
         return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))
+
+    def see(self, output: Tensor, batch: Batch) -> Seen:
+        """Return what follows each unit; of music the likeliest notes of the next step, and all its notes' evidence."""
+        targets, length = batch["targets"], output.shape[1]
+        if self.options.unit != NOTES:
+            names = ["unknown", *map(visible, self.vocabularies["units"].symbols)]
+            return seen(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
+        nats = F.binary_cross_entropy_with_logits(output.float(), targets.float(), reduction="none").sum(-1)
+        chances, keys = output[0].detach().float().sigmoid().topk(3, -1)
+        answers = [
+            Answer(
+                step,
+                tuple(Choice(str(key + LOWEST), p) for key, p in zip(which.tolist(), each.tolist(), strict=True)),
+                Choice(_notes(right.numpy()), float((-of_step).exp())),
+            )
+            for step, (which, each, right, of_step) in enumerate(
+                zip(keys, chances, targets[0].cpu(), nats[0].detach(), strict=True)
+            )
+        ]
+        return Seen(answers, -nats, "the log probability of the step's notes")
+
+    def steps(self, example: Text | Roll) -> Sequence[str]:
+        """Return the unit before each that is predicted; the first is the start."""
+        if isinstance(example, Roll):
+            return ["start", *(_notes(step) for step in example.steps[:-1])]
+        return ["\N{SYMBOL FOR START OF TEXT}", *example.units[:-1]]
+
+    def of_text(self, text: str) -> Text | Roll:
+        return super().of_text(text) if self.options.unit == NOTES else Text(texts.split(text, self.options.unit))
 
     def generate(
         self,

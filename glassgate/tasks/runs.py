@@ -133,6 +133,15 @@ class Run:
         tensors, metadata = _loaded(self.path / CHECKPOINT)
         return tensors, json.loads(metadata[_STATE])
 
+    def metrics(self) -> dict[str, Any]:
+        """Read metrics.json; empty for a run that has not ended, or a model that was saved by itself."""
+        file = self.path / METRICS
+        try:
+            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        except ValueError:
+            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train again") from None
+        return found
+
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write metrics.json, by which a run is known to have ended."""
         write_json(self.path / METRICS, result)

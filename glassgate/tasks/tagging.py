@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from tokenize import TokenError
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from glassgate.tasks import bio, confusion
 from glassgate.tasks.data import python_source
+from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.spellings import Spellings
@@ -37,6 +39,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Frames, WholeTokens
+from glassgate.tasks.seen import Seen, seen
 from glassgate.tasks.tagger import Scores, Tagger
 from glassgate.tasks.task import Split, Task, Vocabularies
 
@@ -289,6 +292,29 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         """Write the confusion matrix of the labels."""
         return confusion.report(self, encoded, folder)
+
+    def see(self, output: Scores, batch: Batch) -> Seen:
+        """Return each unit's label, and the intent; with a chain of labels each unit's own scores, before the chain."""
+        steps = range(output.labels.shape[1])
+        shown = seen(output.labels.log_softmax(-1), self.vocabularies["labels"].symbols, batch.get("labels"), steps)
+        if output.intents is None:
+            return shown
+        intent = batch["intent"][:, None] if "intent" in batch else None
+        names = self.vocabularies["intents"].symbols
+        whole = seen(output.intents.log_softmax(-1)[:, None], names, intent, [None])
+        evidence = torch.cat([shown.evidence, whole.evidence], 1)
+        return Seen([*shown.answers, *whole.answers], evidence, shown.said)
+
+    def of_text(self, text: str) -> Tagged:
+        """Split as the training data was; Python code that can be read has its labels with it."""
+        if self.options.format == "python":
+            try:
+                return python_source.label(text)
+            except (SyntaxError, TokenError):
+                return Tagged(text, None)
+        if all(len(unit) == 1 for unit in self.vocabularies["units"].symbols):
+            return Tagged(text, None)
+        return Tagged(texts.split(text, "word"), None)
 
     def _keeps_to_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
         """Whether results are to keep to BIO."""

@@ -32,6 +32,7 @@ from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, damaged, not_known_here
+from glassgate.tasks.seen import Seen
 from glassgate.tasks.training import check_device, computed, train
 
 OptionsType = TypeVar("OptionsType", bound=Options)
@@ -162,6 +163,30 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     @abstractmethod
     def decode(self, output: Any, batch: Batch) -> list[Prediction]:
         """Return a prediction for each row; those of a sequence in pieces are lists, and joined."""
+
+    def see(self, output: Any, batch: Batch) -> Seen:
+        """Return the answers that the report shows of a batch, whose rows are alike: see `tasks.seen`.
+
+        Raises:
+            UserError: the task has none to show
+        """
+        raise UserError(f"report: there is none for {self.name} yet")
+
+    def steps(self, example: Example) -> Sequence[str]:
+        """Return what each step of the recurrent layers reads, as text."""
+        return list(getattr(example, "units"))  # noqa: B009
+
+    def series(self, example: Example) -> np.ndarray | None:
+        """Return the numbers `(L, C)` that the steps read, where they are no text."""
+        return None
+
+    def of_text(self, text: str) -> Example:
+        """Make an example of a text.
+
+        Raises:
+            UserError: the task reads no text
+        """
+        raise UserError(f"report: a run of {self.name} reads no text; give a file with --file, or nothing")
 
     def read_split(self, progress: Progress) -> Split[Example]:
         """Read the files that the options name, or what every machine has if they name none.

@@ -1,0 +1,124 @@
+"""What a page holds for its script, and for whoever checks it: a study's numbers as JSON, arrays in base64."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from glassgate.glass.figures import by_likeness
+from glassgate.glass.followers import follows
+from glassgate.glass.study import Direction, Study
+
+# Bytes of recorded values in one page: above the first in 16 bits, then in 8, then of fewer units.
+_BUDGET = 2_400_000
+_SIGNIFICANT = 7
+
+
+def embedded(study: Study) -> tuple[dict[str, Any], str]:
+    """The page's data, and a sentence on what is left out; empty if nothing is."""
+    total = sum(value.size for each in study.directions for value in each.values.values())
+    bits = next((bits for bits in (32, 16, 8) if total * bits // 8 <= _BUDGET), 8)
+    share = min(1.0, _BUDGET / max(total, 1)) if bits == 8 else 1.0
+    said = ""
+    if bits < 32:
+        said = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."
+    if share < 1:
+        said += f" They are there for the {share:.0%} of units that vary most; pictures and measures are of all."
+    data = {
+        "starts": study.starts,
+        "steps": [list(each.steps) for each in study.passages],
+        "said": [[[each.step, _choices(each.best), each.target] for each in p.said] for p in study.passages],
+        "parts": [_part(each, bits, share) for each in study.directions],
+        "connections": [
+            {"targets": each.targets, "shape": list(each.matrix.shape), "values": _array(each.matrix, 32)}
+            for each in study.connections
+        ],
+        "follows": [list(each) for each in follows(study)],
+    }
+    return _rounded(data), said.strip()
+
+
+def text(data: dict[str, Any]) -> str:
+    """The data as JSON that can stand inside a page."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def array(packed: dict[str, Any]) -> np.ndarray:
+    """The numbers of an array that a page holds, flat."""
+    numbers = np.frombuffer(base64.b64decode(packed["b64"]), packed["type"])
+    if packed["type"] == "<f4":
+        return numbers
+    return packed["low"] + numbers.astype(np.float64) * packed["step"]
+
+
+def _choices(best: Any) -> list[list[Any]]:
+    return [[name, chance] for name, chance in best]
+
+
+def _part(each: Direction, bits: int, share: float) -> dict[str, Any]:
+    output = each.values[each.states[0]]
+    units = max(value.shape[1] for value in each.values.values())
+    shown = list(range(units))
+    if share < 1:
+        varies = np.max([_padded(value.std(0), units) for value in each.values.values()], 0)
+        shown = sorted(np.argsort(-varies, kind="stable")[: max(1, int(units * share))].tolist())
+    return {
+        "label": each.label,
+        "reverse": each.reverse,
+        "cell": type(each.cell).__name__,
+        "units": units,
+        "shown": shown,
+        "order": by_likeness(output),
+        "kinds": each.kinds,
+        "states": list(each.states),
+        "values": {
+            name: {"units": value.shape[1], **_array(value[:, [u for u in shown if u < value.shape[1]]], bits)}
+            for name, value in each.values.items()
+        },
+        "saturation": {name: [s.low.tolist(), s.high.tolist()] for name, s in each.saturation.items()},
+        "half_life": {name: _finite(value) for name, value in each.half_life.items()},
+        "memory": {name: {k: v.tolist() for k, v in memory._asdict().items()} for name, memory in each.memory.items()},
+        "flow": {
+            name: {
+                "lags": flow.lags,
+                "trained": flow.trained.tolist(),
+                "initial": None if flow.initial is None else flow.initial.tolist(),
+                "highway": None if flow.highway is None else flow.highway.tolist(),
+            }
+            for name, flow in each.flow.items()
+        },
+    }
+
+
+def _array(values: np.ndarray, bits: int) -> dict[str, Any]:
+    if bits == 32:
+        return {"type": "<f4", "b64": _base64(values.astype("<f4"))}
+    low, high = float(values.min()), float(values.max())
+    step = (high - low) / (2**bits - 1) or 1.0
+    kind = "<u2" if bits == 16 else "|u1"
+    return {"type": kind, "low": low, "step": step, "b64": _base64(np.rint((values - low) / step).astype(kind))}
+
+
+def _base64(values: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def _padded(values: np.ndarray, size: int) -> np.ndarray:
+    return np.pad(values, (0, size - len(values)))
+
+
+def _finite(values: np.ndarray) -> list[float | None]:
+    """Numbers, None for infinity, which JSON lacks."""
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _rounded(data: Any) -> Any:
+    """The same with numbers in seven digits."""
+    if isinstance(data, float):
+        return float(f"{data:.{_SIGNIFICANT}g}")
+    if isinstance(data, dict):
+        return {name: value if name == "step" else _rounded(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_rounded(value) for value in data]
+    return data

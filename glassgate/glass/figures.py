@@ -1,0 +1,248 @@
+"""The report's plots, each with its sentence: from a study's numbers to SVG."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from glassgate.glass.study import Direction, Flow, Study, reach
+from glassgate.glass.svg import Axis, Plot
+
+# Reading these off a plot: below the first a gradient counts as gone.
+GONE = 0.01
+_SHARES = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
+
+
+class Figure(NamedTuple):
+    """A plot: its SVG, and the sentence beneath it."""
+
+    svg: str
+    caption: str
+
+
+def saturation(direction: Direction) -> list[Figure]:
+    """A dot a unit for each gate: how often it is closed, how often open (Karpathy et al. 2015)."""
+    figures = []
+    for name, each in direction.saturation.items():
+        low, high = each.low.numpy(), each.high.numpy()
+        signed = direction.kinds[name] == "signed"
+        shut, wide = ("below -0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
+        sentence = (
+            f"{name}: the {len(low)} units spend {percent(low.mean())} of the steps {shut} and {percent(high.mean())} "
+            f"{wide}; {count(int((high > 0.9).sum()), 'unit is', 'units are')} {wide} nearly always, "
+            f"{int((low > 0.9).sum())} {shut}."
+        )
+        plot = Plot(
+            Axis(0, 1, f"steps {shut}", ticks=_SHARES), Axis(0, 1, f"steps {wide}", ticks=_SHARES), 233, 224, sentence
+        )
+        plot.rule(0, 1, 1, 0)
+        plot.dots(low.tolist(), high.tolist(), "signed" if signed else "gate")
+        plot.text(0.98, 0.93, name, "letter", "end")
+        figures.append(Figure(plot.svg(), sentence))
+    return figures
+
+
+def half_lives(direction: Direction, state: str) -> Figure:
+    """The half-life of every unit, in steps, the shortest first."""
+    values = np.sort(direction.half_life[state])
+    finite = values[np.isfinite(values) & (values > 0)]
+    low, high = 0.1, max(10.0, 10 ** math.ceil(math.log10(finite.max() if len(finite) else 10)))
+    high = min(high, 1e5)
+    median = float(np.median(values))
+    sentence = (
+        f"Half of what a unit holds in {state} is gone after {steps(median)} at the median; the longest-lived unit "
+        f"keeps it for {steps(float(values[-1]))}, the shortest for {steps(float(values[0]))}."
+    )
+    plot = Plot(
+        Axis(0, max(1, len(values) - 1), "units, by half-life"),
+        Axis(low, high, "half-life in steps", log=True),
+        490,
+        250,
+        sentence,
+    )
+    plot.rule(0, min(median, high), len(values), min(median, high))
+    plot.text(0, min(median, high), f"median {steps(median)}", up=5)
+    order = np.argsort(direction.half_life[state], kind="stable")
+    for place, unit in enumerate(order):
+        value = float(direction.half_life[state][unit])
+        cx, cy = plot.at(place, min(max(value, low), high))
+        plot.parts.append(f'<circle class="dot state" cx="{cx:.1f}" cy="{cy:.1f}" r="2.5" data-u="{unit}"/>')
+    return Figure(plot.svg(), sentence)
+
+
+def memory(direction: Direction, state: str) -> Figure:
+    """What is left of a state after k steps."""
+    each = direction.memory[state]
+    ks, median = each.steps.tolist(), each.median.tolist()
+    half = next((k for k, value in zip(ks, median, strict=True) if value < 0.5), None)
+    tenth = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < 0.5), None)
+    sentence = (
+        f"What is left of {state} after k steps, over all units and starts: the median falls below one half "
+        + (f"after {steps(half)}" if half is not None else f"nowhere within {steps(ks[-1])}")
+        + "; the most lasting tenth "
+        + (f"after {steps(tenth)}." if tenth is not None else f"holds more than that for all {ks[-1]} steps shown.")
+    )
+    top = max(1.0, min(2.0, max(each.high.tolist())))
+    plot = Plot(Axis(0, ks[-1], "steps k"), Axis(0, top, "left of the state"), 490, 250, sentence)
+    plot.band(ks, each.low.tolist(), each.high.tolist(), "state")
+    plot.line(ks, median, "state")
+    plot.text(ks[-1], max(0.0, each.high.tolist()[-1]), "10 to 90 %", anchor="end", up=5)
+    return Figure(plot.svg(), sentence)
+
+
+def flow(direction: Direction, state: str) -> Figure:
+    """The gradient by lag, trained and at initialisation, and what the state's own path alone would carry."""
+    each = direction.flow[state]
+    sentence = flow_sentence(state, each)
+    curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.highway]
+    every = np.concatenate([curve for curve in curves if curve is not None])
+    positive = every[np.isfinite(every) & (every > 0)]
+    high = 10 ** math.ceil(math.log10(positive.max())) if len(positive) else 1.0
+    low = max(10 ** math.floor(math.log10(positive.min())) if len(positive) else 1e-6, high * 1e-10)
+    plot = Plot(
+        Axis(0, max(1, each.lags[-1]), "lag k in steps"),
+        Axis(low, high, f"|dL at t / d{state} at t - k|", log=True),
+        490,
+        280,
+        sentence,
+    )
+    start = float(each.trained[0][0])
+    if low < GONE * start < high:
+        plot.rule(0, GONE * start, each.lags[-1], GONE * start)
+        plot.text(each.lags[-1], GONE * start, "1 % of lag 0", anchor="end", up=4)
+    plot.band(each.lags, each.trained[1].tolist(), each.trained[2].tolist(), "flow")
+    if each.initial is not None:
+        plot.line(each.lags, each.initial.tolist(), "before")
+    plot.line(each.lags, each.trained[0].tolist(), "flow")
+    if each.highway is not None:
+        plot.line(each.lags, each.highway.tolist(), "way")
+    return Figure(plot.svg(), sentence)
+
+
+def flow_sentence(state: str, each: Flow) -> str:
+    """What gradient flow shows, in words."""
+    lag = reach(each.lags, each.trained[0], GONE)
+    words = f"Trained, the gradient that reaches {state} " + (
+        f"is under 1 % of its start after {steps(lag)}" if lag else f"stays above 1 % for all {each.lags[-1]} steps"
+    )
+    if each.initial is not None:
+        first = reach(each.lags, each.initial, GONE)
+        words += "; at initialisation " + (f"after {steps(first)}" if first else "it stayed above that")
+    if each.highway is not None:
+        way = reach(each.lags, each.highway, GONE)
+        words += "; the state's own path alone " + (f"would lose it after {steps(way)}" if way else "would keep it")
+    return words + "."
+
+
+def training(study: Study) -> list[Figure]:
+    """The log's curves: loss, score, and what the logger saw of each layer."""
+    rows = study.training
+    if not rows:
+        return []
+    figures = []
+    groups = [("loss", ["train_loss", "dev_loss"]), (study.monitor, [f"train_{study.monitor}", f"dev_{study.monitor}"])]
+    seen = sorted({name.split("/")[0] for row in rows for name in row if "/" in name})
+    groups += [(group, sorted({n for row in rows for n in row if n.startswith(f"{group}/")})) for group in seen]
+    last = max(row["step"] for row in rows)
+    for title, names in groups:
+        curves = [(name, [(row["step"], row[name]) for row in rows if name in row]) for name in names]
+        curves = [(name, points) for name, points in curves if points]
+        if not curves:
+            continue
+        values = [value for _, points in curves for _, value in points if math.isfinite(value)]
+        low, high = min(values), max(values)
+        room = 0.08 * ((high - low) or abs(high) or 1.0)
+        ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
+        words = title.replace("_", " ")
+        sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
+        plot = Plot(Axis(0, last, "training steps"), Axis(low - room, high + room, words), 340, 220, sentence)
+        for place, (name, points) in enumerate(curves):
+            kind = f"k{place % 6}"
+            plot.line([x for x, _ in points], [y for _, y in points], kind)
+            if len(points) < 40:
+                plot.dots([x for x, _ in points], [y for _, y in points], kind, 2, units=False)
+            x, y = points[-1]
+            if len(curves) <= 6:
+                plot.text(x, y, _curve_name(name), f"curve {kind}", "end", up=6)
+        figures.append(Figure(plot.svg(), sentence))
+    return figures
+
+
+def _curve_name(name: str) -> str:
+    return name.split("/")[1] if "/" in name else name.split("_")[0]
+
+
+def series(study: Study, number: int, start: int) -> Figure | None:
+    """The channels of one passage of numbers."""
+    passage = study.passages[number]
+    if passage.series is None:
+        return None
+    values = np.asarray(passage.series, dtype=float)
+    shown = values[:, :12]
+    deviation = np.maximum(shown.std(0), 1e-9)
+    scaled = (shown - shown.mean(0)) / deviation
+    low, high = float(scaled.min()), float(scaled.max())
+    more = ", of which the first 12 are drawn" if values.shape[1] > 12 else ""
+    channels = count(values.shape[1], "channel", "channels")
+    sentence = f"{len(values)} steps of {channels}{more}, each in its standard deviations."
+    plot = Plot(
+        Axis(0, max(1, len(values)), "step"), Axis(low, high, ""), 1000, 200, sentence, time=(start, len(values))
+    )
+    for channel in range(shown.shape[1]):
+        xs = [step + 0.5 for step in range(len(values))]
+        plot.line(xs, scaled[:, channel].tolist(), f"thin k{channel % 6}")
+    return Figure(plot.svg(), sentence)
+
+
+def by_likeness(values: np.ndarray) -> list[int]:
+    """An order of units (S, H) in which those that move alike stand together: by angle in their first two components.
+
+    Example:
+        >>> wave = np.sin(np.arange(20.0))
+        >>> by_likeness(np.stack([wave, -wave, wave + 1e-3, -wave], 1)) in ([0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 1, 3])
+        True
+    """
+    if values.shape[1] < 3 or len(values) < 2:
+        return list(range(values.shape[1]))
+    centred = values - values.mean(0)
+    scaled = (centred / np.maximum(np.linalg.norm(centred, axis=0), 1e-9)).T.astype(np.float64)
+    left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
+    two = left[:, :2] * sizes[:2]
+    two *= np.sign(two[np.abs(two).argmax(0), [0, 1]])
+    angle = np.round(np.arctan2(two[:, 1], two[:, 0]), 6)
+    order = np.argsort(angle, kind="stable")
+    gaps = np.diff(np.append(angle[order], angle[order[0]] + 2 * np.pi))
+    return np.roll(order, -1 - int(gaps.argmax())).tolist()
+
+
+def percent(share: float) -> str:
+    """A share as people read it.
+
+    Example:
+        >>> percent(0.381), percent(0.004), percent(0)
+        ('38 %', '0.4 %', '0 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.1 or not share else f"{100 * share:.1f} %"
+
+
+def steps(count: float) -> str:
+    """So many steps, in words.
+
+    Example:
+        >>> steps(1), steps(2.345), steps(61.2), steps(float("inf"))
+        ('1 step', '2.3 steps', '61 steps', 'ever')
+    """
+    if count == math.inf:
+        return "ever"
+    words = f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
+    return f"{words} step" if words == "1" else f"{words} steps"
+
+
+def count(number: int, one: str, many: str) -> str:
+    """So many of something.
+
+    Example:
+        >>> count(1, "unit", "units"), count(3, "unit", "units")
+        ('1 unit', '3 units')
+    """
+    return f"{number} {one if number == 1 else many}"

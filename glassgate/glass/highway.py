@@ -1,0 +1,120 @@
+"""What a step leaves of a state: the diagonal of ds_t/ds_{t-1} at recorded values, by autograd on the cell's step."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from glassgate.cell import Cell, Weights
+from glassgate.engines.contract import Result, Steps
+from glassgate.engines.reference import advance
+from glassgate.layers.merge import merge
+from glassgate.layers.stack import Recurrent
+from glassgate.layout import Layout
+
+
+class Call(NamedTuple):
+    """A recorded call of a layer, and each direction's initial states and result."""
+
+    layer: Recurrent
+    layout: Layout
+    steps: Steps
+    initial: list[tuple[Tensor, ...]]
+    results: list[Result]
+
+
+class Kept(NamedTuple):
+    """What one step leaves of a state.
+
+    Attributes:
+        by_step: (L, N, H), the derivative of each unit's new state by its old one; zero where padded.
+        direct: whether the recurrent products are left out: the path of a forget gate. Else, for cells whose states
+            have no other path, it is the whole diagonal.
+    """
+
+    by_step: Tensor
+    direct: bool
+
+
+def kept(call: Call, number: int) -> dict[str, Kept]:
+    """For each state of one direction that has a path of its own from step to step, what a step leaves of it."""
+    layer, part = call.layer, call.layer._parts[number]
+    weights = {name: w.detach() for name, w in layer._weights(part).items()}
+    ih = linear(_input(call, number), weights["weight_ih"], weights.get("bias_ih"))
+    before = _before(call, number)
+    computed = slice(0, int(call.steps.batch_sizes.sum())) if call.steps.batch_sizes is not None else slice(None)
+    ih, before = ih[computed], tuple(state[computed] for state in before)
+    found = {
+        name: Kept(by_step, True)
+        for place, name in enumerate(layer.cell.state)
+        if bool((by_step := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
+    }
+    if not found:
+        found = {layer.cell.state[0]: Kept(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}
+    rows = len(call.steps.data)
+    return {name: Kept(call.layout.by_step(_padded(each, rows)), direct) for name, (each, direct) in found.items()}
+
+
+def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], place: int, held: bool) -> Tensor:
+    """d new_j / d old_j of one state, (S, H)."""
+    with torch.enable_grad():
+        old = [state.detach().requires_grad_(k == place) for k, state in enumerate(before)]
+        new = advance(cell, weights, ih, tuple(old), held=held)[place]
+        if not new.requires_grad:
+            return torch.zeros_like(new)
+
+        def pulled(by: Tensor) -> Tensor:
+            (of_old,) = torch.autograd.grad(new, old[place], by, retain_graph=True, allow_unused=True)
+            return torch.zeros_like(new) if of_old is None else of_old
+
+        diagonal = pulled(torch.ones_like(new))
+        if held:
+            signs = torch.ones(new.shape[1], dtype=new.dtype, device=new.device)
+            signs[1::2] = -1
+            if torch.allclose(pulled(signs.expand_as(new)) * signs, diagonal, atol=1e-6):
+                return diagonal  # no unit reads another one: one pass has them all
+        for unit in range(new.shape[1]):
+            alone = torch.zeros_like(new)
+            alone[:, unit] = 1
+            diagonal[:, unit] = pulled(alone)[:, unit]
+        return diagonal
+
+
+def _input(call: Call, number: int) -> Tensor:
+    """The rows that one direction of one layer read, (S, H_in); noise of training is not in them."""
+    layer, parts = call.layer, call.layer._parts
+    data = [call.steps.data.detach()]
+    for depth in range(parts[number].layer):
+        below = data
+        data = merge(
+            layer.merge, [r.states[0].detach() for p, r in zip(parts, call.results, strict=True) if p.layer == depth]
+        )
+        if layer.residual and depth > 0:
+            data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
+    return data[parts[number].direction] if len(data) > 1 else data[0]
+
+
+def _before(call: Call, number: int) -> tuple[Tensor, ...]:
+    """Each state as each row's step found it, (S, H)."""
+    part, steps, initial = call.layer._parts[number], call.steps, call.initial[number]
+    N, rows = len(initial[0]), len(steps.data)
+    sizes = torch.full((rows // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
+    starts = sizes.cumsum(0) - sizes
+    step = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    rank = torch.arange(len(step)) - starts[step]
+    earlier = step + 1 if part.direction else step - 1
+    inside = (earlier >= 0) & (earlier < len(sizes))
+    inside &= rank < sizes[earlier.clamp(0, len(sizes) - 1)]
+    source = (starts[earlier.clamp(0, len(sizes) - 1)] + rank).where(inside, torch.zeros_like(rank))
+    if steps.resets is not None:
+        inside &= ~steps.resets[: len(step)].cpu()
+    result = []
+    for first, every in zip(initial, call.results[number].states, strict=True):
+        old = torch.where(inside[:, None], every.detach()[source], first.detach()[rank])
+        result.append(_padded(old, rows))
+    return tuple(result)
+
+
+def _padded(values: Tensor, rows: int) -> Tensor:
+    return torch.cat([values, values.new_zeros(rows - len(values), *values.shape[1:])])

@@ -1,0 +1,186 @@
+"""Measures of a recording: saturation, half-life, memory, gradient flow, connectivity. Nothing here draws."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell, author_names
+from glassgate.engines.reference import advance
+from glassgate.glass.highway import kept
+
+if TYPE_CHECKING:
+    from glassgate.glass.record import Tape
+
+# A gate below the first is closed, above the second open (Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078).
+CLOSED, OPEN = 0.1, 0.9
+# So many products of a memory are looked at for each lag; of more, every second, third ... start counts.
+_MOST_PRODUCTS = 200_000
+_EXTREME = 1e4
+
+
+class Saturation(NamedTuple):
+    """Fractions of a gate's steps, (H,) each: below `CLOSED`, and above `OPEN`.
+
+    A value between -1 and 1, as tanh gives, counts below -0.9 and above 0.9.
+    """
+
+    low: Tensor
+    high: Tensor
+
+
+class Memory(NamedTuple):
+    """What is left of a state after so many steps, over all starts and units: (K,) each."""
+
+    steps: Tensor
+    median: Tensor
+    low: Tensor
+    high: Tensor
+
+
+def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
+    """What values each gate takes, by the author's names: "gate" (0 to 1), "signed" (-1 to 1) or "open".
+
+    Example:
+        >>> import glassgate as gg
+        >>> ranges(gg.cells.GRU())
+        {'r': 'gate', 'z': 'gate', 'n': 'signed'}
+    """
+    hidden_size = hidden_size * cell.heads
+    random = torch.Generator().manual_seed(0)
+    weights = {}
+    for name, shape in cell.shapes(1, hidden_size).items():
+        weights[name] = torch.randn(shape, generator=random)
+    rows = 64
+    signs = torch.randint(2, (rows, len(cell.gates) * hidden_size), generator=random) * 2.0 - 1
+    states = tuple(torch.randn(rows, hidden_size, generator=random) for _ in cell.state)
+    found: dict[str, Tensor] = {}
+
+    def take(name: str, value: object) -> None:
+        if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
+            found.setdefault(name, value)
+
+    with torch.no_grad(), author_names(take):
+        advance(cell, weights, _EXTREME * signs, states)
+    return {name: _range(found[name]) for name in cell.gates if name in found}
+
+
+def _range(values: Tensor) -> str:
+    if not bool((values.abs() <= 1).all()):
+        return "open"
+    return "gate" if bool((values >= 0).all()) else "signed"
+
+
+def saturation(tape: "Tape") -> dict[str, Saturation]:
+    """See `Tape.saturation`."""
+    result = {}
+    for label, call, _ in tape._parts():
+        inside = tape.inside(label)
+        for name, kind in ranges(call.layer.cell).items():
+            if kind != "open" and f"{label}.{name}" in tape:
+                values = tape[f"{label}.{name}"][inside]
+                low = CLOSED if kind == "gate" else -OPEN
+                result[f"{label}.{name}"] = Saturation(
+                    (values < low).double().mean(0), (values > OPEN).double().mean(0)
+                )
+    return result
+
+
+def half_life(tape: "Tape") -> dict[str, Tensor]:
+    """See `Tape.half_life`."""
+    result = {}
+    for label, call, number in tape._parts():
+        inside = tape.inside(label)
+        for name, each in kept(call, number).items():
+            mean = each.by_step[inside].double().abs().log().mean(0)
+            result[f"{label}.{name}"] = torch.where(mean < 0, math.log(0.5) / mean, torch.inf)
+    return result
+
+
+def lags(longest: int) -> list[int]:
+    """Lags to look at: each of the first sixteen, then ever fewer.
+
+    Example:
+        >>> lags(30)[-3:]
+        [25, 28, 30]
+    """
+    chosen, lag = [], 0.0
+    while round(lag) < longest:
+        chosen.append(round(lag))
+        lag = max(lag + 1, lag * 1.12)
+    return [*chosen, longest]
+
+
+def memory(tape: "Tape", longest: int = 100) -> dict[str, Memory]:
+    """See `Tape.memory`."""
+    result = {}
+    for label, call, number in tape._parts():
+        inside = tape.inside(label)
+        reverse = call.layer._parts[number].direction == 1
+        for name, each in kept(call, number).items():
+            rows = [each.by_step[inside[:, n], n].double().abs() for n in range(inside.shape[1])]
+            result[f"{label}.{name}"] = _left([row.flip(0) if reverse else row for row in rows], longest)
+    return result
+
+
+def _left(rows: Sequence[Tensor], longest: int) -> Memory:
+    """From what each step leaves, (L, H) for each sequence."""
+    longest = min(longest, max(len(row) for row in rows) - 1)
+    steps = lags(max(longest, 1))
+    sums = [torch.cat([row.new_zeros(1, row.shape[1]), row.clamp(min=1e-300).log().cumsum(0)]) for row in rows]
+    levels = torch.tensor([0.5, 0.1, 0.9], dtype=torch.float64)
+    left = []
+    for k in steps:
+        every = torch.cat([(s[k:] - s[: len(s) - k]).flatten() for s in sums if len(s) > k])
+        every = every[:: 1 + len(every) // _MOST_PRODUCTS]
+        left.append(every.exp().quantile(levels) if k else torch.ones(3, dtype=torch.float64))
+    median, low, high = torch.stack(left, 1)
+    return Memory(torch.tensor(steps), median, low, high)
+
+
+def connectivity(tape: "Tape", target: Tensor) -> Tensor:
+    """See `Tape.connectivity`."""
+    source = tape._call().steps.data
+    rows = []
+    for each in _scalars(target):
+        if not each.requires_grad or not source.requires_grad:
+            raise ValueError(
+                "connectivity: target must be computed from the recorded output with gradients on, got one without; "
+                "leave torch.no_grad() and torch.inference_mode()"
+            )
+        (grad,) = torch.autograd.grad(each, source, retain_graph=True, allow_unused=True)
+        if grad is None:
+            raise ValueError("connectivity: target does not depend on the recorded input; compute it from the output")
+        rows.append(tape._call().layout.by_step((grad * source.detach()).sum(-1, keepdim=True))[..., 0])
+    matrix = torch.stack(rows)
+    return matrix if target.dim() else matrix[0]
+
+
+def gradient_flow(tape: "Tape", target: Tensor | None = None) -> dict[str, Tensor]:
+    """See `Tape.gradient_flow`."""
+    if target is None:
+        if not len(tape.grad):
+            raise ValueError("gradient_flow: give a target, or call backward() of one first; no gradient was recorded")
+        return _norms(tape)
+    every = []
+    for each in _scalars(target):
+        tape._forget_gradients()
+        torch.autograd.grad(each, tape._call().steps.data, retain_graph=True, allow_unused=True)
+        every.append(_norms(tape))
+    tape._forget_gradients()
+    stacked = {name: torch.stack([norms[name] for norms in every]) for name in every[0]}
+    return stacked if target.dim() else {name: value[0] for name, value in stacked.items()}
+
+
+def _scalars(target: Tensor) -> list[Tensor]:
+    if target.dim() > 1 or not target.numel():
+        raise ValueError(f"target must be one number or (A,) of them, got {tuple(target.shape)}")
+    return list(target.reshape(-1))
+
+
+def _norms(tape: "Tape") -> dict[str, Tensor]:
+    """The norm over units of the gradient that reached each state at each step, (L, N)."""
+    states = {f"{label}.{name}" for label, call, _ in tape._parts() for name in call.layer.cell.state}
+    return {name: grad.norm(dim=-1) for name, grad in tape.grad.items() if name in states}

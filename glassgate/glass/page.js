@@ -1,0 +1,323 @@
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
+  const data = JSON.parse($("data").textContent);
+  const total = data.starts[data.starts.length - 1];
+  const steps = data.steps.flat();
+  const types = { "<f4": Float32Array, "<u2": Uint16Array, "|u1": Uint8Array };
+
+  // Arrays are unpacked when they are first looked at.
+  const unpack = (packed) => {
+    if (!packed.numbers) {
+      const bytes = Uint8Array.from(atob(packed.b64), (c) => c.charCodeAt(0));
+      packed.numbers = new types[packed.type](bytes.buffer);
+    }
+    return packed;
+  };
+  const at = (packed, place) => {
+    const raw = unpack(packed).numbers[place];
+    return packed.type === "<f4" ? raw : packed.low + raw * packed.step;
+  };
+  for (const part of data.parts) {
+    part.place = new Map(part.shown.map((unit, k) => [unit, k]));
+    for (const name in part.values) part.values[name].width = part.shown.filter((u) => u < part.values[name].units).length;
+  }
+  const value = (part, name, step, unit) => {
+    const packed = part.values[name];
+    const place = part.place.get(unit);
+    return packed && place !== undefined && unit < packed.units ? at(packed, step * packed.width + place) : undefined;
+  };
+
+  // The answers by step, and those about a whole passage.
+  const passageOf = (step) => data.starts.findLastIndex((start) => start <= step);
+  const answers = data.said.map((said, k) => {
+    const byStep = new Map();
+    const whole = [];
+    said.forEach(([step, best, target], number) => {
+      const entry = { best, target, number };
+      if (step === null) whole.push(entry);
+      else byStep.set(data.starts[k] + step, entry);
+    });
+    return { byStep, whole };
+  });
+  const answerAt = (step) => {
+    const { byStep, whole } = answers[passageOf(step)];
+    return byStep.get(step) || whole[0];
+  };
+
+  const now = { step: 0, unit: 0, part: 0, shade: "" };
+  const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
+  const quote = (words) => (words.trim().length > 1 ? words : `“${words === "\n" ? "↵" : words}”`);
+  const chance = (p) => (p === null ? "" : p >= 0.1 ? ` ${(100 * p).toFixed(0)} %` : ` ${(100 * p).toPrecision(2)} %`);
+  const short = (v) => (v === undefined ? "–" : Math.abs(v) >= 1000 || (v && Math.abs(v) < 1e-4) ? v.toExponential(2) : v.toFixed(4));
+  const letter = (words) => (words.length === 1 ? quote(words) : words);
+
+  const spoken = (answer) => {
+    if (!answer) return "";
+    const [first, second] = answer.best;
+    let words = `says ${letter(first[0])}${chance(first[1])}`;
+    if (answer.target) words += first[0] === answer.target[0] ? " ✓" : ` ✗ target ${letter(answer.target[0])}${chance(answer.target[1])}`;
+    return second ? `${words}, next ${letter(second[0])}${chance(second[1])}` : words;
+  };
+
+  // How much each step mattered to the answer at the cursor: a row of gradient times input.
+  const mattered = () => {
+    const k = passageOf(now.step);
+    const connection = data.connections[k];
+    const answer = answerAt(now.step);
+    if (!connection || !answer) return null;
+    let row = 0;
+    connection.targets.forEach((target, place) => {
+      if (Math.abs(target - answer.number) < Math.abs(connection.targets[row] - answer.number)) row = place;
+    });
+    const [, width] = connection.shape;
+    const numbers = unpack(connection.values).numbers.subarray(row * width, (row + 1) * width);
+    return { start: data.starts[k], numbers, row };
+  };
+
+  const shadeOf = (share, kind) => {
+    const level = Math.round(10 * Math.min(1, Math.abs(share)));
+    return (kind === "gate" ? "g" : share >= 0 || !level ? "p" : "n") + level;
+  };
+  const shades = /\b[png]\d+\b/g;
+  let painted = "";
+  const paint = () => {
+    const part = data.parts[now.part];
+    const key = [now.shade, now.part, now.unit, now.shade === "?mattered" ? now.step : ""].join();
+    if (key === painted) return;
+    painted = key;
+    let of = () => "p0";
+    if (now.shade === "?mattered") {
+      const row = mattered();
+      const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
+      of = (step) => {
+        const place = row ? step - row.start : -1;
+        return place >= 0 && place < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[place] / peak) : "p0";
+      };
+    } else if (now.shade === "?right") {
+      of = (step) => {
+        const answer = answerAt(step);
+        const p = answer && (answer.target ? answer.target[1] : answer.best[0][1]);
+        return p === null || p === undefined ? "p0" : shadeOf(p, "gate");
+      };
+    } else if (now.shade) {
+      const numbers = steps.map((_, step) => value(part, now.shade, step, now.unit) ?? 0);
+      const gate = part.kinds[now.shade] === "gate";
+      const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
+      const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
+      of = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
+    }
+    for (const [step, span] of letters) span.className = `${span.className.replace(shades, "").trim().replace(/ +/g, " ")} ${of(step)}`;
+  };
+
+  let marked = null;
+  const lines = [];
+  const line = (pane, kind) => {
+    const made = document.createElement("i");
+    made.className = kind;
+    pane.append(made);
+    return made;
+  };
+  for (const figure of all(".heat.time")) {
+    const pane = figure.querySelector(".pane");
+    lines.push({ figure, down: line(pane, "down"), across: line(pane, "across"), said: figure.querySelector("output"), pane });
+  }
+  const matrices = all(".heat.matrix").map((figure) => {
+    const pane = figure.querySelector(".pane");
+    return { figure, pane, down: line(pane, "down"), across: line(pane, "across"), said: figure.querySelector("output"), passage: Number(figure.dataset.passage) };
+  });
+  const clocks = all("svg[data-time]").map((svg) => {
+    const [first, count, x1, x2, y1, y2] = svg.dataset.time.split(" ").map(Number);
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    path.setAttribute("class", "now");
+    svg.append(path);
+    return { svg, path, first, count, x1, x2, y1, y2 };
+  });
+
+  const show = () => {
+    const part = data.parts[now.part];
+    if (marked) marked.classList.remove("on");
+    marked = letters.get(now.step) || null;
+    if (marked) marked.classList.add("on");
+    paint();
+    const k = passageOf(now.step);
+    const where = data.steps.length > 1 ? `passage ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
+    $("now").textContent = `${where} reads ${quote(steps[now.step])}, ${spoken(answerAt(now.step))}`;
+    $("wires").replaceChildren(
+      ...Object.keys(part.values).map((name) => {
+        const span = document.createElement("span");
+        const number = document.createElement("b");
+        number.textContent = short(value(part, name, now.step, now.unit));
+        span.append(`${name} `, number);
+        return span;
+      }),
+    );
+    for (const row of all(".wires tr")) {
+      const name = row.firstChild.textContent;
+      row.lastChild.textContent = part.values[name] ? short(value(part, name, now.step, now.unit)) : "";
+    }
+    const x = `${(100 * (now.step + 0.5)) / total}%`;
+    for (const { figure, down, across, said } of lines) {
+      if (figure.closest(".part").dataset.part !== part.label) continue;
+      const name = figure.dataset.name;
+      const units = part.values[name].units;
+      const row = units === part.order.length ? part.order.indexOf(now.unit) : -1;
+      down.style.left = x;
+      across.style.display = row < 0 ? "none" : "block";
+      across.style.top = `${(100 * (row + 0.5)) / units}%`;
+      said.textContent = `here ${short(value(part, name, now.step, now.unit))}`;
+    }
+    const row = mattered();
+    for (const { figure, down, across, said, passage } of matrices) {
+      const here = passage === k && row;
+      for (const each of [down, across]) each.style.display = here ? "block" : "none";
+      said.textContent = "";
+      if (!here) continue;
+      const [height, width] = data.connections[k].shape;
+      down.style.left = `${(100 * (now.step - row.start + 0.5)) / width}%`;
+      across.style.top = `${(100 * (row.row + 0.5)) / height}%`;
+      if (height === 1) across.style.display = "none";
+      const most = row.numbers.reduce((best, each, place) => (Math.abs(each) > Math.abs(row.numbers[best]) ? place : best), 0);
+      said.textContent = `To the answer at the cursor step ${most + 1}, ${quote(steps[row.start + most])}, mattered most (${short(row.numbers[most])}).`;
+      figure.dataset.row = row.row;
+    }
+    for (const { path, first, count, x1, x2, y1, y2 } of clocks) {
+      const inside = now.step >= first && now.step < first + count;
+      const place = x1 + ((x2 - x1) * (now.step - first + 0.5)) / count;
+      path.setAttribute("d", inside ? `M${place} ${y1}V${y2}` : "");
+    }
+    for (const dot of all(".part.chosen [data-u]")) dot.classList.toggle("on", Number(dot.dataset.u) === now.unit);
+  };
+
+  let waiting = false;
+  const soon = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      show();
+    });
+  };
+  const clamp = (number, most) => Math.max(0, Math.min(most, number));
+  const go = (step) => {
+    now.step = clamp(Math.round(step), total - 1);
+    soon();
+  };
+  const choose = (part, unit = now.unit, name = null) => {
+    now.part = part;
+    now.unit = clamp(unit, data.parts[part].units - 1);
+    $("part").value = part;
+    $("unit").value = now.unit;
+    $("unit").max = data.parts[part].units - 1;
+    all(".part").forEach((block) => block.classList.toggle("chosen", block.dataset.part === data.parts[part].label));
+    const names = Object.keys(data.parts[part].values);
+    const entries = [...names.map((each) => [each, each]), ["?right", "probability of the target"], ["?mattered", "what mattered here"]];
+    if (name) now.shade = name;
+    if (!entries.some(([key]) => key === now.shade)) now.shade = data.parts[part].states.at(-1);
+    $("shade").replaceChildren(...entries.map(([key, words]) => new Option(words, key, false, key === now.shade)));
+    soon();
+  };
+
+  // Pointing: at a step of the text, at a place of a picture, at a dot.
+  for (const [step, span] of letters) {
+    span.addEventListener("pointerenter", () => go(step));
+    span.addEventListener("click", () => go(step));
+  }
+  const track = (pane, moved) => {
+    const heard = (event) => {
+      const box = pane.getBoundingClientRect();
+      moved((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height, event.type === "click");
+    };
+    pane.addEventListener("pointermove", heard);
+    pane.addEventListener("click", heard);
+  };
+  for (const { figure, pane } of lines)
+    track(pane, (x, y, clicked) => {
+      const part = data.parts[now.part];
+      const units = part.values[figure.dataset.name].units;
+      if (clicked && units === part.order.length) choose(now.part, part.order[clamp(Math.floor(y * units), units - 1)]);
+      go(Math.floor(x * total));
+    });
+  for (const { passage, pane } of matrices)
+    track(pane, (x, y) => {
+      const { shape, targets } = data.connections[passage];
+      const target = targets[clamp(Math.floor(y * shape[0]), shape[0] - 1)];
+      const step = data.said[passage][target][0];
+      go(data.starts[passage] + (step === null ? Math.floor(x * shape[1]) : step));
+    });
+  for (const { svg, first, count, x1, x2 } of clocks)
+    track(svg, (x) => {
+      const width = svg.viewBox.baseVal.width;
+      go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), count - 1));
+    });
+  document.addEventListener("click", (event) => {
+    const dot = event.target.closest("[data-u]");
+    if (dot) choose(now.part, Number(dot.dataset.u));
+    const link = event.target.closest("[data-unit]");
+    if (link) {
+      const part = data.parts.findIndex((each) => each.label === link.dataset.part);
+      choose(part, Number(link.dataset.unit), link.dataset.name);
+    }
+  });
+
+  // Controls.
+  data.parts.forEach((part, k) => $("part").append(new Option(`${part.label} (${part.cell}, ${part.units})`, k)));
+  $("part").addEventListener("change", () => choose(Number($("part").value)));
+  $("unit").addEventListener("input", () => $("unit").value !== "" && choose(now.part, Number($("unit").value)));
+  $("shade").addEventListener("change", () => choose(now.part, now.unit, $("shade").value));
+  const dark = () => {
+    const chosen = document.documentElement.style.colorScheme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  };
+  const theme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
+  $("theme").addEventListener("click", theme);
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary")) return;
+    const part = data.parts[now.part];
+    const row = part.order.indexOf(now.unit);
+    const moves = {
+      ArrowLeft: () => go(now.step - 1),
+      ArrowRight: () => go(now.step + 1),
+      ArrowUp: () => choose(now.part, part.order[clamp(row - 1, part.units - 1)]),
+      ArrowDown: () => choose(now.part, part.order[clamp(row + 1, part.units - 1)]),
+      l: () => choose((now.part + 1) % data.parts.length),
+      t: theme,
+    };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    moves[event.key]();
+  });
+
+  // Every plot as a file of its own, in the colours it has now.
+  const kept = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-style", "font-weight"];
+  for (const svg of all("figure > svg, figure.diagram svg")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "save";
+    button.textContent = "SVG";
+    button.setAttribute("aria-label", `Save as SVG: ${svg.getAttribute("aria-label") || "diagram"}`);
+    button.addEventListener("click", () => {
+      const copy = svg.cloneNode(true);
+      const from = all("*", svg);
+      all("*", copy).forEach((each, k) => {
+        const style = getComputedStyle(from[k]);
+        for (const name of kept) if (style.getPropertyValue(name)) each.setAttribute(name, style.getPropertyValue(name));
+        each.removeAttribute("class");
+      });
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+      link.download = `${svg.closest("section").id}.svg`;
+      link.click();
+      URL.revokeObjectURL(link.href);
+    });
+    svg.closest("figure").append(button);
+  }
+
+  document.documentElement.classList.add("live");
+  $("bar").hidden = false;
+  const first = data.follows[0];
+  const part = first ? data.parts.findIndex((each) => each.label === first[1]) : 0;
+  choose(part, first ? first[2] : 0, first ? first[3] : null);
+  show();
+})();

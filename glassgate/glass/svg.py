@@ -1,0 +1,179 @@
+"""Small plots as SVG text: axes, lines, bands and dots in the colours of the page's style sheet."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
+
+
+def number(value: float) -> str:
+    """A number as short as an axis wants it.
+
+    Example:
+        >>> number(0.5), number(20.0), number(0.00001), number(12345.0)
+        ('0.5', '20', '1e-5', '12,345')
+    """
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-3 or abs(value) >= 1e6:
+        mantissa, exponent = f"{value:.0e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{value:,.10g}" if abs(value) >= 1000 else f"{value:.6g}"
+
+
+def nice(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers between two, about so many.
+
+    Example:
+        >>> nice(0, 1), nice(0, 230)
+        ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 50.0, 100.0, 150.0, 200.0])
+    """
+    rough = (high - low) / count
+    if rough <= 0:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * f for f in (1, 2, 2.5, 5, 10) if power * f >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
+
+
+class Axis(NamedTuple):
+    """From values to places.
+
+    Attributes:
+        low, high: the values at its ends
+        label: beneath or beside it
+        log: whether equal ratios are equally far apart
+        ticks: where numbers stand; chosen if empty
+    """
+
+    low: float
+    high: float
+    label: str = ""
+    log: bool = False
+    ticks: Sequence[tuple[float, str]] = ()
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value is, from 0 to 1; what is outside is at its end."""
+        low, high = self.low, self.high
+        if self.log:
+            value, low, high = math.log(max(value, low)), math.log(low), math.log(high)
+        return min(1.0, max(0.0, (value - low) / ((high - low) or 1.0)))
+
+    def marks(self) -> Sequence[tuple[float, str]]:
+        """The values that are marked, and what is written there."""
+        if self.ticks:
+            return self.ticks
+        if not self.log:
+            return [(value, number(value)) for value in nice(self.low, self.high)]
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+        every = max(1, math.ceil((last - first + 1) / 6))
+        return [(10.0**k, number(10.0**k)) for k in range(first, last + 1, every)]
+
+
+class Plot:
+    """A plot to which marks are added, in the order in which they are painted.
+
+    Args:
+        x, y: the axes
+        width, height: in pixels at full size
+        label: what it shows, in a sentence
+        time: the (first step, steps) that x covers, so that the page's cursor can be drawn over it
+    """
+
+    def __init__(self, x: Axis, y: Axis, width: int, height: int, label: str, time: tuple[int, int] | None = None):
+        self.x, self.y, self.width, self.height, self.label, self.time = x, y, width, height, label, time
+        self.parts: list[str] = []
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The place of a value."""
+        right, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
+        return LEFT + right * self.x.share(x), TOP + down * (1 - self.y.share(y))
+
+    def line(self, xs: Sequence[float], ys: Sequence[float], kind: str) -> None:
+        """A line through points, interrupted where there is no number."""
+        words, pen = [], "M"
+        for x, y in zip(xs, ys, strict=True):
+            if not math.isfinite(y):
+                pen = "M"
+                continue
+            words.append(f"{pen}{_pair(self.at(x, y))}")
+            pen = "L"
+        self.parts.append(f'<path class="line {kind}" d="{"".join(words)}"/>')
+
+    def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str) -> None:
+        """The space between two lines."""
+        there = [_pair(self.at(x, y)) for x, y in zip(xs, high, strict=True)]
+        back = [_pair(self.at(x, y)) for x, y in zip(xs, low, strict=True)]
+        self.parts.append(f'<path class="band {kind}" d="M{"L".join(there + back[::-1])}Z"/>')
+
+    def dots(self, xs: Sequence[float], ys: Sequence[float], kind: str, radius: float = 3, units: bool = True) -> None:
+        """A dot for each point; `units` numbers them, so that the page can mark one."""
+        for place, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            cx, cy = self.at(x, y)
+            named = f' data-u="{place}"' if units else ""
+            self.parts.append(f'<circle class="dot {kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius:g}"{named}/>')
+
+    def rule(self, x1: float, y1: float, x2: float, y2: float, kind: str = "guide") -> None:
+        """A straight line between two points."""
+        (a, b), (c, d) = self.at(x1, y1), self.at(x2, y2)
+        self.parts.append(f'<path class="{kind}" d="M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}"/>')
+
+    def text(self, x: float, y: float, words: str, kind: str = "note", anchor: str = "start", up: float = 0) -> None:
+        """Words at a point."""
+        a, b = self.at(x, y)
+        self.parts.append(
+            f'<text class="{kind}" x="{a:.1f}" y="{b - up:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+        )
+
+    def svg(self) -> str:
+        """The plot."""
+        return _picture(self.width, self.height, self.label, self._axes() + "".join(self.parts), self._time())
+
+    def _time(self) -> str:
+        if self.time is None:
+            return ""
+        (x1, y1), (x2, y2) = self.at(self.x.low, self.y.high), self.at(self.x.high, self.y.low)
+        return f' data-time="{self.time[0]} {self.time[1]} {x1:.1f} {x2:.1f} {y1:.1f} {y2:.1f}"'
+
+    def _axes(self) -> str:
+        left, bottom = self.at(self.x.low, self.y.low)
+        right, top = self.at(self.x.high, self.y.high)
+        parts = []
+        for value, words in self.y.marks():
+            y = self.at(self.x.low, value)[1]
+            parts.append(f'<path class="grid" d="M{left:.1f} {y:.1f}H{right:.1f}"/>')
+            parts.append(
+                f'<text class="tick" x="{left - 6:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{escape(words)}</text>'
+            )
+        for value, words in self.x.marks():
+            x = self.at(value, self.y.low)[0]
+            parts.append(f'<path class="axis" d="M{x:.1f} {bottom:.1f}v4"/>')
+            parts.append(
+                f'<text class="tick" x="{x:.1f}" y="{bottom + 15:.1f}" text-anchor="middle">{escape(words)}</text>'
+            )
+        parts.append(f'<path class="axis" d="M{left:.1f} {bottom:.1f}H{right:.1f}"/>')
+        parts.append(
+            f'<text class="name" x="{right:.1f}" y="{self.height - 3}" text-anchor="end">{escape(self.x.label)}</text>'
+        )
+        if self.y.label:
+            parts.append(f'<text class="name" x="{left:.1f}" y="{top - 3:.1f}">{escape(self.y.label)}</text>')
+        return "".join(parts)
+
+
+def _picture(width: int, height: int, label: str, body: str, more: str = "") -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{escape(label)}"{more}>{body}</svg>'
+    )
+
+
+def _tick(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text class="tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _pair(place: tuple[float, float]) -> str:
+    return f"{place[0]:.1f} {place[1]:.1f}"

@@ -1,0 +1,86 @@
+"""What the report shows of a task's answers: for each the likeliest, their probabilities, the target, and evidence."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+# How many choices are kept of each answer.
+_MOST = 3
+
+
+class Choice(NamedTuple):
+    """Something that may be answered. The probability is None where a task has none, as of a number."""
+
+    name: str
+    probability: float | None
+
+
+class Answer(NamedTuple):
+    """One thing that a model says of a sequence.
+
+    Attributes:
+        step: the step that it belongs to, from 0; None where it is about the whole sequence
+        best: the most probable choices, the prediction first
+        target: what was right, where that is known
+    """
+
+    step: int | None
+    best: tuple[Choice, ...]
+    target: Choice | None
+
+
+class Seen(NamedTuple):
+    """A batch's answers.
+
+    Attributes:
+        answers: those of the first row
+        evidence: `(N, A)`, what is differentiated for each answer of each row
+        said: what evidence is, in words
+    """
+
+    answers: list[Answer]
+    evidence: Tensor
+    said: str
+
+
+def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, steps: Sequence[int | None]) -> Seen:
+    """Make answers of probabilities.
+
+    Args:
+        log_chances: `(N, A, K)`, logarithms of the probabilities of K choices for each of A answers
+        names: of the choices
+        targets: `(N, A)`, the number of the right choice, below 0 where it is not known; None if it never is
+        steps: of the answers
+    """
+    log_chances = log_chances.float()
+    best = log_chances.detach().argmax(-1)
+    chosen = best if targets is None else targets.where(targets >= 0, best)
+    chances = log_chances[0].detach().exp()
+    top, which = chances.topk(min(_MOST, len(names)), -1)
+    right = [-1] * len(steps) if targets is None else targets[0].tolist()
+    answers = [
+        Answer(
+            step,
+            tuple(Choice(names[number], chance) for chance, number in zip(*pair, strict=True)),
+            Choice(names[target], float(of_step[target])) if target >= 0 else None,
+        )
+        for step, pair, target, of_step in zip(
+            steps, zip(top.tolist(), which.tolist(), strict=True), right, chances, strict=True
+        )
+    ]
+    said = "the log probability of the prediction" if targets is None else "the log probability of the target"
+    return Seen(answers, log_chances.gather(-1, chosen[..., None])[..., 0], said)
+
+
+def visible(unit: str) -> str:
+    """A unit as one can see it: line ends and the like by a sign.
+
+    Example:
+        >>> visible(chr(10)), visible(chr(9)), visible("a")
+        ('↵', '⇥', 'a')
+    """
+    signs = {"\n": "↵", "\t": "⇥", "\r": "␍"}
+    return "".join(
+        signs.get(c, c if c.isprintable() else c.encode("unicode_escape").decode("ascii", "replace")) for c in unit
+    )

@@ -1,0 +1,142 @@
+"""Measures of a recording against loops by hand over the cell's equations, in plain PyTorch."""
+
+import math
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.glass.highway import kept
+from glassgate.glass.measures import ranges
+
+L, N, D, H = 7, 3, 4, 5
+
+
+class Leaky(gg.Cell):
+    """A cell of a user's own."""
+
+    gates = ("f", "n")
+    state = ("h",)
+
+    def step(self, a, s):
+        f = torch.sigmoid(a.f)
+        return f * s.h + (1 - f) * torch.tanh(a.n)
+
+
+def recorded(layer, x, **given):
+    with gg.record(layer) as tape:
+        output, _ = layer(x, **given)
+    return tape, output
+
+
+LENGTHS = torch.tensor([L, 2, 5])
+
+
+def test_saturation_counts_steps_inside_sequences():
+    layer = gg.LSTM(D, H)
+    with torch.no_grad():
+        for each in layer.parameters():
+            each.mul_(9)
+    tape, _ = recorded(layer, torch.randn(L, N, D), lengths=LENGTHS)
+    for name, low in (("f", 0.1), ("i", 0.1), ("g", -0.9)):
+        values = torch.cat([tape[f"layer0.forward.{name}"][:length, n] for n, length in enumerate(LENGTHS)])
+        found = tape.saturation()[f"layer0.forward.{name}"]
+        assert found.low.tolist() == pytest.approx([float((v < low).sum()) / len(v) for v in values.T])
+        assert found.high.tolist() == pytest.approx([float((v > 0.9).sum()) / len(v) for v in values.T])
+    assert found.high.max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("make", "state", "gate"),
+    [
+        (lambda: gg.LSTM(D, H, num_layers=2, bidirectional=True), "c", "f"),
+        (lambda: gg.LSTM(D, H, proj_size=2), "c", "f"),
+        (lambda: gg.GRU(D, H, bidirectional=True), "h", "z"),
+        (lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), D, H, proj_size=2), "c", "f"),
+        (lambda: gg.Recurrent(Leaky(), D, H), "h", "f"),
+    ],
+)
+def test_half_life_is_that_of_the_forget_gate(make, state, gate):
+    tape, _ = recorded(make(), torch.randn(L, N, D), lengths=LENGTHS)
+    found = tape.half_life()
+    assert {name.rsplit(".", 1)[1] for name in found} == {state}
+    for name, value in found.items():
+        label = name.rsplit(".", 1)[0]
+        f = torch.cat([tape[f"{label}.{gate}"][:length, n] for n, length in enumerate(LENGTHS)])
+        torch.testing.assert_close(value, math.log(0.5) / f.double().log().mean(0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda: gg.RNN(D, H), lambda: gg.GRU(D, H), lambda: gg.Recurrent(Leaky(), D, H)])
+def test_what_a_step_leaves_equals_autograd_unit_by_unit(make):
+    """The whole Jacobian of one step, without the recurrent products where a state has a path of its own."""
+    layer = make().double()
+    x = torch.randn(L, 1, D, dtype=torch.float64)
+    tape, output = recorded(layer, x)
+    (label, call, number), *_ = tape._parts()
+    found = kept(call, number)["h"]
+    assert found.direct == (not isinstance(layer, gg.RNN))
+    for t in (1, 4):
+        before = output[t - 1].detach()
+        if found.direct:
+            gate = "z" if isinstance(layer, gg.GRU) else "f"
+            expected = tape[f"{label}.{gate}"][t, 0]
+        else:
+            jacobian = torch.autograd.functional.jacobian(lambda h, t=t: layer(x[t : t + 1], h[None])[0][0], before)
+            expected = jacobian[0, :, 0].diagonal()
+        torch.testing.assert_close(found.by_step[t, 0], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_memory_is_the_product_of_what_each_step_leaves():
+    tape, _ = recorded(gg.LSTM(D, H), torch.randn(L, N, D), lengths=LENGTHS)
+    found = tape.memory(3)["layer0.forward.c"]
+    f = tape["layer0.forward.f"].double()
+    assert found.steps.tolist() == [0, 1, 2, 3]
+    for k in (1, 2, 3):
+        left = [f[t : t + k, n].prod(0) for n, length in enumerate(LENGTHS) for t in range(int(length) - k + 1)]
+        every = torch.cat(left)
+        for value, level in ((found.median, 0.5), (found.low, 0.1), (found.high, 0.9)):
+            assert float(value[k]) == pytest.approx(float(every.quantile(level)), rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_connectivity_and_flow_equal_plain_autograd(engine):
+    layer = gg.LSTM(D, H, num_layers=2, bidirectional=True)
+    x = torch.randn(L, N, D)
+    with gg.engine(engine):
+        tape, output = recorded(layer, x, lengths=LENGTHS)
+        targets = torch.stack([output[3, 0, 0], output[1, 1].sum()])
+        found, flow = tape.connectivity(targets), tape.gradient_flow(targets)
+    for row, pick in enumerate((lambda out: out[3, 0, 0], lambda out: out[1, 1].sum())):
+        leaf = x.clone().requires_grad_()
+        alone, plain = recorded(layer, leaf, lengths=LENGTHS)
+        pick(plain).backward()
+        torch.testing.assert_close(found[row], (leaf.grad * leaf).sum(-1).detach(), atol=1e-6, rtol=1e-5)
+        assert flow.keys() == {name for name in alone.grad if name.endswith(("h", "c"))}
+        for name, norms in flow.items():
+            torch.testing.assert_close(norms[row], alone.grad[name].norm(dim=-1), atol=1e-6, rtol=1e-5)
+    output.sum().backward()
+    reached = tape.gradient_flow()
+    torch.testing.assert_close(reached["layer1.reverse.c"], tape.grad["layer1.reverse.c"].norm(dim=-1))
+
+
+def test_ranges_of_gates():
+    assert ranges(gg.cells.LSTM()) == {"i": "gate", "f": "gate", "g": "signed", "o": "gate"}
+    assert ranges(gg.cells.MinGRU())["n"] == "open"
+    assert ranges(gg.cells.LayerNormGRU())["n"] == "signed"
+
+
+def test_errors():
+    layer = gg.GRU(D, H)
+    with gg.record(layer) as tape:
+        pass
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        tape.half_life()
+    with torch.no_grad():
+        tape, output = recorded(layer, torch.randn(L, N, D))
+    with pytest.raises(ValueError, match="target must be computed from the recorded output with gradients on"):
+        tape.connectivity(output[0, 0, 0])
+    tape, output = recorded(layer, torch.randn(L, N, D))
+    with pytest.raises(ValueError, match=r"one number or \(A,\) of them, got \(7, 3, 5\)"):
+        tape.connectivity(output)
+    with pytest.raises(ValueError, match=r"call backward\(\) of one first"):
+        tape.gradient_flow()
