@@ -166,15 +166,15 @@ class Stages(list[Stage]):
 
     def _carry_over(self) -> None:
         """Find what each stage reads of earlier ones, last stage first, for a temporary is itself to be computed."""
-        for stage in reversed(self.by_place.values()):
-            for node in self.needed(stage):
-                if not self.computed(node, stage) and node.op not in (*LEAVES, "row_sum") and node not in self.homes:
-                    self._at(node).temporaries[node] = None
         for stage in self.by_place.values():
             for product in stage.products:
                 left = product.left
                 if left.op != "state" and left not in self.homes:
                     self._at(left).temporaries[left] = None
+        for stage in reversed(self.by_place.values()):
+            for node in self.needed(stage):
+                if not self.computed(node, stage) and node.op not in (*LEAVES, "row_sum") and node not in self.homes:
+                    self._at(node).temporaries[node] = None
 
     def _keep_input_halves(self) -> None:
         """With their bias, in the place of the product without it: not before the last stage has read that."""
