@@ -1,7 +1,8 @@
 """`glassgate compare`: what tutorials claim of recurrent networks, measured, on one page each."""
 
 import os
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,44 +21,110 @@ LAGS = (50, 100, 200, 500, 1000)
 
 def command(words: list[str]) -> None:
     """Compare as the words after `glassgate compare` say."""
-    parser = ArgumentParser(
-        prog="glassgate compare",
-        description="Train cells of equal parameter counts on problems with long lags, and write a page of what they "
-        "remember: curves, success by lag, gradients over time. It may be interrupted; the same command continues.",
+    if words and words[0] in ("directions", "products"):
+        (_directions if words[0] == "directions" else _products)(words[1:])
+        return
+    parser = _parser(
+        "",
+        "Train cells of equal parameter counts on problems with long lags, and write a page of what they remember: "
+        "curves, success by lag, gradients over time. It may be interrupted; the same command continues. "
+        "`glassgate compare directions` and `glassgate compare products` compare reading directions, and ways to "
+        "compute one LSTM.",
+        "one problem at one lag: minutes",
     )
-    parser.add_argument(
-        "--cells",
-        default="rnn,gru,lstm",
-        help="separated by commas: " + ", ".join(CELLS) + ", or FILE.py:Class (rnn,gru,lstm)",
-    )
-    parser.add_argument(
-        "--problems", help="separated by commas: " + ", ".join(PROBLEMS) + " (all; with --quick adding)"
-    )
-    parser.add_argument("--lags", help="steps, separated by commas (50,100,200,500,1000; with --quick 100)")
+    cells, problems = ", ".join(CELLS), ", ".join(PROBLEMS)
+    parser.add_argument("--cells", default="rnn,gru,lstm", help=f"by commas: {cells}, or FILE.py:Class (rnn,gru,lstm)")
+    parser.add_argument("--problems", help=f"by commas: {problems} (all; with --quick adding)")
+    parser.add_argument("--lags", help="steps, by commas (50,100,200,500,1000; with --quick 100)")
     parser.add_argument("--seeds", type=int, default=5, help="trainings of each kind (5)")
     parser.add_argument("--sequences", type=int, help="the most that one training sees (100000; with --quick 48000)")
     parser.add_argument("--parameters", type=int, default=2_700, help="the most that a recurrent layer has (2700)")
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 1, help="trainings at once (one per processor)"
     )
-    parser.add_argument("--quick", action="store_true", help="one problem at one lag: minutes")
-    parser.add_argument(
-        "-o", "--output", metavar="FOLDER", default="runs/compare", help="where pages and figures go (runs/compare)"
-    )
     arguments = parser.parse_args(words)
     contest = _contest(arguments)
-    folder = Path(arguments.output)
-    console = Console(highlight=False)
+    folder, console = Path(arguments.output), Console(highlight=False)
     console.print("Gradients at the start and after a short training ...")
     gradients = contests.gradients(contest)
     results = _run(contest, folder / "trials", arguments.processes, console)
     from glassgate.compare.long_lags import write
 
-    for file in write(contest, results, gradients, folder):
-        console.print(str(file))
+    _say(console, write(contest, results, gradients, folder))
 
 
-def _contest(arguments: Any) -> Contest:
+def _parser(name: str, description: str, quick: str) -> ArgumentParser:
+    parser = ArgumentParser(prog=f"glassgate compare {name}".strip(), description=description)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", default="runs/compare", help="of pages and figures (runs/compare)"
+    )
+    return parser
+
+
+def _say(console: Console, files: Sequence[Path]) -> None:
+    for file in files:
+        console.print(str(file), soft_wrap=True)
+
+
+def _directions(words: list[str]) -> None:
+    parser = _parser(
+        "directions",
+        "Train the same tagger reading forward, backward and both ways, and a language model that sees the answer.",
+        "one seed and short trainings",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="FILE",
+        help="labelled text to learn from, as for `glassgate train tagging` (Python's library)",
+    )
+    parser.add_argument("--test", metavar="FILE", help="labelled text to score on (every fifth sequence of --data)")
+    arguments = parser.parse_args(words)
+    from glassgate.compare import directions
+
+    console = Console(highlight=False)
+    train, test = directions.text_of(*_tagged(arguments))
+    settings = directions.Settings(updates=150, seeds=1) if arguments.quick else directions.Settings(800, 3)
+    found = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
+    _say(console, directions.write(found, Path(arguments.output)))
+
+
+def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
+    from glassgate.tasks.tagging import Tagging, TaggingOptions
+
+    task = Tagging(TaggingOptions.from_mapping({}))
+    if arguments.data is None:
+        if arguments.test is not None:
+            raise UserError("--test needs --data: the file to learn from")
+        split = task.read_own()
+        return split.train[::10], split.test
+    train = list(task.read(arguments.data))
+    if arguments.test is not None:
+        return train, list(task.read(arguments.test))
+    if len(train) < 5:
+        raise UserError(
+            f"{arguments.data}: expected 5 sequences or more, to keep a fifth for the test, got {len(train)}"
+        )
+    return [each for k, each in enumerate(train) if k % 5], train[::5]
+
+
+def _products(words: list[str]) -> None:
+    parser = _parser(
+        "products",
+        "Time one LSTM layer gate by gate, fused, with the input's product first, as a kernel, as torch.nn.LSTM "
+        "and in ONNX Runtime where it is installed.",
+        "two sizes, three rounds",
+    )
+    arguments = parser.parse_args(words)
+    from glassgate.compare import products
+
+    console = Console(highlight=False)
+    sizes, rounds = (products.SIZES[:2], 3) if arguments.quick else (products.SIZES, products.ROUNDS)
+    rows = products.measure(sizes, rounds, lambda line: console.print(line, soft_wrap=True))
+    _say(console, products.write(rows, Path(arguments.output)))
+
+
+def _contest(arguments: Namespace) -> Contest:
     """What the arguments ask for, every name and number checked before anything runs."""
     quick = arguments.quick
     cells = _names("--cells", arguments.cells)
@@ -71,15 +138,22 @@ def _contest(arguments: Any) -> Contest:
     sequences = arguments.sequences or (48_000 if quick else 100_000)
     if sequences < 32:
         raise UserError(f"--sequences must be at least one batch of 32, got {sequences}")
-    lags = tuple(
-        _lag(lag) for lag in _names("--lags", arguments.lags or ("100" if quick else ",".join(map(str, LAGS))))
-    )
+    lags = arguments.lags or ("100" if quick else ",".join(map(str, LAGS)))
     for cell in cells:
         for problem in problems:
             hidden_size(cell_of(cell), PROBLEMS[problem].features, arguments.parameters)
     biases = contests.FORGET_BIASES[::2] if quick else contests.FORGET_BIASES
     bias_seeds = 1 if quick else arguments.seeds
-    return Contest(cells, problems, lags, arguments.seeds, sequences, arguments.parameters, biases, bias_seeds)
+    return Contest(
+        cells,
+        problems,
+        tuple(_lag(lag) for lag in _names("--lags", lags)),
+        arguments.seeds,
+        sequences,
+        arguments.parameters,
+        biases,
+        bias_seeds,
+    )
 
 
 def _names(option: str, text: str) -> tuple[str, ...]:
@@ -106,8 +180,9 @@ def _run(contest: Contest, folder: Path, processes: int, console: Console) -> li
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(compact=True),
+        TextColumn("{task.description}"),
     )
-    with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
+    with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=len(contest.trials))
 
         def told(trial: Trial, result: dict[str, Any]) -> None:
@@ -116,7 +191,7 @@ def _run(contest: Contest, folder: Path, processes: int, console: Console) -> li
         try:
             return contests.run(contest.trials, folder, processes, told)
         except KeyboardInterrupt:
-            console.print(f"What has ended is kept in {folder}; the same command continues.")
+            console.print(f"What has ended is kept in {folder}; the same command continues.", soft_wrap=True)
             raise
 
 

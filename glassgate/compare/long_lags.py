@@ -1,14 +1,12 @@
 """The page of the long-lag problems, its figures as JSON, its pictures as files."""
 
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from glassgate.compare import pictures
 from glassgate.compare.contest import GRADIENT_STEPS, Contest, summary
+from glassgate.compare.machine import machine
 from glassgate.compare.page import figure, page, table
 from glassgate.compare.problems import PROBLEMS
 from glassgate.tasks.runs import write as write_file
@@ -35,7 +33,7 @@ def write(
         drawn.append(pictures.forget_bias(rows, gradients, contest.sequences))
     folder.mkdir(parents=True, exist_ok=True)
     content = {
-        "machine": _machine(),
+        "machine": machine(),
         "settings": contest.__dict__,
         "claims": claims,
         "problems": rows,
@@ -47,8 +45,7 @@ def write(
     write_json(files[1], content)
     for picture in drawn:
         files.append(folder / f"{picture.name}.svg")
-        standing_alone = picture.svg.replace("<svg ", '<svg color="#1d2530" ', 1)
-        write_file(files[-1], standing_alone.encode())
+        write_file(files[-1], picture.standing_alone.encode())
     return files
 
 
@@ -90,18 +87,6 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
 
 def _left(row: dict[str, Any]) -> float:
     return float(row["h"][-1] / row["h"][0])
-
-
-def _machine() -> dict[str, Any]:
-    return {"processor": _processor(), "torch": torch.__version__, "python": platform.python_version()}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def _html(

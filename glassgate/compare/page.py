@@ -23,7 +23,8 @@ caption { text-align: left; padding-bottom: .3rem; }
 th, td { padding: .22rem .8rem .22rem 0; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
 .scroll { overflow-x: auto; }
-pre { overflow-x: auto; font-size: .86rem; border-left: 3px solid var(--line); padding-left: .8rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: .86rem;
+  border-left: 3px solid var(--line); padding-left: .8rem; }
 ul.findings li { margin: .25rem 0; }
 @media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; } figure, table { break-inside: avoid; } }
 """

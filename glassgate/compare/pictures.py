@@ -41,6 +41,11 @@ class Picture:
         self.name, self.sentence = name, sentence
         self.svg = svg.replace("<svg ", '<svg role="img" aria-label="' + _escaped(sentence) + '" ', 1)
 
+    @property
+    def standing_alone(self) -> str:
+        """The SVG where no page gives it a colour."""
+        return self.svg.replace("<svg ", '<svg color="#1d2530" ', 1)
+
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

@@ -1,0 +1,283 @@
+"""What a second direction brings where the whole text is known, and why it cheats where it is not."""
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+import glassgate as gg
+from glassgate.compare.contestants import hidden_size
+from glassgate.compare.machine import machine
+from glassgate.compare.page import figure, page
+from glassgate.compare.pictures import Picture, drawing
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.runs import write as write_file
+from glassgate.tasks.runs import write_json
+
+WAYS = ("forward", "backward", "both")
+COLOURS = dict(zip(WAYS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
+LENGTH, BATCH, FEATURES, PARAMETERS = 100, 32, 24, 24_000
+MOST_UNITS, REACH, WRITTEN = 2_000, 30, 160
+UNKNOWN, NOTHING = 0, -100
+_DIRECTIONS = {"forward": "one direction", "both": "two directions"}
+
+
+class Text(NamedTuple):
+    """Windows of units and labels as numbers, (windows, LENGTH), and what the numbers stand for."""
+
+    units: Tensor
+    labels: Tensor
+    lengths: Tensor
+    symbols: list[str]
+    names: list[str]
+
+
+class Settings(NamedTuple):
+    """How long it is trained: updates of each network, and seeds of the taggers."""
+
+    updates: int
+    seeds: int
+
+
+def text_of(train: Sequence[Tagged], test: Sequence[Tagged]) -> tuple[Text, Text]:
+    """Both parts cut into windows, with the symbols and labels of the first.
+
+    Raises:
+        DataError: no labels, or too little to learn from
+    """
+    for each in (*train, *test):
+        if each.labels is None:
+            raise DataError(each.source, each.line(), "expected labels to compare by, one for each unit, got none")
+    counts = Counter(chain.from_iterable(each.units for each in train))
+    symbols = ["?", *(unit for unit, _ in counts.most_common(MOST_UNITS))]
+    names = sorted(set(chain.from_iterable(each.labels or () for each in train)))
+    return _windows(train, symbols, names), _windows(test, symbols, names)
+
+
+def _windows(examples: Sequence[Tagged], symbols: list[str], names: list[str]) -> Text:
+    number = {unit: k for k, unit in enumerate(symbols)}
+    label = {name: k for k, name in enumerate(names)}
+    units, labels, lengths = [], [], []
+    for each in examples:
+        for start in range(0, len(each.units), LENGTH):
+            cut = [number.get(unit, UNKNOWN) for unit in each.units[start : start + LENGTH]]
+            missing = LENGTH - len(cut)
+            units.append(cut + [UNKNOWN] * missing)
+            found = [label.get(name, NOTHING) for name in (each.labels or ())[start : start + LENGTH]]
+            labels.append(found + [NOTHING] * missing)
+            lengths.append(len(cut))
+    if not units:
+        raise DataError(examples[0].source if examples else "data", None, "expected text to learn from, got none")
+    return Text(torch.tensor(units), torch.tensor(labels), torch.tensor(lengths), symbols, names)
+
+
+class Reader(nn.Module):
+    """A network that reads forward, backward or both ways and answers at each unit; the ways have equal parameters."""
+
+    def __init__(self, way: str, units: int, answers: int) -> None:
+        super().__init__()
+        self.way = way
+        share = PARAMETERS // (2 if way == "both" else 1)
+        size = hidden_size(gg.cells.LSTM(), FEATURES, share)
+        self.embedding = nn.Embedding(units, FEATURES)
+        self.layer = gg.LSTM(FEATURES, size, batch_first=True, bidirectional=way == "both")
+        self.head = nn.Linear(self.layer.output_size, answers)
+
+    def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
+        """Logits (N, L, answers) from embedded units (N, L, FEATURES)."""
+        places = torch.arange(embedded.shape[1])
+        turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)[..., None]
+        if self.way == "backward":
+            embedded = embedded.gather(1, turned.expand_as(embedded))
+        output, _ = self.layer(embedded, lengths=lengths)
+        if self.way == "backward":
+            output = output.gather(1, turned.expand_as(output))
+        logits: Tensor = self.head(output)
+        return logits
+
+
+def _batches(text: Text, targets: Tensor, updates: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(updates):
+        rows = torch.randint(0, len(text.units), (BATCH,), generator=generator)
+        yield text.units[rows], targets[rows], text.lengths[rows]
+
+
+def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int) -> list[float]:
+    """The loss of each update, in nats a unit."""
+    optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    losses = []
+    for units, wanted, lengths in _batches(text, targets, updates, seed):
+        logits = reader(reader.embedding(units), lengths)
+        loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NOTHING)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
+        optimizer.step()
+        falling.step()
+        losses.append(loss.item())
+    return losses
+
+
+@torch.no_grad()
+def _accuracy(reader: Reader, text: Text) -> float:
+    right = counted = 0
+    for start in range(0, len(text.units), 256):
+        part = slice(start, start + 256)
+        found = reader(reader.embedding(text.units[part]), text.lengths[part]).argmax(-1)
+        asked = text.labels[part] != NOTHING
+        right += int((found == text.labels[part])[asked].sum())
+        counted += int(asked.sum())
+    return right / max(1, counted)
+
+
+def sensitivity(reader: Reader, text: Text, targets: Tensor) -> list[float]:
+    """Mean |d logit_t / d x_k| over sequences, k - t from -REACH to REACH, relative to its largest value.
+
+    The logit is that of the target at the middle of full windows; the norm is over the features of x_k.
+    """
+    t = LENGTH // 2
+    rows = (text.lengths == LENGTH).nonzero()[:64, 0]
+    rows = rows[targets[rows, t] != NOTHING]
+    if not len(rows):
+        return []
+    embedded = reader.embedding(text.units[rows]).detach().requires_grad_()
+    logits = reader(embedded, text.lengths[rows])
+    logits[torch.arange(len(rows)), t, targets[rows, t]].sum().backward()
+    assert embedded.grad is not None
+    norms = embedded.grad.norm(dim=-1).mean(0)[t - REACH : t + REACH + 1]
+    values: list[float] = (norms / norms.max()).tolist()
+    return values
+
+
+def next_units(text: Text) -> Tensor:
+    """The target of a language model: at each unit the one that follows."""
+    targets = torch.full_like(text.units, NOTHING)
+    targets[:, :-1] = text.units[:, 1:]
+    inside = torch.arange(LENGTH - 1) < text.lengths[:, None] - 1
+    targets[:, :-1][~inside] = NOTHING
+    return targets
+
+
+@torch.no_grad()
+def write_on(reader: Reader, text: Text, start: Sequence[int], count: int, seed: int) -> str:
+    """What a network writes that sees nothing but what it has written; it reads that again for each unit."""
+    generator = Generator().manual_seed(seed)
+    units = list(start)
+    for _ in range(count):
+        seen = torch.tensor([units[-LENGTH:]])
+        logits = reader(reader.embedding(seen), torch.tensor([seen.shape[1]]))[0, -1]
+        logits[UNKNOWN] = -torch.inf
+        units.append(int(torch.multinomial((logits / 0.7).softmax(-1), 1, generator=generator)))
+    glue = "" if all(len(symbol) == 1 for symbol in text.symbols) else " "
+    return glue.join(text.symbols[k] for k in units)
+
+
+def measure(train: Text, test: Text, settings: Settings, told: Callable[[str], None] = print) -> dict[str, Any]:
+    """Taggers that read each way, and two language models, the second of which sees the answer."""
+    taggers = []
+    for way in WAYS:
+        scores, losses, reach = [], [], []
+        for seed in range(settings.seeds):
+            torch.manual_seed(seed)
+            reader = Reader(way, len(train.symbols), len(train.names))
+            losses.append(_train(reader, train, train.labels, settings.updates, seed)[-1])
+            scores.append(_accuracy(reader, test))
+            reach.append(sensitivity(reader, test, test.labels))
+            told(f"tagger {way}, seed {seed}: {scores[-1]:.2%} right")
+        means = [statistics.mean(column) for column in zip(*reach, strict=True)]
+        taggers.append({"reads": way, "accuracy": scores, "loss": losses, "sensitivity": means})
+    models = []
+    for way in ("forward", "both"):
+        torch.manual_seed(0)
+        reader = Reader(way, len(train.symbols), len(train.symbols))
+        losses = _train(reader, train, next_units(train), settings.updates, 0)
+        start = test.units[0, :8].tolist()
+        models.append(
+            {
+                "reads": way,
+                "loss": losses,
+                "sensitivity": sensitivity(reader, test, next_units(test)),
+                "written": write_on(reader, train, start, WRITTEN, 0),
+            }
+        )
+        told(f"language model {way}: {losses[-1]:.3f} nats a unit")
+    return {"machine": machine(), "settings": settings._asdict(), "taggers": taggers, "language_models": models}
+
+
+def _reach(name: str, rows: Sequence[dict[str, Any]], what: str) -> Picture:
+    with drawing(6.4, 2.8) as (drawn, ((axes,),)):
+        for row in rows:
+            places = range(-REACH, -REACH + len(row["sensitivity"]))
+            axes.plot(places, row["sensitivity"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.4)
+        axes.set(xlabel="k - t, units", ylabel="|d logit(t) / d x(k)|", yscale="log", ylim=(1e-4, 1.5))
+        axes.axvline(0, color="#8c8c8c", lw=0.6, ls=":")
+        axes.legend(fontsize=8)
+        return Picture(name, drawn, f"How much the answer of {what} at t depends on the unit at k.")
+
+
+def _loss(models: Sequence[dict[str, Any]]) -> Picture:
+    with drawing(6.4, 2.8) as (drawn, ((axes,),)):
+        for row in models:
+            axes.plot(row["loss"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.2)
+        axes.set(xlabel="updates", ylabel="nats a unit", ylim=(0, None))
+        axes.legend(fontsize=8)
+        told = ", ".join(f"{row['reads']} {row['loss'][-1]:.3f}" for row in models)
+        return Picture(
+            "language-models", drawn, f"Training loss of two language models in nats a unit, at the end: {told}."
+        )
+
+
+def write(found: dict[str, Any], folder: Path) -> list[Path]:
+    """Write `directions.html`, `directions.json` and the pictures; returns the files."""
+    taggers, models = found["taggers"], found["language_models"]
+    drawn = [
+        _reach("taggers-reach", taggers, "a tagger"),
+        _loss(models),
+        _reach("models-reach", models, "a language model"),
+    ]
+    means = {row["reads"]: statistics.mean(row["accuracy"]) for row in taggers}
+    best = max(means["forward"], means["backward"])
+    last = {row["reads"]: row["loss"][-1] for row in models}
+    findings = [
+        f"Labels right in unseen text: reading both ways {means['both']:.2%}, forward {means['forward']:.2%}, "
+        f"backward {means['backward']:.2%}; the second direction is worth {100 * (means['both'] - best):.1f} points.",
+        f"As a language model the network of two directions falls to {last['both']:.3f} nats a unit (one direction: "
+        f"{last['forward']:.3f}): it reads the answer, one unit ahead, and what it writes on its own is rubbish.",
+    ]
+    samples = "".join(f"<h3>{_DIRECTIONS[row['reads']]}</h3><pre>{escape(row['written'])}</pre>" for row in models)
+    sections = [
+        (
+            "Where a tagger looks",
+            figure(drawn[0], "A network of one direction cannot look to the other side; its answer rests on one half."),
+        ),
+        ("A language model that sees the answer", figure(drawn[1], "The loss on its training text, in nats a unit.")),
+        (
+            "Where it looks",
+            figure(drawn[2], "The network of two directions looks at k = t + 1: the unit it is to predict."),
+        ),
+        (
+            "What they write",
+            "<p>Each begins with the same eight units and reads only what it has written.</p>" + samples,
+        ),
+    ]
+    lead = "The same network with equal parameters, reading forward, backward and both ways."
+    html = page("Two directions", lead, findings, sections)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / "directions.html", folder / "directions.json"]
+    write_file(files[0], html.encode())
+    write_json(files[1], json.loads(json.dumps(found)))
+    for picture in drawn:
+        files.append(folder / f"{picture.name}.svg")
+        write_file(files[-1], picture.standing_alone.encode())
+    return files

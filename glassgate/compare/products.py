@@ -1,0 +1,234 @@
+"""The ladder of products: the same LSTM layer gate by gate, fused, hoisted, as a kernel, and as others have it."""
+
+import io
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from matplotlib.ticker import NullFormatter
+from torch import Tensor, nn
+
+import glassgate as gg
+from glassgate.compare import rungs
+from glassgate.compare.machine import machine
+from glassgate.compare.page import figure, page, table
+from glassgate.compare.pictures import Picture, drawing
+from glassgate.tasks.runs import write as write_file
+from glassgate.tasks.runs import write_json
+
+LENGTH = 100
+SIZES = ((1, 64), (32, 64), (32, 128), (32, 256))
+"""Sequences and units; the input is as wide."""
+ROUNDS = 7
+
+RUNGS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "eight products": rungs.gate_by_gate,
+    "two products": rungs.fused_gates,
+    "one product": rungs.input_first,
+    "printed kernel": rungs.printed_kernel,
+    "torch.nn.LSTM": lambda x, w: w(x)[0],
+}
+ONNX = "ONNX Runtime"
+
+
+class Place(NamedTuple):
+    """Where a rung is measured."""
+
+    N: int
+    H: int
+
+
+def measure(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, told: Callable[[str], None] = print) -> Any:
+    """Time and error of each rung at each size, rungs interleaved.
+
+    Returns:
+        rows: "rung", "N", "H", "forward" and "training" in microseconds a step (training None where there is none),
+        "error": the largest distance from float64, relative to the largest value, "share": of the processor's own peak.
+    """
+    peak, rows = 0.0, []
+    for size in sizes:
+        peak = max(peak, _peak())
+        told(f"N={size[0]}, H={size[1]} ...")
+        rows += _measured(Place(*size), rounds, peak)
+        if find_spec("onnxruntime") and find_spec("onnx"):
+            # A process of its own: its threads would spin beside ours.
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                rows.append(pool.submit(_onnx, Place(*size), rounds, peak).result())
+    return rows
+
+
+def _peak() -> float:
+    """Multiplications a second of torch's own large product."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    return 1024**3 / min(_seconds(lambda: a @ b) for _ in range(20))
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _layers(place: Place) -> tuple[Tensor, nn.LSTM, Tensor]:
+    """An input, a layer, and the layer's output in float64."""
+    torch.manual_seed(0)
+    x = torch.randn(LENGTH, place.N, place.H)
+    layer = nn.LSTM(place.H, place.H)
+    exact = nn.LSTM(place.H, place.H, dtype=torch.float64)
+    exact.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        return x, layer, exact(x.double())[0]
+
+
+def _multiplications(place: Place) -> int:
+    return LENGTH * place.N * 8 * place.H * place.H
+
+
+def _row(rung: str, place: Place, forward: float, training: float | None, error: float, peak: float) -> dict[str, Any]:
+    share = _multiplications(place) / forward / peak
+    a_step = 1e6 / LENGTH
+    return {
+        "rung": rung,
+        **place._asdict(),
+        "forward": forward * a_step,
+        "training": training and training * a_step,
+        "error": error,
+        "share": share,
+    }
+
+
+def _error(output: Tensor, exact: Tensor) -> float:
+    return ((output.double() - exact).abs().max() / exact.abs().max()).item()
+
+
+def _measured(place: Place, rounds: int, peak: float) -> list[dict[str, Any]]:
+    x, theirs, exact = _layers(place)
+    ours = gg.LSTM(place.H, place.H)
+    ours.load_state_dict(theirs.state_dict())
+    layers = {name: theirs if name == "torch.nn.LSTM" else ours for name in RUNGS}
+
+    def forward(name: str) -> Tensor:
+        with torch.no_grad():
+            return RUNGS[name](x, layers[name])
+
+    def train(name: str) -> None:
+        RUNGS[name](x, layers[name]).sum().backward()
+        layers[name].zero_grad()
+
+    errors = {name: _error(forward(name), exact) for name in RUNGS}
+    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in RUNGS}
+    for name in RUNGS:
+        train(name)
+    for _ in range(rounds):
+        for name, (forwards, trainings) in times.items():
+            forwards.append(_seconds(lambda name=name: forward(name)))  # type: ignore[misc]
+            trainings.append(_seconds(lambda name=name: train(name)))  # type: ignore[misc]
+    return [
+        _row(name, place, statistics.median(forwards), statistics.median(trainings), errors[name], peak)
+        for name, (forwards, trainings) in times.items()
+    ]
+
+
+def _onnx(place: Place, rounds: int, peak: float) -> dict[str, Any]:
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    x, layer, exact = _layers(place)
+
+    def in_their_order(name: str) -> Tensor:
+        i, f, g, o = layer.get_parameter(name).detach().chunk(4)
+        return torch.cat([i, o, f, g])
+
+    given = {
+        "W": in_their_order("weight_ih_l0")[None],
+        "R": in_their_order("weight_hh_l0")[None],
+        "B": torch.cat([in_their_order("bias_ih_l0"), in_their_order("bias_hh_l0")])[None],
+    }
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", ["x", *given], ["y"], hidden_size=place.H)],
+        "lstm",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (LENGTH, 1, place.N, place.H))],
+        [numpy_helper.from_array(value.numpy(), name) for name, value in given.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    file = io.BytesIO(model.SerializeToString())
+    session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+    fed = {"x": x.numpy()}
+    output = torch.from_numpy(session.run(None, fed)[0])[:, 0]
+    seconds = statistics.median(_seconds(lambda: session.run(None, fed)) for _ in range(rounds))
+    return _row(ONNX, place, seconds, None, _error(output, exact), peak)
+
+
+def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
+    """Microseconds a step of each rung, a panel a size."""
+    sizes = list(dict.fromkeys((row["N"], row["H"]) for row in rows))
+    names = list(dict.fromkeys(row["rung"] for row in rows))
+    with drawing(8.2, 3.2, 1, len(sizes), sharey=True) as (drawn, (grid,)):
+        for axes, (N, H) in zip(grid, sizes, strict=True):
+            of = {row["rung"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
+            for key, colour, aside in (("forward", "#2f86cc", -0.17), ("training", "#d9620f", 0.17)):
+                places = [k for k, name in enumerate(names) if name in of and of[name][key]]
+                values = [of[names[k]][key] for k in places]
+                axes.barh([k + aside for k in places], values, 0.32, color=colour, label=key)
+            every = [value for row in of.values() for value in (row["forward"], row["training"]) if value]
+            axes.set(title=f"N = {N}, H = {H}", xscale="log", xlabel="microseconds a step")
+            axes.set_xlim(0.5 * min(every), 1.5 * max(every))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_yticks(range(len(names)), names)
+        grid[0].invert_yaxis()
+        grid[0].legend(fontsize=7, loc="lower right")
+        told = [f"{row['rung']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
+        return Picture("ladder", drawn, f"Microseconds a step forward: {'; '.join(told)}.")
+
+
+def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+    """Write `products.html`, `products.json` and the picture; returns the files."""
+    picture = ladder(rows)
+    files = [folder / "products.html", folder / "products.json", folder / "ladder.svg"]
+    folder.mkdir(parents=True, exist_ok=True)
+    head = ["rung", "N", "H", "forward, us a step", "training, us a step", "error against float64", "share of peak"]
+    told = [
+        [
+            row["rung"],
+            str(row["N"]),
+            str(row["H"]),
+            f"{row['forward']:.1f}",
+            f"{row['training']:.1f}" if row["training"] else "-",
+            f"{row['error']:.1e}",
+            f"{row['share']:.0%}",
+        ]
+        for row in rows
+    ]
+    caption = "Logarithmic: each rung computes the same numbers from the same weights."
+    sections = [
+        ("The ladder", figure(picture, caption)),
+        (
+            "All figures",
+            table("Medians of interleaved rounds; peak: torch's product of 1,024 x 1,024.", head, told),
+        ),
+    ]
+    lead = f"One LSTM layer over {LENGTH} steps in float32, from the equations as they stand to machine code."
+    html = page("One product: the ladder", lead, _findings(rows), sections)
+    write_file(files[0], html.encode())
+    write_json(files[1], {"machine": machine(), "rows": list(rows)})
+    write_file(files[2], picture.standing_alone.encode())
+    return files
+
+
+def _findings(rows: Sequence[dict[str, Any]]) -> list[str]:
+    sentences = []
+    for N, H in dict.fromkeys((row["N"], row["H"]) for row in rows):
+        of = {row["rung"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
+        first, two, _, kernel, stock = (of[name]["training"] for name in RUNGS)
+        sentences.append(
+            f"N = {N}, H = {H}: fusing the gates trains at {first / two:.1f}x the speed of gate by gate, the printed "
+            f"kernel at {first / kernel:.1f}x, torch.nn.LSTM at {first / stock:.1f}x."
+        )
+    return sentences

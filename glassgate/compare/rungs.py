@@ -1,0 +1,59 @@
+"""An LSTM layer written four times, each a step nearer to the machine, for readers; all compute the same numbers.
+
+`x` is (L, N, H_in), `w` a `torch.nn.LSTM` or `gg.LSTM` of one layer; the output is (L, N, H).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def gate_by_gate(x: Tensor, w: Any) -> Tensor:
+    """Eight products a step: each gate has matrices of its own for the input and the state, as in the equations."""
+    W_i, W_f, W_g, W_o = w.weight_ih_l0.chunk(4)
+    U_i, U_f, U_g, U_o = w.weight_hh_l0.chunk(4)
+    b_i, b_f, b_g, b_o = (w.bias_ih_l0 + w.bias_hh_l0).chunk(4)
+    h = c = x.new_zeros(x.shape[1], w.hidden_size)
+    outputs = []
+    for x_t in x:
+        i = torch.sigmoid(x_t @ W_i.T + h @ U_i.T + b_i)
+        f = torch.sigmoid(x_t @ W_f.T + h @ U_f.T + b_f)
+        g = torch.tanh(x_t @ W_g.T + h @ U_g.T + b_g)
+        o = torch.sigmoid(x_t @ W_o.T + h @ U_o.T + b_o)
+        c = f * c + i * g
+        h = o * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+def fused_gates(x: Tensor, w: Any) -> Tensor:
+    """Two products a step: the rows of all gates stand in one matrix, and the result is cut in four."""
+    h = c = x.new_zeros(x.shape[1], w.hidden_size)
+    outputs = []
+    for x_t in x:
+        gates = x_t @ w.weight_ih_l0.T + w.bias_ih_l0 + h @ w.weight_hh_l0.T + w.bias_hh_l0
+        i, f, g, o = gates.chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+def input_first(x: Tensor, w: Any) -> Tensor:
+    """One product a step: the input is known beforehand, so that its product is one large one before the loop."""
+    of_input = nn.functional.linear(x, w.weight_ih_l0, w.bias_ih_l0 + w.bias_hh_l0)
+    h = c = x.new_zeros(x.shape[1], w.hidden_size)
+    outputs = []
+    for gates_t in of_input:
+        i, f, g, o = (gates_t + h @ w.weight_hh_l0.T).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+def printed_kernel(x: Tensor, w: Any) -> Tensor:
+    """The loop itself as machine code: `gg.LSTM`, whose kernel `gg.source` prints."""
+    output, _ = w(x)
+    return output

@@ -1,0 +1,86 @@
+import json
+
+import pytest
+import torch
+
+from glassgate.cli.compare import command
+from glassgate.compare import directions
+from glassgate.compare.directions import REACH, Reader, Settings, next_units, sensitivity, text_of
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.errors import DataError, UserError
+
+
+def _examples(count=40, length=120):
+    """The label of a letter is the letter that follows: only who reads backward can know it."""
+    generator = torch.Generator().manual_seed(0)
+    texts = ["".join("abcd"[k] for k in torch.randint(0, 4, (length,), generator=generator)) for _ in range(count)]
+    return [Tagged(text, list(text[1:] + "a")) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def found():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directions, "PARAMETERS", 6_000)
+        patch.setattr(directions, "BATCH", 8)
+        train, test = text_of(_examples()[:30], _examples()[30:])
+        yield directions.measure(train, test, Settings(updates=150, seeds=1), told=lambda _: None)
+    torch.set_num_threads(threads)
+
+
+def test_a_label_that_lies_ahead_is_found_by_who_reads_backward(found):
+    right = {row["reads"]: row["accuracy"][0] for row in found["taggers"]}
+    assert right["forward"] < 0.4
+    assert right["backward"] > 0.95
+    assert right["both"] > 0.95
+
+
+def test_nobody_looks_where_they_do_not_read(found):
+    reach = {row["reads"]: row["sensitivity"] for row in found["taggers"]}
+    assert max(reach["forward"][REACH + 1 :]) == 0.0
+    assert max(reach["backward"][:REACH]) == 0.0
+    assert reach["both"][REACH + 1] > 0.3
+
+
+def test_a_language_model_of_two_directions_reads_the_answer(found):
+    forward, both = found["language_models"]
+    assert both["loss"][-1] < 0.1 * forward["loss"][-1]
+    assert both["sensitivity"][REACH + 1] > 0.3
+    assert max(forward["sensitivity"][REACH + 1 :]) == 0.0
+
+
+def test_sensitivity_is_the_gradient_of_each_row_alone():
+    torch.manual_seed(0)
+    text, _ = text_of(_examples(), _examples()[:2])
+    reader = Reader("both", len(text.symbols), len(text.names))
+    rows = (text.lengths == directions.LENGTH).nonzero()[:64, 0]
+    t, total = directions.LENGTH // 2, 0.0
+    for row in rows:
+        x = reader.embedding(text.units[row][None]).detach().requires_grad_()
+        reader(x, text.lengths[row][None])[0, t, text.labels[row, t]].backward()
+        total = total + x.grad[0].norm(dim=-1)
+    expected = total[t - REACH : t + REACH + 1]
+    assert sensitivity(reader, text, text.labels) == pytest.approx((expected / expected.max()).tolist(), rel=1e-4)
+
+
+def test_the_target_of_a_language_model_is_the_next_unit():
+    text, _ = text_of([Tagged("abca", list("xyxy"))], [Tagged("ab", list("xy"))])
+    assert next_units(text)[0, :5].tolist() == [*text.units[0, 1:4].tolist(), -100, -100]
+
+
+def test_a_file_of_ones_own_makes_a_page(tmp_path, monkeypatch):
+    file = tmp_path / "words.tsv"
+    file.write_text("".join(f"the\tD\n{noun}\tN\nsleeps\tV\n\n" for noun in ("cat", "dog", "fox", "hen") * 20))
+    monkeypatch.setattr(directions, "BATCH", 4)
+    command(["directions", "--quick", "--data", str(file), "-o", str(tmp_path / "out")])
+    content = json.loads((tmp_path / "out" / "directions.json").read_text())
+    assert [row["reads"] for row in content["taggers"]] == ["forward", "backward", "both"]
+    assert "two directions" in (tmp_path / "out" / "directions.html").read_text()
+
+
+def test_what_cannot_be_compared_is_said(tmp_path):
+    with pytest.raises(UserError, match="--test needs --data"):
+        command(["directions", "--test", "file.tsv"])
+    with pytest.raises(DataError, match="expected labels"):
+        text_of([Tagged("ab", None)], [])

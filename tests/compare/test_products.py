@@ -1,0 +1,35 @@
+import json
+
+import pytest
+import torch
+
+from glassgate.cli.compare import command
+from glassgate.compare import products
+
+
+def test_all_rungs_compute_the_same_and_gradients_too():
+    torch.manual_seed(0)
+    x, layer = torch.randn(7, 3, 5, dtype=torch.float64), torch.nn.LSTM(5, 6, dtype=torch.float64)
+    expected, _ = layer(x)
+    gradient = torch.autograd.grad(expected.square().sum(), layer.weight_hh_l0)[0]
+    for name, rung in products.RUNGS.items():
+        output = rung(x, layer)
+        assert torch.allclose(output, expected, atol=1e-12), name
+        found = torch.autograd.grad(output.square().sum(), layer.weight_hh_l0)[0]
+        assert torch.allclose(found, gradient, atol=1e-11), name
+
+
+def test_the_ladder_is_measured_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(products, "SIZES", ((1, 8), (2, 8)))
+    monkeypatch.setattr(products, "LENGTH", 3)
+    command(["products", "--quick", "-o", str(tmp_path)])
+    rows = json.loads((tmp_path / "products.json").read_text())["rows"]
+    assert {row["rung"] for row in rows} >= set(products.RUNGS)
+    assert all(row["error"] < 1e-5 for row in rows)
+    assert (tmp_path / "products.html").read_text().count("<svg") == 1
+
+
+def test_onnx_runtime_computes_the_same():
+    pytest.importorskip("onnxruntime", exc_type=ImportError)
+    pytest.importorskip("onnx", exc_type=ImportError)
+    assert products._onnx(products.Place(2, 8), 1, 1e9)["error"] < 1e-5
