@@ -19,13 +19,17 @@ NAMESAKES: dict[type[nn.Module], type[nn.Module]] = {
     nn.LSTMCell: LSTMCell,
 }
 _BACK = {ours: theirs for theirs, ours in NAMESAKES.items()}
+_NOT_MOVED = ("_compiled_call_impl",)
+"""What belongs to the layer that was, and not to what was attached to it."""
 _COMMON = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
 
 
 def convert(model: nn.Module) -> nn.Module:
     """Swaps every `torch.nn` RNN, GRU, LSTM and their cells in a model for glassgate's, in place.
 
-    The parameters are the same objects, so optimizers go on. Subclasses and parametrized layers are left as they are.
+    The parameters are the same objects, so optimizers go on; hooks, buffers, submodules and attributes that were
+    attached to a layer move along. Subclasses and parametrized layers are left as they are, and so is a layer whose
+    attachments have names that ours needs itself.
 
     Args:
         model: any module; where it is itself such a layer, the new layer is returned.
@@ -85,8 +89,11 @@ def _lack(part: Recurrent | RecurrentCell) -> str | None:
     return None
 
 
-def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """A layer of the other library that holds the very parameters, mode and hooks of this one."""
+def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module | None:
+    """A layer of the other library that holds the very parameters, mode, hooks and attachments of this one.
+
+    None where it cannot: something attached to the layer has a name that the other library's layer uses itself.
+    """
     options: dict[str, Any] = {name: value for name in _COMMON if (value := getattr(part, name, None))}
     options |= {"bias": part.bias, "device": "meta"}
     if hasattr(part, "nonlinearity"):
@@ -95,11 +102,25 @@ def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
     twin = kind(part.input_size, part.hidden_size, **options)
     if dropout:
         twin.dropout = dropout  # set afterwards, as the first layer has given the warning about a single one
-    for name, parameter in part.named_parameters(recurse=False):
-        setattr(twin, name, parameter)
-    for table in (name for name in vars(part) if name.endswith("_hooks")):
-        vars(twin)[table].update(vars(part)[table])
-    return twin.train(part.training)
+    usual = vars(type(part)(1, 1, device="meta")).keys()
+    attached = {name: value for name, value in vars(part).items() if name not in usual and name not in _NOT_MOVED}
+    used = set(dir(twin)) - set(twin._parameters)
+    if used & {*attached, *part._parameters, *part._buffers, *part._modules}:
+        return None
+    for name in list(twin._parameters):
+        if name not in part._parameters:  # a hook computes it, as those of `weight_norm` do
+            delattr(twin, name)
+    for name, value in {**part._parameters, **attached}.items():
+        setattr(twin, name, value)
+    for name, table in vars(part).items():
+        if "_hook" in name or name in ("_buffers", "_non_persistent_buffers_set", "_modules"):
+            vars(twin)[name] = table  # the same one, so that a handle still removes its hook
+    hooks: dict[int, Any] = twin._load_state_dict_pre_hooks
+    for key, hook in hooks.items():
+        if getattr(hook, "with_module", False):
+            hooks[key] = type(hook)(hook.hook, twin)
+    twin.training = part.training
+    return twin
 
 
 def _swap(model: nn.Module, twin_of: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
@@ -107,7 +128,7 @@ def _swap(model: nn.Module, twin_of: Callable[[nn.Module], nn.Module | None]) ->
     with torch.no_grad():
         twins = {part: twin for part in model.modules() if (twin := twin_of(part)) is not None}
     for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):
             if child in twins:
-                setattr(parent, name, twins[child])
+                parent._modules[name] = twins[child]
     return twins.get(model, model)

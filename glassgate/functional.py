@@ -11,7 +11,7 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction
 from glassgate.layout import Layout, arrange
-from glassgate.shapes import ShapeError, check_like, check_shape
+from glassgate.shapes import ShapeError, check_like, check_parameters, check_shape
 
 Input = Tensor | PackedSequence
 
@@ -152,7 +152,7 @@ def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
         if key not in weights:
             raise ShapeError(f"{name}: {key} must be given, {shape}")
         check_shape(name, key, weights[key], letters.get(key, "(H_cell)" if shape[0] == units else f"({rows})"), shape)
-        check_like(name, key, weights[key], weight.dtype, weight.device, "weight_ih")
+        check_parameters(name, {key: weights[key]}, {key: shape}, weight.dtype, weight.device)
     return units, projected
 
 

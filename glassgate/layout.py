@@ -123,18 +123,24 @@ def _padded(
     layout = Layout(operation, L, N, batch_first and not unbatched, unbatched)
     if lengths is None:
         return layout, None
-    lengths = torch.as_tensor(lengths)
+    if not isinstance(lengths, Tensor):
+        lengths = torch.as_tensor(lengths, device="cpu")
     if lengths.dtype in (torch.bool,) or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"{operation}: lengths must be integers, got {lengths.dtype}")
     check_shape(operation, "lengths", lengths.view(-1) if unbatched and lengths.dim() == 0 else lengths, "(N,)", (N,))
+    if lengths.is_meta:
+        raise ShapeError(f"{operation}: lengths must be numbers on some device, got a tensor on meta, which holds none")
     lengths = lengths.view(-1).to("cpu", torch.int64)
-    if not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        within = ((lengths >= 0) & (lengths <= L)).all()
+        torch._assert_async(within, f"{operation}: lengths must be between 0 and L, the steps of the input")
+    else:
         if bool((lengths < 0).any()) or bool((lengths > L).any()):
             raise ShapeError(f"{operation}: lengths must be between 0 and L = {L}, got {lengths.tolist()}")
         if bool((lengths == L).all()):
             return layout, None
     descending, order = lengths.sort(descending=True, stable=True)
-    alive = torch.arange(L)[:, None] < descending
+    alive = torch.arange(L, device="cpu")[:, None] < descending
     flat = (~alive).view(-1).to(torch.uint8).argsort(stable=True)
     places = flat // N * N + order[flat % N]
     return layout._replace(order=order.to(input.device), places=places.to(input.device)), alive.sum(1)

@@ -3,7 +3,7 @@
 Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size or hidden_size).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,6 +34,49 @@ def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, de
         raise ShapeError(
             f"{operation}: {name} must have {whose}'s dtype {dtype}, got {tensor.dtype}; convert it: {name}.to({dtype})"
         )
+
+
+def check_parameters(
+    operation: str,
+    parameters: Mapping[str, Tensor],
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    device: torch.device,
+    suffix: str = "",
+) -> None:
+    """Raises unless each parameter is ordinary memory of its shape, of the dtype (autocast aside) and on the device.
+
+    Kernels read addresses, and a parameter can be exchanged at any time: every call comes through here.
+    """
+    for name, value in parameters.items():
+        try:
+            fits = value.shape == shapes[name] and value.dtype == dtype and value.device == device
+            if fits and value.layout is torch.strided:
+                continue
+        except AttributeError:  # no tensor
+            pass
+        whose = f"weight_ih{'_l0' * bool(suffix)}"
+        _check_parameter(operation, name + suffix, value, shapes[name], dtype, device, whose)
+
+
+def _check_parameter(
+    operation: str,
+    name: str,
+    value: object,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    whose: str,
+) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{operation}: {name} must be a tensor {shape}, got {type(value).__name__}")
+    if tuple(value.shape) != shape:
+        raise ShapeError(f"{operation}: {name} must be {shape}, got {tuple(value.shape)}")
+    if value.layout is not torch.strided:
+        raise ShapeError(f"{operation}: {name} must be a dense tensor, got the layout {value.layout}")
+    if not value.dtype.is_floating_point:
+        raise ShapeError(f"{operation}: {name} must have floating point numbers, got {value.dtype}")
+    check_like(operation, name, value, dtype, device, whose)
 
 
 def check_size(operation: str, name: str, value: object) -> None:

@@ -100,6 +100,85 @@ def test_hooks_move_along():
     assert seen == [gg.GRU]
 
 
+def test_everything_attached_moves_along():
+    layer = nn.LSTM(3, 4)
+    layer.register_buffer("seen", torch.ones(2))
+    layer.register_buffer("scratch", torch.ones(3), persistent=False)
+    layer.register_parameter("temperature", nn.Parameter(torch.ones(())))
+    layer.head, layer.note, layer.probe = nn.Linear(4, 2), {"from": "a colleague"}, nn.GRU(4, 4)
+    layer.head.eval()
+    known, state, head = layer.note, layer.state_dict(), layer.head
+    model = gg.convert(nn.Sequential(layer))
+    ours = model[0]
+    assert isinstance(ours, gg.LSTM)
+    assert ours.note is known
+    assert ours.head is head
+    assert not head.training
+    assert isinstance(ours.probe, gg.GRU)
+    assert ours.state_dict().keys() == state.keys()
+    assert dict(ours.named_buffers()).keys() == {"seen", "scratch"}
+    ours.load_state_dict(state)
+    back = gg.restore(model)[0]
+    assert back.note is known
+    assert type(back.probe) is nn.GRU
+    assert back.state_dict().keys() == state.keys()
+    torch.testing.assert_close(back(torch.ones(2, 3))[0], ours(torch.ones(2, 3))[0])
+
+
+def test_one_part_under_two_names_of_one_parent():
+    model = nn.Module()
+    model.encoder = model.decoder = nn.GRU(3, 3)
+    model.both = nn.Sequential(model.encoder, model.encoder)
+    gg.convert(model)
+    assert isinstance(model.encoder, gg.GRU)
+    assert model.encoder is model.decoder is model.both[0] is model.both[1]
+    gg.restore(model)
+    assert type(model.encoder) is nn.GRU
+    assert model.encoder is model.decoder is model.both[0] is model.both[1]
+
+
+def test_hooks_keep_their_options_and_handles():
+    seen = []
+    layer = nn.GRU(3, 4)
+    handle = layer.register_forward_hook(lambda module, args, options, out: seen.append(len(options)), with_kwargs=True)
+    layer.register_load_state_dict_pre_hook(lambda module, *_: seen.append(type(module)))
+    layer.register_full_backward_hook(lambda module, *_: seen.append("back"))
+    (ours,) = gg.convert(nn.Sequential(layer))
+    del layer
+    ours(torch.randn(5, 2, 3, requires_grad=True), hx=None)[0].sum().backward()
+    ours.load_state_dict(ours.state_dict())
+    assert seen == [1, "back", gg.GRU]
+    handle.remove()
+    ours(torch.randn(5, 2, 3))
+    assert len(seen) == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_weights_that_a_hook_computes():
+    layer, x = nn.utils.weight_norm(nn.LSTM(3, 4), "weight_hh_l0"), torch.randn(5, 2, 3)
+    expected, _ = layer(x)
+    (ours,) = gg.convert(nn.Sequential(layer))
+    assert isinstance(ours, gg.LSTM)
+    torch.testing.assert_close(ours(x)[0], expected)
+    with torch.no_grad():
+        ours.weight_hh_l0_g.mul_(2)
+    doubled, _ = ours(x)
+    assert not torch.allclose(doubled, expected)
+    torch.testing.assert_close(gg.restore(nn.Sequential(ours))[0](x)[0], doubled)
+
+
+def test_a_name_that_ours_needs_leaves_the_layer_as_it_is():
+    layer = nn.LSTM(3, 4)
+    layer.merge = "mine"
+    patched = nn.LSTM(3, 4)
+    patched.forward = lambda x: "patched"
+    model = gg.convert(nn.Sequential(layer, patched, nn.LSTM(3, 4)))
+    assert model[0] is layer
+    assert layer.merge == "mine"
+    assert model[1](None) == "patched"
+    assert isinstance(model[2], gg.LSTM)
+
+
 def test_dtype_and_device_stay():
     assert gg.convert(nn.LSTM(3, 4, dtype=torch.float64, device="meta")).weight_ih_l0.dtype == torch.float64
     assert gg.convert(nn.LSTM(3, 4, device="meta")).weight_ih_l0.is_meta

@@ -96,3 +96,23 @@ def test_gradients_come_back_to_their_places(lengths):
     steps, layout = arrange("test", x, 2, lengths=lengths)
     layout.restore(steps.data * steps.data.detach()).sum().backward()
     assert torch.equal(x.grad, x.detach())
+
+
+def test_a_compiled_call_refuses_lengths_outside():
+    layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, lengths=torch.tensor([3, 5]))[0], layer(x, lengths=[3, 5])[0])
+    for lengths in ([3, 6], [-1, 2]):
+        with pytest.raises(RuntimeError, match="LSTM: lengths must be between 0 and L, the steps of the input"):
+            compiled(x, lengths=torch.tensor(lengths))
+
+
+def test_lengths_are_numbers_wherever_tensors_are_made():
+    layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
+    with gg.engine("reference"):
+        expected, _ = layer(x, lengths=[2, 5])
+        with torch.device("meta"):
+            output, _ = layer(x, lengths=[2, 5])
+    torch.testing.assert_close(output, expected)
+    with pytest.raises(gg.ShapeError, match="lengths must be numbers on some device, got a tensor on meta"):
+        layer(x, lengths=torch.ones(2, dtype=torch.int64, device="meta"))

@@ -24,6 +24,10 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
         return f"kernels compute in floating point, and the input is {steps.data.dtype}"
     if is_transformed():
         return "kernels have no rule for vmap, jvp and other transforms of torch.func"
+    if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
+        for tensor in (steps.data, *given_of(directions)):
+            if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+                return f"kernels read memory, and a {type(tensor).__name__} computes in its own way"
     for direction in directions:
         reason = untraceable(direction.cell, "weight_hr" in direction.weights)
         if reason is not None:

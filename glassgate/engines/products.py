@@ -47,4 +47,6 @@ def _placed(rows: Tensor, gates: tuple[str, ...], chosen: tuple[str, ...]) -> Te
         return rows
     blocks = rows.unflatten(0, (len(chosen), -1))
     placed = blocks.new_zeros(len(gates), *blocks.shape[1:])
-    return placed.index_add_(0, torch.tensor([gates.index(gate) for gate in chosen]), blocks).flatten(0, 1)
+    return placed.index_add_(
+        0, torch.tensor([gates.index(gate) for gate in chosen], device=blocks.device), blocks
+    ).flatten(0, 1)

@@ -12,7 +12,7 @@ from glassgate import cells
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines.reference import advance
-from glassgate.shapes import ShapeError, check_flag, check_like, check_shape, check_size
+from glassgate.shapes import ShapeError, check_flag, check_like, check_parameters, check_shape, check_size
 
 
 class RecurrentCell(nn.Module):
@@ -100,7 +100,12 @@ class RecurrentCell(nn.Module):
         rows = input.shape[:-1]
         check_shape(name, "input", input, "(N, H_in)" if rows else "(H_in)", (*rows, self.input_size))
         cell, weights = next(self.weights())
-        check_like(name, "input", input, weights["weight_ih"].dtype, weights["weight_ih"].device, "the cell")
+        weight = weights["weight_ih"]
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{name}: weight_ih must be a tensor, got {type(weight).__name__}")
+        check_like(name, "input", input, weight.dtype, weight.device, "the cell")
+        shapes = cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
+        check_parameters(name, weights, shapes, weight.dtype, weight.device)
         if hx is None:
             hx = tuple(input.new_zeros(*rows, self.hidden_size) for _ in cell.state)
         elif len(cell.state) == 1:

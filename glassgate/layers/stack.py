@@ -22,7 +22,7 @@ from glassgate.layers.regularisers import regularised
 from glassgate.layers.states import State
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
-from glassgate.shapes import check_choice, check_flag, check_like, check_rate, check_size
+from glassgate.shapes import check_choice, check_flag, check_like, check_parameters, check_rate, check_size
 
 Watcher = Callable[[Layout, Steps, list[tuple[Tensor, ...]], list[Result], list[Recording]], None]
 """Called with a recorded call's input and, one for each layer and direction, initial states, result and recording."""
@@ -187,6 +187,14 @@ class Recurrent(nn.Module):
         found = self._parameters
         return {name: getattr(self, full) if (w := found.get(full)) is None else w for name, full in part.names.items()}
 
+    def checked_weights(self) -> list[Weights]:
+        """The parameters by name, for each layer and direction in torch's order, once they fit each other."""
+        every = [self._weights(part) for part in self._parts]
+        like = every[0]["weight_ih"]
+        for part, weights in zip(self._parts, every, strict=True):
+            check_parameters(self._name, weights, part.shapes, like.dtype, like.device, part.suffix)
+        return every
+
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """The parameters of each layer and direction, as `torch.nn` lists them."""
@@ -275,6 +283,8 @@ class Recurrent(nn.Module):
         """A call's arguments, checked, as engines take them."""
         steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
         weight = self.weight_ih_l0
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{self._name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
         check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
         return steps, layout, self._initial_states(hx, steps.data, layout)
 
@@ -315,8 +325,8 @@ class Recurrent(nn.Module):
         """What engines are asked, layer by layer, noise apart."""
         D, cell = self.num_directions, self._noisy_cell if self.training else self._calm_cell
         every = [
-            Direction(cell, self._weights(part), state, part.direction == 1)
-            for part, state in zip(self._parts, initial, strict=True)
+            Direction(cell, weights, state, part.direction == 1)
+            for part, weights, state in zip(self._parts, self.checked_weights(), initial, strict=True)
         ]
         return [every[k : k + D] for k in range(0, len(every), D)]
 
@@ -360,8 +370,10 @@ class Recurrent(nn.Module):
         initial = []
         for part in self._parts:
             if self.learn_initial_state:
-                learned = (getattr(self, f"{state}_0{part.suffix}") for state in part.widths)
-                initial.append(tuple(v.expand(rows, -1) for v in learned))
+                learned = {f"{state}_0": getattr(self, f"{state}_0{part.suffix}") for state in part.widths}
+                shapes = {f"{state}_0": (width,) for state, width in part.widths.items()}
+                check_parameters(self._name, learned, shapes, like.dtype, like.device, part.suffix)
+                initial.append(tuple([v.expand(rows, -1) for v in learned.values()]))
             else:
                 zeros = {width: like.new_zeros(rows, width) for width in dict.fromkeys(part.widths.values())}
                 initial.append(tuple([zeros[width] for width in part.widths.values()]))

@@ -51,7 +51,7 @@ class Stream:
         self._first = layer._resting_states(weight.detach(), batch_size)
         directions = [
             Direction(layer._calm_cell, weights, first, False)
-            for (_, weights), first in zip(layer.weights(), self._first, strict=True)
+            for weights, first in zip(layer.checked_weights(), self._first, strict=True)
         ]
         self._steps = [stepper(direction) for direction in directions]
 

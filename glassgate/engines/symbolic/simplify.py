@@ -47,7 +47,7 @@ def simpler(op: str, *args: Any) -> Any:
 
 
 def _folded(op: str, *args: float) -> float:
-    tensors = [torch.tensor(arg, dtype=torch.float64) for arg in args]
+    tensors = [torch.tensor(arg, dtype=torch.float64, device="cpu") for arg in args]
     if op == "where":
         tensors[0] = tensors[0] != 0
     return float(OPERATIONS[op].compute(*tensors))
