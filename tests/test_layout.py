@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+import glassgate as gg
 from glassgate.layout import arrange
 
 batches = st.integers(1, 6).flatmap(
