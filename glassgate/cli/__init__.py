@@ -10,6 +10,7 @@ from glassgate.cli.stopping import how, status, stoppable
 
 COMMANDS = {
     "train": "train a task on your data, on data that every machine has, or go on with an interrupted run",
+    "look": "show what a data file is taken for, and its first examples",
     "evaluate": "score a trained run on a labelled file",
     "predict": "let a trained run label a file or standard input",
     "generate": "let a trained language model write",

@@ -98,14 +98,18 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         examples = table.read(path, format, *columns, options.missing, labelled)
         if format in table.SERIES:
             return list(examples)
-        return store(
+        said = table.said(path, format, *columns, labelled)
+        stored = store(
             (replace(each, content=self._units(each)) for each in examples),
             {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
             partial(Labelled, source=str(path)),
             [path],
-            ["table", format, *columns, labelled, options.unit],
+            ["table", format, *columns, labelled, options.unit, said],
             progress,
         )
+        if labelled and progress is not None:
+            progress.note(f"{path}: {said}; {len(stored):,} texts, {len(stored.counts('label')):,} labels")
+        return stored
 
     def read_own(self) -> Split[Labelled]:
         train, held_out = python_packages.read()

@@ -1,12 +1,12 @@
 """Tagging: a label for each unit of a sequence, word or character, and an intent for the whole where data has it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,18 +19,21 @@ from glassgate.tasks import bio, confusion
 from glassgate.tasks.data import python_source
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.spellings import Spellings
 from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import (
     FORMATS,
+    LABEL_SUFFIX,
     UNITS,
     Tagged,
-    format_of,
     read_columns,
     read_conllu,
     read_folder,
+    read_rows,
     read_text,
+    recognised,
     sources_of,
 )
 from glassgate.tasks.data.vectors import Vectors, read_vectors
@@ -53,10 +56,13 @@ class TaggingOptions(Options):
 
     format: str = option("auto", "of the files; by their suffix if auto", group="data", choices=FORMATS)
     column: str | None = option(
-        None, "column of the labels: a name in CoNLL-U (upos, xpos, ...), else a number from 1", group="data"
+        None, "column of the labels: a name in CoNLL-U (upos, xpos, ...), else a number from 1, or a key", group="data"
+    )
+    text_column: str | None = option(
+        None, "column of the words, where it is not recognised: a number from 1, or a key", group="data"
     )
     unit: str = option("word", "what has a label in plain text", group="data", choices=UNITS)
-    label_suffix: str = option(".labels", "turns a text file's name into its label file's", group="data")
+    label_suffix: str = option(LABEL_SUFFIX, "turns a text file's name into its label file's", group="data")
     vectors: str | None = option(
         None, "file of pretrained vectors, text of word2vec or GloVe; it sets --embedding-size", group="data"
     )
@@ -127,6 +133,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     network: Tagger
     _vectors: Vectors | None = None
+    _columns: dict[str, Any] | None = None
 
     @property
     def monitor(self) -> str:
@@ -140,7 +147,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
-        format = format_of(path, options.format)
+        suffix = options.label_suffix if labelled else None
+        format, layout = recognised(path, options.format, options.column, options.text_column, suffix)
+        layout = self._as_before(layout)
         if format == "python":
             return python_source.read(path, labelled)
         sources = sources_of(path, format, options.label_suffix if labelled else None)
@@ -150,19 +159,38 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             examples = read_text(path, options.unit, options.label_suffix, labelled)
         elif format == "folder":
             examples = read_folder(path, labelled)
+        elif format in ("jsonl", "parquet"):
+            examples = read_rows(path, options.column, options.text_column, labelled)
         else:
-            examples = read_columns(path, options.column, "\t" if format == "tsv" else None, labelled)
-        fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if format in ("text", "folder") else LINES}
+            examples = read_columns(path, options.column, "\t" if format == "tsv" else None, labelled, layout)
+        line_each = format in ("text", "folder", "jsonl", "parquet")
+        fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if line_each else LINES}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
-        return store(
+        stored = store(
             examples,
             fields | ({"labels": SEQUENCE} if labelled else {}),
             build,
             sources,
-            ["tagged", format, options.column, options.unit, labelled],
+            ["tagged", format, options.column, options.text_column, options.unit, labelled, repr(layout)],
             progress,
         )
+        if labelled and progress is not None:
+            progress.note(f"{path}: {_said(format, layout, stored)}")
+        return stored
+
+    def _as_before(self, layout: Layout | None) -> Layout | None:
+        """Take the columns for what they were in the training data, where no option says otherwise."""
+        if layout is None or layout.conllu:
+            return layout
+        known = self._columns or self.facts.get("columns")
+        if known and known["width"] == layout.width:
+            given = {"unit": self.options.text_column, "label": self.options.column}
+            same = {name: known[name] for name in given if given[name] is None}
+            layout = replace(layout, **same | ({"label": None} if layout.label is None else {}))
+        if layout.label is not None:
+            self._columns = {"width": layout.width, "unit": layout.unit, "label": layout.label}
+        return layout
 
     def read_own(self) -> Split[Tagged]:
         train, held_out = python_source.standard_library()
@@ -193,6 +221,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             "valid": self._keeps_to_bio(labels.symbols, examples),
             "singletons": FIRST + sum(met[unit] > 1 for unit in units.symbols),
             "embedding_size": self.options.embedding_size,
+            "columns": self._columns,
         }
         if self.options.vectors:
             self._vectors = self._read_vectors(units)
@@ -384,6 +413,16 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 f"({_some(vocabulary.symbols)}); correct it, or train with it",
             )
         return vocabulary.encode([example.intent])[0] - FIRST
+
+
+def _said(format: str, layout: Layout | None, examples: Stored[Tagged]) -> str:
+    """What a file was taken for, and how much is in it."""
+    what = f"format {format}" if layout is None else layout.said()
+    found = [f"{len(examples):,} sentences"]
+    labels = examples.counts("labels")
+    if bio.is_bio(labels):
+        found.append(f"{sum(count for label, count in labels.items() if label[0] == 'B'):,} entities")
+    return f"{what}; {', '.join(found)}, {len(labels):,} labels"
 
 
 def _source(example: Tagged) -> str:

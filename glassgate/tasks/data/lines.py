@@ -1,14 +1,18 @@
-"""The lines of a text file with their numbers; what cannot be read is reported by file and line."""
+"""The lines of a text file, compressed or not, with their numbers; what cannot be read is reported by file and line."""
 
+import bz2
 import codecs
+import gzip
 import io
+import lzma
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from glassgate.tasks.errors import DataError
 
@@ -75,7 +79,81 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
         raise DataError(path, None, f"this cannot be opened ({error.strerror}); check the path") from None
     with file:
         check_no_device(path, file)
-        yield file
+        with _unpacked(path, file) as content:
+            yield content
+
+
+@contextmanager
+def _unpacked(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO]:
+    """The content of a file that may be compressed, in UTF-8 where it is UTF-16."""
+    try:
+        packed = _how(file, _PACKED)
+        with nullcontext(file) if packed is None else _OPENERS[packed](file) as plain:
+            encoded = _how(plain, _UTF_16)
+            yield plain if encoded is None else io.BufferedReader(_Recoded(plain))
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise DataError(path, None, f"its compressed content is damaged ({error}); download or make it again") from None
+    except UnicodeDecodeError as error:
+        if error.encoding.startswith("utf-16"):
+            raise DataError(path, None, f"expected UTF-16, as its first bytes say, got {error.reason}") from None
+        raise
+
+
+def _how(file: BinaryIO, marks: Mapping[bytes, str]) -> str | None:
+    """What the first bytes say; they stay to be read."""
+    if not isinstance(file, io.BufferedReader):
+        return None
+    first = file.peek(8)[:8]
+    return next((name for mark, name in marks.items() if first.startswith(mark)), None)
+
+
+class _Recoded(io.RawIOBase):
+    """UTF-16 read as UTF-8, without its mark."""
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+        self.decoder = codecs.getincrementaldecoder("utf-16")()
+        self.rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raw = b"-"
+        while raw and not self.rest:
+            raw = self.file.read(2**16)
+            self.rest = self.decoder.decode(raw, final=not raw).encode()
+        count = min(len(buffer), len(self.rest))
+        buffer[:count], self.rest = self.rest[:count], self.rest[count:]
+        return count
+
+
+def _zstandard(file: BinaryIO) -> BinaryIO:
+    import pyarrow as pa
+
+    return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")))
+
+
+_PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+_UTF_16 = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
+    "gzip": lambda file: io.BufferedReader(gzip.GzipFile(fileobj=file)),
+    "xz": lambda file: io.BufferedReader(lzma.LZMAFile(file)),  # noqa: SIM115, `_unpacked` closes it
+    "bzip2": lambda file: io.BufferedReader(bz2.BZ2File(file)),
+    "zstd": _zstandard,
+}
+PACKED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+
+
+def suffix_of(path: str | Path) -> str:
+    """Return the suffix of a file's name in lower case, without that of its compression.
+
+    Example:
+        >>> suffix_of("Train.CONLL.gz")
+        '.conll'
+    """
+    path = Path(path)
+    return (Path(path.stem) if path.suffix.lower() in PACKED_SUFFIXES else path).suffix.lower()
 
 
 def check_no_device(path: str | Path, file: BinaryIO) -> None:

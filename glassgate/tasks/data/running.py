@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from glassgate.tasks.data.lines import not_utf8
+from glassgate.tasks.data.lines import not_utf8, opened
 from glassgate.tasks.data.mapped import Arrow, Column, Units, kept
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
@@ -54,7 +54,7 @@ def _write(
     for text, done in _blocks(path, unit):
         numbering.meet(split(text))
         blank = blank and not text.strip()
-        progress.keeping(str(path), done / readings)
+        progress.keeping(str(path), min(0.5, done / readings))  # a compressed file has more bytes than it says
     if blank:
         raise DataError(path, None, "the file holds nothing but blanks; give one with text")
     symbols = numbering.symbols()
@@ -63,7 +63,7 @@ def _write(
     def numbers() -> Iterator[np.ndarray]:
         for text, done in _blocks(path, unit):
             yield numbering.numbers(split(text)).astype(kind)
-            progress.keeping(str(path), 0.5 + done / readings)
+            progress.keeping(str(path), 0.5 + min(0.5, done / readings))
 
     schema = pa.schema([("unit", pa.from_numpy_dtype(kind))], {"symbols": json.dumps(symbols)})
     with pa.ipc.new_file(sink, schema) as writer:
@@ -86,18 +86,19 @@ def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 def _blocks(path: Path, unit: str) -> Iterator[tuple[str, int]]:
     """The text in parts of whole lines, all ended by a line feed, and how many bytes are read with each."""
-    lines = 0
-    with path.open("rb") as file:
+    lines = done = 0
+    with opened(path) as file:
         for number, block in enumerate(iter(lambda: file.readlines(_BLOCK), [])):
             raw = b"".join(block)
+            done += len(raw)
             if raw.find(b"\r") >= 0:
                 raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             raw = raw if raw.endswith(b"\n") else raw + b"\n"
             if unit == "byte":
-                yield raw.decode("latin-1"), file.tell()
+                yield raw.decode("latin-1"), done
                 continue
             try:
-                yield raw.decode("utf-8-sig" if number == 0 else "utf-8"), file.tell()
+                yield raw.decode("utf-8-sig" if number == 0 else "utf-8"), done
             except UnicodeDecodeError as error:
                 before = raw[: error.start]
                 column = error.start - before.rfind(b"\n")

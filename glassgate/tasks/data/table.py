@@ -1,7 +1,6 @@
-"""Texts and series with one label each: CSV, TSV and JSON lines, sktime's .ts and NumPy's .npz."""
+"""Texts and series with one label each: CSV, TSV, JSON lines and Parquet, sktime's .ts and NumPy's .npz."""
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.lines import STDIN, read_lines
+from glassgate.tasks.data import keyed
+from glassgate.tasks.data.columns import Table, look_at_table
+from glassgate.tasks.data.lines import STDIN, read_lines, suffix_of
 from glassgate.tasks.errors import DataError, OptionError
 
-FORMATS = ("auto", "csv", "tsv", "jsonl", "text", "ts", "npz")
+FORMATS = ("auto", "csv", "tsv", "jsonl", "parquet", "text", "ts", "npz")
 MISSING = ("error", "drop", "interpolate")
 _LONGEST = 2**31 - 1  # characters of a field of CSV; Python's own limit of 131,072 is a shorter text than some
 
@@ -21,6 +22,7 @@ _BY_SUFFIX = {
     ".tsv": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".parquet": "parquet",
     ".txt": "text",
     ".ts": "ts",
     ".npz": "npz",
@@ -59,7 +61,7 @@ def format_of(path: str | Path, format: str = "auto") -> str:
         return format
     if str(path) == STDIN:
         return "text"
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     if Path(path).is_dir():
         raise DataError(path, None, "this is a folder; give a file")
     if suffix not in _BY_SUFFIX:
@@ -68,6 +70,18 @@ def format_of(path: str | Path, format: str = "auto") -> str:
             f"name it with --format {'|'.join(FORMATS[1:])}"
         )
     return _BY_SUFFIX[suffix]
+
+
+def said(path: str | Path, format: str, text_column: str, label_column: str, labelled: bool) -> str:
+    """What a file's columns were taken for, in words.
+
+    Raises:
+        DataError: see `look_at_table`
+    """
+    if format not in ("csv", "tsv"):
+        return f"format {format}"
+    separator = "\t" if format == "tsv" else None
+    return look_at_table(path, separator, text_column, label_column if labelled else None).said()
 
 
 def read(
@@ -138,75 +152,58 @@ def _text(path: str | Path, number: int, text: str, label: str | None) -> Labell
 def _texts(path: str | Path, format: str, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
     if format == "text":
         return ((number, line, None) for number, line in read_lines(path) if line.strip())
-    if format == "jsonl":
-        return _jsonl(path, text, label)
-    return _separated(path, "\t" if format == "tsv" else ",", text, label)
+    if format in ("jsonl", "parquet"):
+        return _keyed(path, text, label)
+    layout = look_at_table(path, "\t" if format == "tsv" else None, text, label)
+    return _separated(path, layout)
 
 
-def _jsonl(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(
-                path, number, f"expected a JSON object in one line, got what does not parse: {error}; correct the line"
-            ) from None
-        for name in (text, label):
-            if name is not None and (not isinstance(row, dict) or name not in row):
-                got = f"keys {', '.join(row)}" if isinstance(row, dict) else type(row).__name__
-                raise DataError(
-                    path, number, f"expected a key {name!r}, got {got}; name yours with --text-column, --label-column"
-                )
-        if not isinstance(row[text], str):
-            raise DataError(path, number, f"expected a string under {text!r}, got {type(row[text]).__name__}; quote it")
-        yield number, row[text], None if label is None else str(row[label])
+def _keyed(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
+    """Rows with keys; of "text" and "label", the defaults, other usual ones will do."""
+    text_key, label_key = (None if name == usual else name for name, usual in ((text, "text"), (label, "label")))
+    for number, row, names in keyed.read(path):
+        found = keyed.value(path, number, row, text_key, keyed.TEXTS, "--text-column, --label-column")
+        if not isinstance(found, str):
+            raise DataError(path, number, f"expected a string under {text!r}, got {type(found).__name__}; quote it")
+        given = None
+        if label is not None:
+            given = keyed.value(path, number, row, label_key, keyed.LABEL, "--text-column, --label-column")
+            key = label_key or next(name for name in keyed.LABEL if name in row)
+            given = keyed.named(given, names.get(key))
+        yield number, found, given
 
 
-def _separated(path: str | Path, separator: str, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
-    lines = (f"{line}\n" for _, line in read_lines(path))
-    if separator == "\t":  # no quotes: one is a character like any other
-        rows = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
+def _separated(path: str | Path, layout: Table) -> Iterator[tuple[int, str, str | None]]:
+    lines = (f"{line}\n" for number, line in read_lines(path) if number > layout.before)
+    if layout.separator == "\t":  # no quotes: one is a character like any other
+        cells = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        rows = csv.reader(lines, delimiter=separator, strict=True)
-    width, columns = 0, []
+        cells = csv.reader(lines, delimiter=layout.separator, strict=True)
+    width = 0
     csv.field_size_limit(_LONGEST)
     try:
-        for row in rows:
+        for row in cells:
             if not row or row == [""]:
                 continue
-            number = rows.line_num
+            number = cells.line_num + layout.before
             if not width:
                 width = len(row)
-                columns = [_column(path, number, name, row) for name in (text, label) if name is not None]
-                if not text.isdecimal():
+                if layout.header:
                     continue
             if len(row) != width:
                 raise DataError(
                     path,
                     number,
                     f"expected {width} columns, as in the first line, got {len(row)}; put quotes around a text with "
-                    f"{separator!r} in it",
+                    f"{layout.separator!r} in it",
                 )
-            yield number, row[columns[0]], row[columns[1]] if label is not None else None
+            yield number, row[layout.text], None if layout.label is None else row[layout.label]
     except csv.Error as error:
         raise DataError(
-            path, rows.line_num, f"expected CSV, got what does not parse: {error}; check the quotes"
-        ) from None
-
-
-def _column(path: str | Path, number: int, name: str, first: Sequence[str]) -> int:
-    if name.isdecimal() and 1 <= int(name) <= len(first):
-        return int(name) - 1
-    if name.isdecimal() or name not in first:
-        raise DataError(
             path,
-            number,
-            f"expected a column {name!r}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
-            "--label-column, both as numbers from 1 where the first line is no header",
-        )
-    return first.index(name)
+            cells.line_num + layout.before,
+            f"expected CSV, got what does not parse: {error}; check the quotes",
+        ) from None
 
 
 def _example_of(source: str, line: int | None, series: np.ndarray, label: str | None, missing: str) -> Labelled:

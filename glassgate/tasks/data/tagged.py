@@ -1,19 +1,23 @@
-"""Sequences with a label for each unit, and their file formats: CoNLL-U, columns (IOB2), TSV, text beside labels."""
+"""Sequences with a label for each unit, and their formats: CoNLL-U, columns, rows with lists, text beside labels."""
 
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.data.lines import STDIN, read_lines
+from glassgate.tasks.bio import to_iob2
+from glassgate.tasks.data import keyed
+from glassgate.tasks.data.columns import Layout, is_clear, is_comment, look
+from glassgate.tasks.data.lines import STDIN, read_lines, suffix_of
 from glassgate.tasks.errors import DataError, OptionError
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-FORMATS = ("auto", "conllu", "columns", "tsv", "text", "python", "folder")
+FORMATS = ("auto", "conllu", "columns", "tsv", "jsonl", "parquet", "text", "python", "folder")
 UNITS = ("word", "character")
+LABEL_SUFFIX = ".labels"
 
 _BY_SUFFIX = {
     ".conllu": "conllu",
@@ -22,6 +26,9 @@ _BY_SUFFIX = {
     ".iob2": "columns",
     ".bio": "columns",
     ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
     ".txt": "text",
     ".py": "python",
 }
@@ -74,13 +81,46 @@ def format_of(path: str | Path, format: str = "auto") -> str:
         return "text"
     if Path(path).is_dir():
         return "folder"
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in _BY_SUFFIX:
         raise OptionError(
-            f"{path}: cannot tell the format by the suffix {suffix!r}; known are {', '.join(_BY_SUFFIX)}; "
-            f"name it with --format {'|'.join(FORMATS[1:-2])}"
+            f"{path}: it holds no columns; cannot tell the format by the suffix {suffix!r}; known are "
+            f"{', '.join(_BY_SUFFIX)}; name it with --format {'|'.join(FORMATS[1:-2])}"
         )
     return _BY_SUFFIX[suffix]
+
+
+def recognised(
+    path: str | Path,
+    format: str = "auto",
+    column: str | None = None,
+    text_column: str | None = None,
+    label_suffix: str | None = None,
+) -> tuple[str, Layout | None]:
+    """Name the format of a file, and what its columns are where it has some: by its suffix, and by what it holds.
+
+    Args:
+        format: one of `FORMATS`; any but "auto" is taken at its word
+        column, text_column: the columns of labels and of units, where they are given
+        label_suffix: turns a text file's name into the label file's; None where no labels are read
+
+    Raises:
+        DataError: see `read_lines`
+        OptionError: see `format_of`; there is no such column
+    """
+    labelled, named, readable = label_suffix is not None, format, False
+    if format == "auto":
+        readable = str(path) != STDIN and not Path(path).is_dir()
+        named = _BY_SUFFIX.get(suffix_of(path), "") if readable else format_of(path)
+    if named in ("columns", "tsv"):
+        layout = look(path, column, text_column, labelled, "\t" if named == "tsv" else None)
+        return ("conllu" if layout is not None and layout.conllu else named), layout
+    beside = label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
+    if readable and named in ("", "text") and not beside:
+        layout = look(path, column, text_column, labelled)
+        if layout is not None and is_clear(layout, path):
+            return ("conllu" if layout.conllu else "columns"), layout
+    return named or format_of(path), None
 
 
 def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
@@ -116,7 +156,7 @@ def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -
         raise OptionError(f"--column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
     which = CONLLU_COLUMNS.index(column)
 
-    def rows() -> Iterator[tuple[int, Row]]:
+    def lines() -> Iterator[tuple[int, Row]]:
         for number, text in read_lines(path):
             if not text.strip():
                 yield number, None
@@ -134,11 +174,15 @@ def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -
                 if row[0].isdecimal():
                     yield number, row
 
-    return _sequences(path, rows(), form=1, label=which if labelled else None)
+    return _sequences(path, lines(), form=1, label=which if labelled else None)
 
 
 def read_columns(
-    path: str | Path, column: str | None = None, separator: str | None = None, labelled: bool = True
+    path: str | Path,
+    column: str | None = None,
+    separator: str | None = None,
+    labelled: bool = True,
+    layout: Layout | None = None,
 ) -> Iterator[Tagged]:
     """Yield the sequences of a file with one unit a line and blank lines between sequences.
 
@@ -147,19 +191,22 @@ def read_columns(
 
     Args:
         column: number of the label's column, from 1; the last if None
-        separator: what parts the columns; None is any run of blanks
+        separator: what separates the columns; None is any run of blanks
         labelled: whether labels are needed; without them a single column will do
+        layout: what the columns are, as `recognised` says; it goes before the two arguments above
 
     Raises:
         DataError: see `read_lines`; a line with more or fewer columns than the first; too few columns
         OptionError: the column is no number or out of range
     """
-    width = 0
+    if layout is not None:
+        column, separator = None, layout.separator
+    width, names = 0, () if layout is None else layout.names
     if column is not None and not (column.isdecimal() and int(column) >= 1):
         raise OptionError(f"--column: expected a number from 1 for this format, got {column!r}")
 
-    def rows() -> Iterator[tuple[int, Row]]:
-        nonlocal width
+    def lines() -> Iterator[tuple[int, Row]]:
+        nonlocal width, names
         for number, text in read_lines(path):
             if not text.strip() or text.startswith("-DOCSTART-"):
                 yield number, None
@@ -168,6 +215,11 @@ def read_columns(
                 yield number, intent[1]
                 continue
             row = text.split(separator)
+            if layout is not None and is_comment(text, len(row), layout.width):
+                continue
+            if names and tuple(row) == names:
+                names = ()
+                continue
             if not width:
                 width = len(row)
                 _check_width(path, number, width, column, labelled, separator)
@@ -180,8 +232,49 @@ def read_columns(
                 )
             yield number, row
 
-    label = int(column) - 1 if column is not None else -1
-    return _sequences(path, rows(), form=0, label=label if labelled else None)
+    if layout is not None:
+        label = layout.label if labelled else None
+        return _in_iob2(_sequences(path, lines(), layout.unit, label), layout.scheme)
+    place = int(column) - 1 if column is not None else -1
+    return _sequences(path, lines(), form=0, label=place if labelled else None)
+
+
+def _in_iob2(sequences: Iterator[Tagged], scheme: str) -> Iterator[Tagged]:
+    if scheme in ("", "IOB2"):
+        return sequences
+    return (replace(each, labels=to_iob2(each.labels or (), scheme)) for each in sequences)
+
+
+def read_rows(
+    path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
+) -> Iterator[Tagged]:
+    """Yield the sequences of JSON lines or Parquet: each row a list of units and a list of as many labels.
+
+    Labels that are numbers take the names that a Parquet file of Hugging Face's `datasets` has for them.
+
+    Args:
+        column, text_column: the keys of the labels and of the units; the first usual one if None
+        labelled: whether labels are needed
+
+    Raises:
+        DataError: see `keyed.read`; no such key, or no two lists of one length under them
+    """
+
+    def sequences() -> Iterator[Tagged]:
+        for number, row, names in keyed.read(path):
+            units = keyed.value(path, number, row, text_column, keyed.UNITS, "--text-column")
+            labels = keyed.value(path, number, row, column, keyed.LABELS, "--column") if labelled else None
+            for each, option in ((units, "--text-column"), (labels, "--column")):
+                if not (isinstance(each, list) or (each is None and not labelled)):
+                    raise DataError(path, number, f"expected a list, got {type(each).__name__}; see {option}")
+            key = column or next((name for name in keyed.LABELS if name in row), "")
+            tags = None if labels is None else [keyed.named(label, names.get(key)) for label in labels]
+            sequence = Tagged([str(unit) for unit in units], tags, source=str(path), lines=number)
+            _check_count(Path(path), sequence, "unit")
+            if sequence.units:
+                yield sequence
+
+    return _some(path, sequences())
 
 
 def read_text(

@@ -206,11 +206,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, read: Reader) -> None:
             b"a b\ncaf\xe9 N\n",
             "latin.txt:2: expected UTF-8, got byte 0xe9 in column 4; convert .* iconv -f ISO",
         ),
-        (
-            "utf16.txt",
-            "a b".encode("utf-16"),
-            "utf16.txt:1: expected UTF-8, got byte 0xff in column 1; .* iconv -f UTF-16",
-        ),
+        ("utf16.txt", "a b".encode("utf-16")[:-1], "utf16.txt: expected UTF-16, as its first bytes say, got truncated"),
     ):
         with pytest.raises(DataError, match=message):
             read(write(tmp_path, name, content if read is not read_conllu else content.replace(b"a b", b"#")))
@@ -236,7 +232,9 @@ def test_formats_by_suffix() -> None:
     ]
     assert format_of("-") == "text"
     assert format_of("a.odd", "tsv") == "tsv"
-    with pytest.raises(OptionError, match=r"a\.odd: cannot tell the format by the suffix '\.odd'; .* --format conllu"):
+    with pytest.raises(
+        OptionError, match=r"a\.odd: .*cannot tell the format by the suffix '\.odd'; .* --format conllu"
+    ):
         format_of("a.odd")
 
 

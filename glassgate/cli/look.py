@@ -1,0 +1,118 @@
+"""`glassgate look`: what a file is taken for, and its first examples, without training."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+
+from glassgate.cli.arguments import positive
+from glassgate.tasks import TASKS, task_class
+from glassgate.tasks.data import keyed, table, tagged
+from glassgate.tasks.data.columns import look_at_table
+from glassgate.tasks.data.lines import suffix_of
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.errors import UserError
+from glassgate.tasks.progress import Progress
+
+_UNITS = 12  # of an example that are shown
+_CHARACTERS = 72
+_OPTIONS = ("format", "column", "text_column", "label_column", "unit", "label_suffix")
+
+
+class _Notes(Progress):
+    """Prints what readers say."""
+
+    def note(self, text: str) -> None:
+        print(text)
+
+
+def command(words: list[str]) -> None:
+    """Show a file as the words after `glassgate look` say."""
+    parser = ArgumentParser(
+        prog="glassgate look", description="Show what a data file is taken for, and its first examples."
+    )
+    parser.add_argument("file", metavar="FILE", help="data for training")
+    parser.add_argument("--task", choices=TASKS, help="what it is for (found out)")
+    parser.add_argument("--examples", type=positive, default=3, metavar="INT", help="examples to show (3)")
+    for name in _OPTIONS:
+        option = "--" + name.replace("_", "-")
+        parser.add_argument(option, metavar=name.upper(), help="as in `glassgate train TASK --help`")
+    arguments = parser.parse_args(words)
+    task = arguments.task or guessed(arguments.file)
+    kind = task_class(task)
+    chosen = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
+    examples = kind(kind.options_type.from_mapping(chosen)).read(arguments.file, progress=_Notes())
+    for number, example in enumerate(islice(examples, arguments.examples), start=1):
+        print(f"\n{number}.")
+        for line in _shown(example):
+            print(f"  {line}")
+    print(f"\ntrain on it: glassgate train {task} --data {quote(arguments.file)}{_given(arguments)}")
+
+
+def guessed(path: str) -> str:
+    """Return the task that a file is most likely meant for.
+
+    Raises:
+        DataError: the file cannot be read
+    """
+    suffix = suffix_of(path)
+    if Path(path).is_dir():
+        return "tagging"
+    if suffix in (".ts", ".npz"):
+        return "classification"
+    if suffix in (".csv", ".tsv"):
+        try:
+            look_at_table(path, "\t" if suffix == ".tsv" else None, "text", "label")
+        except UserError:
+            return "tagging" if suffix == ".tsv" else "classification"
+        return "classification"
+    if suffix in (".jsonl", ".ndjson", ".parquet"):
+        _, first, _ = next(keyed.read(path), (0, {}, {}))
+        lists = isinstance(first, dict) and any(isinstance(value, list) for value in first.values())
+        return "tagging" if lists else "classification"
+    try:
+        format, _ = tagged.recognised(path, label_suffix=tagged.LABEL_SUFFIX)
+    except UserError:
+        return "language-model"
+    beside = Path(path).with_suffix(tagged.LABEL_SUFFIX)
+    return "language-model" if format == "text" and not beside.exists() else "tagging"
+
+
+def _shown(example: Any) -> list[str]:
+    if isinstance(example, Tagged) and example.labels is not None:
+        pairs = zip(islice(example.units, _UNITS), example.labels, strict=False)
+        lines = [f"{_plain(unit)}\t{label}" for unit, label in pairs]
+        return [*([f"# intent = {example.intent}"] if example.intent else []), *lines, *_more(example.units)]
+    if isinstance(example, table.Labelled):
+        content = example.content
+        if isinstance(content, np.ndarray):
+            return [f"{example.label}\t{len(content)} steps of {content.shape[1]} channels"]
+        text = content if isinstance(content, str) else " ".join(islice(content, _CHARACTERS))
+        return [f"{example.label}\t{_short(text)}"]
+    units = getattr(example, "units", None)
+    if units is not None:
+        first = [*islice(units, 4 * _CHARACTERS)]
+        glue = "" if all(len(unit) == 1 for unit in first) else " "
+        return [*[_short(line) for line in glue.join(first).splitlines()[:4]], f"{len(units):,} units"]
+    return [_short(str(example))]
+
+
+def _more(units: Sequence[str]) -> list[str]:
+    return [f"... {len(units) - _UNITS:,} more"] if len(units) > _UNITS else []
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 4] + " ..."
+
+
+def _plain(unit: str) -> str:
+    return unit if unit.isprintable() else unit.encode("unicode_escape").decode()
+
+
+def _given(arguments: Namespace) -> str:
+    pairs = ((name, getattr(arguments, name)) for name in _OPTIONS)
+    return "".join(f" --{name.replace('_', '-')} {quote(value)}" for name, value in pairs if value is not None)

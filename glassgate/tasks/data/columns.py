@@ -1,0 +1,353 @@
+"""What the columns of a file are, recognised by its beginning: those of one unit a line, and those of a table."""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from glassgate.tasks.bio import scheme_of
+from glassgate.tasks.data.keyed import LABEL, TEXTS
+from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.errors import DataError, OptionError
+
+_LINES = 20_000  # that are looked at
+_FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
+_ID = re.compile(r"\d+([-.]\d+)?")
+_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "word", "words", "token", "tokens", "form", "text", "lemma"} | {
+    *("pos", "upos", "xpos", "tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "chunk", "bio", "iob"),
+    *("iob2", "entity"),
+}
+_CONLLU_WIDTH = 10
+_TABLE_LINES = 100  # that are looked at
+_SEPARATORS = (",", ";", "\t", "|")
+_MOST_LABELS = 100
+
+Rows = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What each column holds, numbered from 0.
+
+    Attributes:
+        separator: what separates them; None for any run of blanks
+        width: how many there are
+        unit: the one of the units
+        label: the one of the labels; None without labels
+        index: the one that numbers the units of each sequence; None for none
+        names: the header; empty for none
+        scheme: in which labels mark entities: "IOB1", "IOB2", "BIOES", "BILUO", "BMES"; empty if they mark none
+        others: more columns that may hold labels
+        conllu: whether the file is CoNLL-U
+    """
+
+    separator: str | None
+    width: int
+    unit: int = 0
+    label: int | None = None
+    index: int | None = None
+    names: tuple[str, ...] = ()
+    scheme: str = ""
+    others: tuple[int, ...] = ()
+    conllu: bool = False
+
+    def said(self) -> str:
+        """What was taken for what, in words; columns are numbered from 1.
+
+        Example:
+            >>> Layout("\\t", 3, unit=1, label=2, index=0, scheme="IOB2").said()
+            'index in column 1, words in 2, labels in 3 (IOB2)'
+        """
+        if self.conllu:
+            return "CoNLL-U"
+        found = [] if self.index is None else [f"index in column {self.index + 1}"]
+        found.append(f"words in {self.unit + 1}" if found else f"words in column {self.unit + 1}")
+        if self.label is not None:
+            how = {"": "", "IOB2": " (IOB2)"}.get(self.scheme, f" ({self.scheme}, converted to IOB2)")
+            found.append(f"labels in {self.label + 1}{how}")
+        if self.names:
+            found.append("a header in the first line")
+        if self.others:
+            numbers = ", ".join(str(each + 1) for each in self.others)
+            found.append(f"and what may be labels in {numbers} too (--column takes them)")
+        return ", ".join(found)
+
+
+def is_comment(text: str, cells: int, width: int) -> bool:
+    """Whether a line is a comment: # and a field, as in CoNLL-U, or # and not the number of columns of the others.
+
+    Example:
+        >>> is_comment("# sent_id = 3", 1, 3), is_comment("# O", 2, 2), is_comment("# made by me", 4, 2)
+        (True, False, True)
+    """
+    return text.startswith("#") and (bool(_FIELD.match(text)) or cells != width)
+
+
+def look(
+    path: str | Path,
+    column: str | None = None,
+    text_column: str | None = None,
+    labelled: bool = True,
+    separator: str | None = None,
+) -> Layout | None:
+    """Recognise the columns of a file.
+
+    Args:
+        column, text_column: numbers from 1, or names of the header, that overrule what is recognised
+        labelled: whether one of them must hold labels
+        separator: of the columns; found out if None
+
+    Returns:
+        None if the lines are no columns
+
+    Raises:
+        DataError: see `read_lines`
+        OptionError: there is no such column
+    """
+    lines = [text for _, text in islice(read_lines(path), _LINES)]
+    separator = separator or _separator(lines)
+    sequences = list(_sequences(lines, separator))
+    width = _width(row for sequence in sequences for row in sequence)
+    if width < (2 if labelled else 1):
+        return None
+    sequences = [
+        rows
+        for sequence in sequences
+        if (rows := [row for row in sequence if not is_comment(_text(row, separator), len(row), width)])
+    ]
+    if separator == "\t" and width == _CONLLU_WIDTH and all(_ID.fullmatch(row[0]) for row in sequences[0]):
+        return Layout(separator, width, conllu=True)
+    names = _header(sequences)
+    if names:
+        sequences = [rows for rows in ([*sequences[0][1:]], *sequences[1:]) if rows]
+    sequences = [rows for rows in sequences if all(len(row) == width for row in rows)]
+    if not sequences:
+        return Layout(separator, width, 0, width - 1 if labelled else None, names=names)
+    return _layout(path, sequences, width, separator, names, column, text_column, labelled)
+
+
+def is_clear(layout: Layout | None, path: str | Path) -> bool:
+    """Whether a file whose name says nothing of columns has some all the same.
+
+    Tabs, an index or marked entities say so, or few different labels; a text of lines with two words each has none.
+    """
+    if layout is None:
+        return False
+    if layout.conllu or layout.index is not None or layout.scheme or layout.names:
+        return True
+    rows = [text.split(layout.separator) for _, text in islice(read_lines(path), _LINES) if text.strip()]
+    if any(len(row) != layout.width for row in rows):
+        return False
+    labels = {row[-1] for row in rows}
+    return layout.separator == "\t" or (len(rows) >= 20 and len(labels) * 5 <= len(rows))
+
+
+def _layout(
+    path: str | Path,
+    sequences: Sequence[Rows],
+    width: int,
+    separator: str | None,
+    names: tuple[str, ...],
+    column: str | None,
+    text_column: str | None,
+    labelled: bool,
+) -> Layout:
+    index = _index(sequences, width) if width > (2 if labelled else 1) else None
+    needed = 2 if labelled else 1
+    left = [each for each in range(width) if each != index]
+    unit = number_of("--text-column", path, text_column, width, names)
+    if unit is None:
+        unit = next((each for each in left[: len(left) - needed + 1] if not _is_name(sequences, each)), left[0])
+    label: int | None = None
+    others: list[int] = []
+    if labelled:
+        left = [each for each in left if each != unit] or [unit]
+        label = number_of("--column", path, column, width, names)
+        if label is None:
+            label, others = _label(sequences, left)
+    scheme = "" if label is None else scheme_of([row[label] for row in rows] for rows in sequences)
+    return Layout(separator, width, unit, label, index, names, scheme, tuple(others))
+
+
+def number_of(option: str, path: str | Path, given: str | None, width: int, names: Sequence[str]) -> int | None:
+    """Return the number, from 0, of the column that an option names.
+
+    Raises:
+        OptionError: there is none such
+    """
+    if given is None:
+        return None
+    if given in names:
+        return names.index(given)
+    if not given.isdecimal() or int(given) < 1:
+        known = f", or one of {', '.join(names)}," if names else ""
+        raise OptionError(f"{option}: expected a number from 1{known} for this format, got {given!r}")
+    if int(given) > width:
+        raise OptionError(f"{option}: expected 1 to {width}, as {path} has so many columns, got {given}")
+    return int(given) - 1
+
+
+def _separator(lines: Sequence[str]) -> str | None:
+    """A tab if most of the lines that are not comments have one, else blanks."""
+    rows = [text for text in lines if text.strip() and not _FIELD.match(text)]
+    return "\t" if 2 * sum("\t" in text for text in rows) > len(rows) else None
+
+
+def _sequences(lines: Sequence[str], separator: str | None) -> Iterator[list[list[str]]]:
+    rows: list[list[str]] = []
+    for text in (*lines, ""):
+        if not text.strip() or text.startswith("-DOCSTART-"):
+            if rows:
+                yield rows
+            rows = []
+        elif not _FIELD.match(text):
+            rows.append(text.split(separator))
+
+
+def _text(row: Sequence[str], separator: str | None) -> str:
+    return (separator or " ").join(row)
+
+
+def _width(rows: Iterable[Sequence[str]]) -> int:
+    """The commonest number of columns; 0 without rows."""
+    return next((width for width, _ in Counter(map(len, rows)).most_common(1)), 0)
+
+
+def _header(sequences: Sequence[Rows]) -> tuple[str, ...]:
+    """The first row, if all in it are names that columns have, and other rows follow."""
+    first = sequences[0][0]
+    several = len(first) > 1 and (len(sequences) > 1 or len(sequences[0]) > 1)
+    return tuple(first) if several and all(cell.strip(" #").lower() in _NAMES for cell in first) else ()
+
+
+def _index(sequences: Sequence[Rows], width: int) -> int | None:
+    """The first column that counts the rows of each sequence, from 0 or from 1."""
+
+    def counts(column: int) -> bool:
+        return any(
+            all(row[column] == str(number) for rows in sequences for number, row in enumerate(rows, start=start))
+            for start in (0, 1)
+        )
+
+    several = sum(map(len, sequences)) > 1
+    return next((column for column in range(width) if several and counts(column)), None)
+
+
+def _is_name(sequences: Sequence[Rows], column: int) -> bool:
+    """Whether a column only names the sequence, or the document, in each of its rows."""
+    long = [rows for rows in sequences if len(rows) > 1]
+    return len(long) > 1 and all(len({row[column] for row in rows}) == 1 for rows in long)
+
+
+def _label(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, list[int]]:
+    """The last column that marks entities; else the last whose values differ; and others that may hold labels."""
+    values = {each: Counter(row[each] for rows in sequences for row in rows) for each in candidates}
+    rows = sum(map(len, sequences))
+    marks: Callable[[int], bool] = lambda each: bool(scheme_of([list(values[each])], in_order=False))  # noqa: E731
+    differ = [each for each in candidates if len(values[each]) > 1]
+    entities = [each for each in differ if marks(each)]
+    chosen = (entities or differ or list(candidates))[-1]
+    few = [each for each in differ if each != chosen and len(values[each]) <= min(_MOST_LABELS, rows // 5)]
+    return chosen, few
+
+
+@dataclass(frozen=True)
+class Table:
+    """How a table is laid out.
+
+    Attributes:
+        separator: what separates its columns
+        before: lines before the first row, such as `sep=;`, which Excel writes
+        header: whether the first row names the columns
+        text: the column of the texts, from 0
+        label: the one of the labels; None without
+        names: what the columns are called; their numbers without a header
+    """
+
+    separator: str
+    before: int
+    header: bool
+    text: int
+    label: int | None
+    names: tuple[str, ...]
+
+    def said(self) -> str:
+        """What was taken for what, in words.
+
+        Example:
+            >>> Table(";", 0, True, 1, 0, ("class", "review")).said()
+            "texts in column 'review', labels in 'class', separated by semicolons"
+        """
+        labels = "" if self.label is None else f", labels in {self.names[self.label]!r}"
+        how = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[self.separator]
+        return f"texts in column {self.names[self.text]!r}{labels}, separated by {how}"
+
+
+def look_at_table(path: str | Path, separator: str | None, text: str, label: str | None) -> Table:
+    """Recognise the columns of a table.
+
+    Args:
+        separator: of its columns; found out if None
+        text, label: names of columns, or numbers from 1 where the first row is no header; of "text" and "label", which
+            are the defaults, other usual names will do; None for no labels
+
+    Raises:
+        DataError: see `read_lines`; there is no such column, or more than one that may be meant
+    """
+    lines = [line for _, line in islice(read_lines(path), _TABLE_LINES)]
+    before = 0
+    if lines[0].lower().startswith("sep=") and len(lines[0]) == 5:
+        separator, before = lines[0][4], 1
+    while before < len(lines) and not lines[before].strip():
+        before += 1
+    if before == len(lines):
+        before = 0
+    separator = separator or _delimiter(lines[before:], (text, label))
+    quoting: Any = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
+    try:
+        first = next(csv.reader((f"{line}\n" for line in lines[before:]), delimiter=separator, quoting=quoting), [""])
+    except csv.Error:
+        first = lines[before].split(separator)
+    header = not text.isdecimal()
+    places = [_place(path, before + 1, name, usual, first) for name, usual in ((text, TEXTS), (label, LABEL)) if name]
+    names = tuple(first) if header else tuple(str(number + 1) for number in range(len(first)))
+    return Table(separator, before, header, places[0], places[1] if label is not None else None, names)
+
+
+def _delimiter(lines: Sequence[str], wanted: Sequence[str | None]) -> str:
+    """The separator under which the first row has the names; else the one that cuts all rows alike; else a comma."""
+    for separator in _SEPARATORS:
+        if all(name is None or name in _cells(lines[0], separator) for name in wanted):
+            return separator
+    plain = [line for line in lines if line.strip() and '"' not in line]
+    for separator in _SEPARATORS:
+        widths = {len(line.split(separator)) for line in plain}
+        if len(widths) == 1 and widths > {1}:
+            return separator
+    counts = {separator: lines[0].count(separator) for separator in _SEPARATORS}
+    return max(_SEPARATORS, key=counts.__getitem__) if max(counts.values()) else ","
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return [cell.strip().strip('"') for cell in line.split(separator)]
+
+
+def _place(path: str | Path, number: int, name: str, usual: Sequence[str], first: Sequence[str]) -> int:
+    if name.isdecimal() and 1 <= int(name) <= len(first):
+        return int(name) - 1
+    if not name.isdecimal() and name in first:
+        return first.index(name)
+    others = [place for place, cell in enumerate(first) if cell.strip().lower() in usual]
+    if name == usual[0] and len(others) == 1:
+        return others[0]
+    several = "a single column that may be it" if name == usual[0] and others else f"a column {name!r}"
+    raise DataError(
+        path,
+        number,
+        f"expected {several}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
+        "--label-column, both as numbers from 1 where the first line is no header",
+    )

@@ -1,0 +1,100 @@
+"""Rows with named values: JSON lines, and Parquet as Hugging Face's `datasets` and pandas write it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from glassgate.tasks.data.lines import read_lines, suffix_of
+from glassgate.tasks.errors import DataError
+
+UNITS = ("tokens", "words", "units", "text")
+"""What the key of a sequence's units is usually called."""
+
+LABELS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner")
+"""What the key of their labels is usually called."""
+
+TEXTS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
+LABEL = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
+
+Names = Mapping[str, Sequence[str]]
+"""What the numbers under a key stand for."""
+
+
+def read(path: str | Path) -> Iterator[tuple[int, Any, Names]]:
+    """Yield the number of each row, from 1, the row, and the names of labels that the file has.
+
+    Raises:
+        DataError: see `read_lines`; a line is no JSON object, or the file no Parquet
+    """
+    return _parquet(path) if suffix_of(path) == ".parquet" else _json_lines(path)
+
+
+def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str) -> Any:
+    """Return what is under a key: the one given, or the first of the usual ones that the row has.
+
+    Raises:
+        DataError: it has none of them
+    """
+    known = row if isinstance(row, dict) else {}
+    found = name if name is not None else next((each for each in usual if each in known), usual[0])
+    if not isinstance(row, dict) or found not in row:
+        got = f"keys {', '.join(row)}" if isinstance(row, dict) else type(row).__name__
+        raise DataError(path, number, f"expected a key {found!r}, got {got}; name yours with {option}")
+    return row[found]
+
+
+def named(label: Any, names: Sequence[str] | None) -> str:
+    """Return a label's name, where it is a number that stands for one.
+
+    Example:
+        >>> named(1, ["O", "B-PER"]), named(1, None), named("O", None)
+        ('B-PER', '1', 'O')
+    """
+    return names[label] if names is not None and isinstance(label, int) else str(label)
+
+
+def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                path, number, f"expected a JSON object in one line, got what does not parse: {error}; correct the line"
+            ) from None
+        yield number, row, {}
+
+
+def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
+    if not Path(path).is_file():
+        raise DataError(path, None, "no such file; check the path, or the folder you started from")
+    try:
+        with pq.ParquetFile(path) as file:
+            names, number = _names(file.schema_arrow.metadata or {}), 0
+            for batch in file.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row, names
+    except pa.ArrowException as error:
+        raise DataError(path, None, f"expected Parquet, got what does not load: {error}") from None
+
+
+def _names(metadata: Mapping[bytes, bytes]) -> Names:
+    """The names that `datasets` keeps beside a column of numbers."""
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    except (ValueError, AttributeError):
+        return {}
+    return {key: found for key, feature in features.items() if (found := class_names(feature))}
+
+
+def class_names(feature: Any) -> Sequence[str] | None:
+    """The names in the description of a column, its own or those of a list's elements."""
+    if not isinstance(feature, dict):
+        return None
+    return feature.get("names") or class_names(feature.get("feature"))

@@ -1,0 +1,51 @@
+"""`glassgate look`: what a file is taken for, its first examples, and the command that trains on it."""
+
+from pathlib import Path
+
+import pytest
+
+from glassgate.cli import main
+from glassgate.cli.look import guessed
+from tests.tasks.data.test_columns import PUBLIC, SAID
+
+
+def test_look_at_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.txt").write_text(PUBLIC)
+    assert main(["look", f"{tmp_path}/train.txt", "--examples=1"]) == 0
+    assert capsys.readouterr().out == (
+        f"{tmp_path}/train.txt: {SAID}\n\n1.\n  EU\tB-ORG\n  rejects\tO\n  Mr\tB-PER\n  Lamb\tI-PER\n\n"
+        f"train on it: glassgate train tagging --data {tmp_path}/train.txt\n"
+    )
+    assert main(["look", f"{tmp_path}/train.txt", "--column=2", "--text-column=3"]) == 0
+    out = capsys.readouterr().out
+    assert "  B-ORG\tEU\n" in out
+    assert out.endswith("--column 2 --text-column 3\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task"),
+    [
+        ("a.csv", "text,label\nfine,good\n", "classification"),
+        ("a.tsv", "text\tlabel\nfine\tgood\n", "classification"),
+        ("a.tsv", "fine\tADJ\nday\tNOUN\n", "tagging"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": ["X"]}\n', "tagging"),
+        ("a.jsonl", '{"text": "a", "label": "X"}\n', "classification"),
+        ("a.txt", "salt and pepper\n", "language-model"),
+        ("a.odd", "salt and pepper\n", "language-model"),
+        ("a.py", "x = 1\n", "tagging"),
+    ],
+)
+def test_the_task_is_found_out(
+    name: str, content: str, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    assert guessed(str(path)) == task
+    assert main(["look", str(path)]) == 0
+    assert capsys.readouterr().out.endswith(f"train on it: glassgate train {task} --data {path}\n")
+
+
+def test_look_at_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["look", f"{tmp_path}/none.csv"]) == 2
+    assert "none.csv: no such file" in capsys.readouterr().err
+    assert main(["look", f"{tmp_path}/none.odd"]) == 2
