@@ -21,12 +21,19 @@ class Score:
         title: what the page calls it
         percent: whether it is a share, shown in per cent
         lower_is_better: whether less of it is better
+        digits: shown behind the point; by whether it is a share if None
     """
 
     key: str
     title: str
     percent: bool = True
     lower_is_better: bool = False
+    digits: int | None = None
+
+    @property
+    def places(self) -> int:
+        """Digits behind the point."""
+        return (1 if self.percent else 3) if self.digits is None else self.digits
 
 
 @dataclass(frozen=True)
@@ -125,8 +132,62 @@ def _filled(task: Any, split: Split[Any]) -> str:
 
 
 NATS = Score("nats", "nats a character", percent=False, lower_is_better=True)
+MSE = Score("mse", "mean squared error", percent=False, lower_is_better=True, digits=4)
+MAE = Score("mae", "mean absolute error", percent=False, lower_is_better=True, digits=4)
 ACCURACY = Score("accuracy", "accuracy")
 FIRST_TRY = "plain PyTorch, first try"
+
+SEGRNN = {96: (0.368, 0.395), 192: (0.408, 0.419), 336: (0.444, 0.440), 720: (0.446, 0.457)}
+"""Squared and absolute error that SegRNN's own page reports for ETTh1, look-back 96, without its dropped last batch."""
+
+
+def _beside_naive(task: Any, split: Split[Any]) -> str:
+    return str(task.table(task.evaluate(split.test)))
+
+
+def _ett(horizon: int, univariate: bool, seeds: int = 1) -> Case:
+    """ETTh1 by Informer's split: 12, 4 and 4 months of hours, scaled by the first, from the last 96 hours."""
+    options: dict[str, Any] = {
+        "horizon": horizon,
+        "look_back": 96,
+        "train_steps": 8640,
+        "dev_steps": 2880,
+        "test_steps": 2880,
+        "model": "segments",
+        "cell": "gru",
+        "init": "torch",
+        "weight_decay": 0.0,
+        "epochs": 5,
+    }
+    reported: tuple[Reported, ...] = ()
+    if univariate:
+        options |= {"target": "OT", "hidden_size": 128, "dropout": 0.3, "batch_size": 256, "learning_rate": 2e-3}
+    else:
+        options |= {
+            "hidden_size": 256,
+            "embedding_size": 128,
+            "dropout": 0.5,
+            "batch_size": 1024,
+            "learning_rate": 1e-3,
+        }
+    if (univariate, horizon) == (True, 24):
+        reported = (
+            Reported("mse", 0.0274, FIRST_TRY, "LSTM, H=64, 6 epochs"),
+            Reported("mse", 0.0343, "the last value, naive", "the same windows"),
+            Reported("mse", 0.114, "Zhou et al. 2021, LSTMa", "Informer's table"),
+        )
+    elif (univariate, horizon) == (False, 24):
+        reported = (Reported("mse", 0.395, FIRST_TRY, "LSTM, H=64, 6 epochs"),)
+    elif not univariate:
+        setting = "look-back 96, H=512, up to 30 epochs, no dropped batch; its page, not its paper"
+        pairs = zip(("mse", "mae"), SEGRNN[horizon], strict=True)
+        reported = tuple(Reported(score, value, "Lin et al. 2023, SegRNN", setting) for score, value in pairs)
+    name = f"etth1-{'ot-' if univariate else ''}{horizon}"
+    what = f"ETTh1: {'the oil temperature' if univariate else 'seven series'}, {horizon} hours ahead"
+    note = "Errors are of values divided by the deviation of the training part; every window of the test part counts."
+    paths = {"data": "ett/ETTh1.csv"}
+    return Case(name, what, "forecasting", paths, options, seeds, (MSE, MAE), reported, note, sample=_beside_naive)
+
 
 CASES = (
     Case(
@@ -253,4 +314,9 @@ CASES = (
         "case of the slots, its intents are better than here.",
         read=_snips_intents,
     ),
+    _ett(24, univariate=True, seeds=2),
+    _ett(96, univariate=True),
+    _ett(336, univariate=True),
+    _ett(24, univariate=False),
+    *(_ett(horizon, univariate=False) for horizon in SEGRNN),
 )

@@ -36,7 +36,8 @@ def write(store: Store, root: Path) -> None:
 def table(store: Store, page: str) -> str:
     """The table of one README, comments included."""
     language, headings = list(HEADINGS).index(page), HEADINGS[page]
-    rows = [_row(NAMES[case.name][language], case, pairs) for case in CASES if (pairs := store.pairs(case))]
+    shown = [case for case in CASES if case.name in NAMES]
+    rows = [_row(NAMES[case.name][language], case, pairs) for case in shown if (pairs := store.pairs(case))]
     lines = [headings, ("---",) * len(headings), *rows]
     return BEGIN + "".join(f"| {' | '.join(line)} |\n" for line in lines) + END
 

@@ -79,6 +79,7 @@ None of it comes with this package. `GLASSGATE_DATA` names a folder with these:
 | `char_lm/tinyshakespeare.txt` | karpathy/char-rnn | public domain |
 | `char_lm/tang_10k_poems.txt` | chinese-poetry, `poet.tang.0` to `.9000`, a poem a line | MIT |
 | `snips_slu/{train,valid,test}/{seq.in,seq.out,label}` | Coucke et al. 2018, split of Goo et al. 2018 | CC0 |
+| `ett/ETTh1.csv` | Zhou et al. 2021, from zhouhaoyi/ETDataset | CC BY-ND 4.0 |
 | `ud_english_ewt_pos/{train,dev,test}.tsv` | UD English EWT (Silveira et al. 2014): word, UPOS, XPOS | CC BY-SA 4.0 |
 """
 
@@ -95,7 +96,7 @@ def write(store: Store, page: Path) -> None:
 
 
 def values(score: Score, results: Iterable[Result], part: str = "test") -> list[float]:
-    """A score of several results, in per cent or nats."""
+    """A score of several results, in per cent or as it is."""
     return [result[part][score.key] * (100 if score.percent else 1) for result in results]
 
 
@@ -116,15 +117,14 @@ def ratios(pairs: Pairs) -> list[float]:
 
 def spread(score: Score, found: Sequence[float]) -> str:
     """Mean and standard deviation."""
-    digits = 1 if score.percent else 3
-    mean = f"{statistics.mean(found):.{digits}f}"
-    return mean + (f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else "")
+    mean = f"{statistics.mean(found):.{score.places}f}"
+    return mean + (f" ± {statistics.stdev(found):.{score.places}f}" if len(found) > 1 else "")
 
 
 def _row(case: Case, pairs: Pairs) -> str:
     score = case.scores[0]
     ours, plain = (values(score, side) for side in zip(*pairs, strict=True))
-    digits = 1 if score.percent else 3
+    digits = score.places
     difference = max((a - b for a, b in zip(ours, plain, strict=True)), key=abs)
     cells = [
         f"[{case.what}](#{case.name})",
@@ -178,9 +178,10 @@ def _section(case: Case, pairs: Pairs) -> str:
 
 
 def _crosswise(case: Case, pairs: Pairs) -> str:
-    unit = "points" if case.scores[0].percent else "nats"
-    moved = max(ours["crosswise"] for ours, _ in pairs) * (100 if case.scores[0].percent else 1)
-    return f"Our trained weights in the layers of `torch.nn`: the test scores move by {moved:.1g} {unit} at most.\n"
+    percent = case.scores[0].percent
+    moved = max(ours["crosswise"] for ours, _ in pairs) * (100 if percent else 1)
+    unit = " points" if percent else " nats" if "nats" in case.scores[0].key else ""
+    return f"Our trained weights in the layers of `torch.nn`: the test scores move by {moved:.1g}{unit} at most.\n"
 
 
 def _name(case: Case, key: str) -> str:
@@ -192,7 +193,7 @@ def _seeds(case: Case, pairs: Pairs) -> str:
     titles = [f"{side}: {score.title}" for score in case.scores for side in (OURS, PLAIN)]
     lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds an epoch |", "|---" * (3 + len(titles)) + "|"]
     for both in pairs:
-        cells = [f"{values(score, [side])[0]:.{2 if score.percent else 4}f}" for score in case.scores for side in both]
+        cells = [f"{values(score, [side])[0]:.{score.places + 1}f}" for score in case.scores for side in both]
         best = " / ".join(str(side["best_epoch"]) for side in both)
         times = " / ".join(f"{seconds(side):.3g}" for side in both)
         lines.append(f"| {both[0]['seed']} | {' | '.join(cells)} | {best} | {times} |")

@@ -91,6 +91,7 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
         levels: of the quantiles
         path: of the picture, PNG or SVG
     """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure((9, 0.5 + 2.4 * len(origins)), layout="constrained")
@@ -112,7 +113,7 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
             for k in range(len(levels) // 2):
                 low, high = (np.concatenate([joined, spread[place]]) for place in (k, len(levels) - 1 - k))
                 label = f"{levels[len(levels) - 1 - k] - levels[k]:.0%} of the values"
-                axes.fill_between(behind, low, high, color="tab:blue", alpha=0.18, linewidth=0, label=label)
+                axes.fill_between(behind, low, high, color="tab:blue", alpha=0.15 + 0.13 * k, linewidth=0, label=label)
         axes.set_title(origin.series.name or "series", fontsize=10, loc="left")
         axes.axvline(times[len(past) - 1], color="tab:gray", linewidth=0.6)
         axes.margins(x=0.01)
@@ -121,6 +122,7 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
-    content = io.BytesIO()
-    figure.savefig(content, dpi=120, format=path.suffix[1:])
+    content, svg = io.BytesIO(), path.suffix == ".svg"
+    with rc_context({"svg.hashsalt": "glassgate"}):
+        figure.savefig(content, dpi=120, format=path.suffix[1:], metadata={"Date": None} if svg else None)
     write(path, content.getvalue())

@@ -44,7 +44,15 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     try_next = ("forecast {run} -o forecast.csv", "evaluate {run} {file}")
     own_try_next = ("forecast {run} -o forecast.csv",)
     padding = {"values": 0, "known": 0, "past": 0, "number": 0, "shift": 0, "scale": 1, "absolute": 1, "squared": 1}
-    own_options = {"head": "quantiles", "hidden_size": 32, "epochs": 6, "batch_size": 64, "calendar": True}
+    own_options = {
+        "head": "quantiles",
+        "normalize": "window",
+        "calendar": True,
+        "hidden_size": 32,
+        "dropout": 0.2,
+        "epochs": 6,
+        "batch_size": 64,
+    }
 
     def __init__(self, options: ForecastingOptions):
         super().__init__(options)
