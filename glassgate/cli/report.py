@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from glassgate.cli.progress import Bar, display
+from glassgate.cli.strips import strips
 from glassgate.glass.page import page
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
@@ -25,6 +26,7 @@ def command(words: list[str]) -> None:
     parser.add_argument("text", metavar="TEXT", nargs="?", help="what the run reads (examples of its dev data)")
     parser.add_argument("--file", metavar="FILE", help="read this instead of TEXT, in the format of the training data")
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the page (report.html)")
+    parser.add_argument("--terminal", action="store_true", help="print the text and strips of gates, write no page")
     arguments = parser.parse_args(words)
     if arguments.text is not None and arguments.file:
         raise OptionError("--file: expected a text or a file, got both; leave one of them out")
@@ -48,8 +50,12 @@ def command(words: list[str]) -> None:
             stretches = own(task, progress)
         made = study(task, stretches, run.path.name, run.path, tick)
         tick("drawing the page")
-        content = page(made)
+        content = "" if arguments.terminal else page(made)
         bars.update(row, total=1, completed=1)
+    if arguments.terminal:
+        console = Console(highlight=False)
+        console.print(strips(made, console), soft_wrap=True)
+        return
     _write(output, content)
     print(f"{output}: {len(content.encode()) / 1e6:.1f} MB, opens in any browser", file=sys.stderr)
 

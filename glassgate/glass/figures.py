@@ -10,6 +10,7 @@ from glassgate.glass.svg import Axis, Plot
 
 # Reading these off a plot: below the first a gradient counts as gone.
 GONE = 0.01
+NARROW = "\N{NARROW NO-BREAK SPACE}"
 _SHARES = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
 
 
@@ -219,10 +220,10 @@ def percent(share: float) -> str:
     """A share as people read it.
 
     Example:
-        >>> percent(0.381), percent(0.004), percent(0)
-        ('38 %', '0.4 %', '0 %')
+        >>> [words.replace(NARROW, " ") for words in (percent(0.381), percent(0.004), percent(0))]
+        ['38 %', '0.4 %', '0 %']
     """
-    return f"{100 * share:.0f} %" if share >= 0.1 or not share else f"{100 * share:.1f} %"
+    return f"{100 * share:.0f}{NARROW}%" if share >= 0.1 or not share else f"{100 * share:.1f}{NARROW}%"
 
 
 def steps(count: float) -> str:

@@ -56,7 +56,8 @@ def findings(study: Study) -> list[Finding]:
 
 
 def _right(study: Study) -> Iterator[Finding]:
-    known = [said.right for each in study.passages for said in each.said if said.right is not None]
+    said = [each for passage in study.passages for each in passage.said if each.best[0][1] is not None]
+    known = [each.right for each in said if each.right is not None]
     if known:
         yield Finding(
             "text",

@@ -111,6 +111,7 @@
     for (const [step, span] of letters) span.className = `${span.className.replace(shades, "").trim().replace(/ +/g, " ")} ${of(step)}`;
   };
 
+  const wires = all(".diagram .wire text.value").map((label) => ({ label, name: label.parentNode.dataset.name || "" }));
   let marked = null;
   const lines = [];
   const line = (pane, kind) => {
@@ -156,6 +157,13 @@
     for (const row of all(".wires tr")) {
       const name = row.firstChild.textContent;
       row.lastChild.textContent = part.values[name] ? short(value(part, name, now.step, now.unit)) : "";
+    }
+    for (const { label, name } of wires) {
+      const before = name.endsWith("_prev") ? name.slice(0, -5) : "";
+      const start = data.starts.includes(part.reverse ? now.step + 1 : now.step);
+      const from = now.step + (part.reverse ? 1 : -1);
+      const v = before ? (start ? 0 : value(part, before, from, now.unit)) : value(part, name, now.step, now.unit);
+      label.textContent = v === undefined ? "" : v.toFixed(2);
     }
     const x = `${(100 * (now.step + 0.5)) / total}%`;
     for (const { figure, down, across, said } of lines) {
@@ -291,7 +299,7 @@
 
   // Every plot as a file of its own, in the colours it has now.
   const kept = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-style", "font-weight"];
-  for (const svg of all("figure > svg, figure.diagram svg")) {
+  for (const svg of all("figure > svg")) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "save";

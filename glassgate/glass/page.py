@@ -2,18 +2,21 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
 from glassgate.glass import data
+from glassgate.glass.diagrams.svg import STYLE
 from glassgate.glass.sections import sections
 from glassgate.glass.study import Study
 
 
 def page(study: Study) -> str:
     """The page of a study."""
-    style, script = _resource("page.css"), _resource("page.js")
+    # A diagram brings its own colours, and the page those of its theme: its rules come last.
+    style, script = f"{_DIAGRAM}\n{_resource('page.css')}", _resource("page.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -55,6 +58,7 @@ JSON, and loads nothing from anywhere.</p>
 """
 
 
+_DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))
 _BAR = """<aside id="bar" aria-label="Cursor" hidden>
 <div class="controls">
 <label>layer <select id="part"></select></label>

@@ -1,8 +1,11 @@
 """Every gate and every state at every step, and the gradients that reached them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,9 @@ from glassgate.glass.highway import Call
 from glassgate.glass.measures import Memory, Saturation
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
+
+if TYPE_CHECKING:
+    from glassgate.glass.notebook import Picture
 
 
 class Values(Mapping[str, Tensor]):
@@ -122,6 +128,28 @@ class Tape(Values):
             `(L, N)`, or `(A, L, N)`, for "layer0.forward.h" and the like.
         """
         return measures.gradient_flow(self, target)
+
+    def plot(self, name: str, row: int = 0) -> "Picture":
+        """A heat map of a gate or state of one row of the batch, "layer0.forward.f" and the like, as SVG."""
+        picture: Picture = import_module("glassgate.glass.notebook").plot(self, name, row)
+        return picture
+
+    def report(self, path: str | Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
+        """Write one HTML page of what was recorded: saturation, memory, gates by time, the cell.
+
+        After `backward()` the gradient of each state stands there, too. `glassgate report` writes such a page of a
+        trained run, with its text, its answers and its training.
+
+        Args:
+            path: of the page
+            steps: what each step read, to be shown: a list for each row of the batch, or one for a batch of one
+        """
+        import_module("glassgate.glass.notebook").report(self, Path(path), steps)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: each value's picture, mean and range."""
+        html: str = import_module("glassgate.glass.notebook").of_tape(self)
+        return html
 
     def _parts(self) -> Iterator[tuple[str, Call, int]]:
         """Each recorded layer and direction: its label, its call, and its place in the layer."""

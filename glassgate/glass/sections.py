@@ -1,18 +1,22 @@
 """The sections of a report: from a study to HTML, which reads without a script."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
 import numpy as np
 
+from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.glass import figures
+from glassgate.glass.diagrams.draw import draw
 from glassgate.glass.figures import Figure, by_likeness, count, percent
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import follows
 from glassgate.glass.png import heat_map
 from glassgate.glass.study import Direction, Passage, Said, Study
+from glassgate.layers.stack import Recurrent
 
 # So many of the passages have their own connectivity picture.
 _MOST_PICTURES = 4
@@ -71,19 +75,20 @@ def _text(study: Study) -> Section:
         f'<tr><td>{escape(each.label)}</td><td>{escape(each.direction)}</td><td class="num">'
         f'<button data-part="{escape(each.direction)}" data-unit="{each.unit}" data-name="{escape(each.state)}">'
         f'{each.unit}</button></td><td class="num">{each.correlation:.2f}</td>'
-        f'<td><svg class="bar" viewBox="0 0 100 8" aria-hidden="true"><rect width="{100 * each.correlation:.0f}" '
-        f'height="8"/></svg></td></tr>'
+        f'<td class="wide"><svg class="bar" viewBox="0 0 100 8" aria-hidden="true">'
+        f'<rect width="{100 * each.correlation:.0f}" height="8"/></svg></td></tr>'
         for each in ranked[:12]
     )
     table = (
         '<details class="ranking" open><summary>Units that follow something</summary><div class="scroll"><table><thead>'
         f'<tr><th>what</th><th>layer</th><th class="num">unit</th><th class="num">correlation of {escape(name)}</th>'
-        f"<th></th></tr></thead><tbody>{rows}</tbody></table></div></details>"
+        f'<th class="wide"></th></tr></thead><tbody>{rows}</tbody></table></div></details>'
         if rows
         else ""
     )
     title = "The series" if study.passages[0].series is not None else "The text"
-    return Section("text", title, lede, f'<div class="passages">{"".join(blocks)}</div>{table}')
+    body = f'<div class="reading"><div class="passages">{"".join(blocks)}</div>{table}</div>'
+    return Section("text", title, lede, body)
 
 
 def _passage(study: Study, number: int, start: int, passage: Passage, values: np.ndarray) -> str:
@@ -108,12 +113,19 @@ def _passage(study: Study, number: int, start: int, passage: Passage, values: np
     else:
         content = f'<div class="{kind}" dir="auto">{("" if letters else " ").join(parts)}</div>'
     title = f'<p class="source">{escape(passage.title)}</p>' if passage.title else ""
-    answers = "".join(f'<p class="answer{_wrong(each)}">{escape(spoken(each))}</p>' for each in whole)
+    if len(whole) > 2:  # a translation, a forecast: one after another
+        row = " ".join(
+            f'<span class="u{_wrong(each)}" title="{escape(spoken(each))}">{escape(each.best[0][0])}</span>'
+            for each in whole
+        )
+        answers = f'<p class="answer">says {row}</p>'
+    else:
+        answers = "".join(f'<p class="answer{_wrong(each)}">{escape(spoken(each))}</p>' for each in whole)
     return f'<div class="passage">{title}{content}{answers}</div>'
 
 
 def _wrong(said: Said) -> str:
-    return " w" if said.right is False else ""
+    return " w" if said.right is False and said.best[0][1] is not None else ""
 
 
 def spoken(said: Said) -> str:
@@ -121,7 +133,7 @@ def spoken(said: Said) -> str:
     first, *others = said.best
     words = f"says {_choice(first)}"
     if said.target is not None:
-        words += ", which is right" if said.right else f"; the target is {_choice(said.target)}"
+        words += ", which is right" if said.right and first[1] is not None else f"; target {_choice(said.target)}"
     return words + (f"; next {_choice(others[0])}" if others else "")
 
 
@@ -275,20 +287,43 @@ def _height(units: int) -> str:
     return "low" if units <= 24 else "middle" if units <= 128 else "high"
 
 
+def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
+    """The diagram of a layer's cell, and of the layer, without a style of their own: the page's holds for them."""
+    made = []
+    for caption, what in (
+        (f"One step of {type(layer.cell).__name__}, drawn from its equations; point at a part for its equation.", None),
+        ("The layer: its input below, its output above.", layer),
+    ):
+        try:
+            drawn = str(draw(layer.cell, projected=layer.proj_size > 0) if what is None else draw(what))
+        except NotTraceable as error:
+            made.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
+            continue
+        drawn = re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
+        drawn = re.sub(r'(<svg[^>]*?) style="[^"]*"', r"\1", drawn)
+        made.append(
+            (caption, re.sub(r'<text style="text-anchor: (\w+)"([^>]*?) class="', r'<text\2 class="at-\1 ', drawn))
+        )
+    return made
+
+
 def _cell(study: Study) -> Section:
     cells = {type(each.cell): each for each in study.directions}
-    parts = []
-    for caption, drawn in study.diagrams:
-        parts.append(f'<figure class="diagram">{drawn}<figcaption>{escape(caption)}</figcaption></figure>')
+    parts = [
+        f'<figure class="diagram">{drawn}<figcaption>{escape(caption)}</figcaption></figure>'
+        for caption, drawn in study.diagrams
+    ]
+    parts = [f'<div class="row diagrams">{"".join(parts)}</div>'] if parts else []
     for kind, each in cells.items():
         rows = "".join(f"<tr><th>{escape(name)}</th><td></td></tr>" for name in each.values)
         source = inspect.cleandoc("\n" + _source(kind))
         parts.append(
-            f'<figure class="cell"><pre><code>{escape(source)}</code></pre><table class="wires" data-cell><tbody>{rows}'
-            f"</tbody></table><figcaption>{escape(kind.__name__)}: one step, as it is written; every engine and every "
-            "measure on this page follows from these lines.</figcaption></figure>"
+            f'<figure class="cell"><pre tabindex="0"><code>{escape(source)}</code></pre><table class="wires"><tbody>'
+            f"{rows}</tbody></table><figcaption>{escape(kind.__name__)}: one step, as it is written; every engine and "
+            "every measure on this page follows from these lines.</figcaption></figure>"
         )
-    return Section("cell", "The cell", "The equations of one step, with their values at the cursor.", "".join(parts))
+    lede = "One step: its diagram and its equations, with the values of the chosen unit at the cursor."
+    return Section("cell", "The cell", lede, "".join(parts))
 
 
 def _source(kind: type) -> str:

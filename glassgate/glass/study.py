@@ -206,6 +206,22 @@ def differentiate(
                 direction.flow[name] = _flow(norms[key], before.get(key), highways.get(key))
 
 
+def by_backward(study: Study, tape: Tape) -> None:
+    """Fill in gradient flow with what `backward()` has brought: lags are counted from where each direction ends."""
+    grads = tape.grad
+    for direction in study.directions:
+        for name in direction.states:
+            grad = grads.get(f"{direction.label}.{name}")
+            if grad is None:
+                continue
+            curves = []
+            for row, passage in enumerate(study.passages):
+                norms = grad[: len(passage.steps), row].norm(dim=-1).cpu().numpy()
+                curves.append(norms if direction.reverse else norms[::-1])
+            direction.flow[name] = _flow(curves, None, None)
+            study.evidence = "the loss"
+
+
 def most_targets(length: int, passages: int) -> int:
     """How many answers of a passage are differentiated."""
     return max(1, min(MOST_TARGETS, 2 * _AT_ONCE // length, max(8, 1600 // passages)))

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
+from glassgate.glass.cost import cost, described
+from glassgate.glass.sections import diagrams
 from glassgate.glass.study import Passage, Said, Study, differentiate, directions
 from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate
 from glassgate.tasks.errors import DataError, OptionError
@@ -45,7 +47,7 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
     example = task.of_text(text)
     length = len(task.steps(example))
     _check_length("text", length)
-    known = task.vocabularies.get("units")
+    known = task.vocabularies.get("units") or task.vocabularies.get("source")
     units = list(getattr(example, "units", None) or task.steps(example))
     if known is not None and not any(unit in known for unit in units):
         raise OptionError(
@@ -86,11 +88,28 @@ def own(task: Task[Any, Any, Any], progress: Progress) -> list[Stretch]:
         length = len(task.steps(example))
         if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
             break
-        chosen.append(Stretch(example, 0, min(length, _OWN_STEPS)))
+        chosen.append(Stretch(example, *task.stretch(example, _telling(task, example))))
         left -= length
     if not chosen:
         raise OptionError("the run's data holds no example; give a text, or a file with --file")
     return chosen
+
+
+def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int]:
+    """Where the stretch of a long example begins and ends that has most different labels, from a line's start on."""
+    steps, labels = task.steps(example), getattr(example, "labels", None)
+    if len(steps) <= _OWN_STEPS or labels is None:
+        return 0, min(len(steps), _OWN_STEPS)
+    starts = [0, *(place + 1 for place, step in enumerate(steps) if step == "\n")]
+
+    def kinds(start: int) -> float:
+        counts = np.unique(list(labels[start : start + _OWN_STEPS]), return_counts=True)[1]
+        shares = counts / counts.sum()
+        return round(float(-(shares * np.log(shares)).sum()), 6)
+
+    start = max((s for s in starts if s <= len(steps) - _OWN_STEPS), key=kinds)
+    ends = [place for place in starts if start < place <= start + _OWN_STEPS]
+    return start, max(ends, default=start + _OWN_STEPS)
 
 
 def _check_length(name: str, length: int) -> None:
@@ -142,7 +161,12 @@ def study(
     with torch.no_grad(), gg.record(network) as tape:
         network({name: tensor.to(device) for name, tensor in whole.items()})
     parts = directions(tape, LAYER)
-    made = Study(title, task.name, passages, parts, evidence=said)
+    made = Study(title, "", passages, parts, evidence=said)
+    made.subtitle = described(made, task.name)
+    layer = getattr(network, LAYER)
+    made.diagrams = diagrams(layer)
+    lengths = [len(each.steps) for each in passages]
+    made.cost = cost(layer, network, lengths)
     tick("following gradients back from each answer")
     differentiate(made, network, _untrained(task), evidence, LAYER)
     tick("reading the training's log")
@@ -150,19 +174,39 @@ def study(
     if run is not None:
         made.training = _log(run)
         made.metrics = Run.open(run).metrics()
+        made.cost += _cost_of_training(made.metrics)
     return made
 
 
 def _passage(task: Task[Any, Any, Any], stretch: Stretch, said: list[Said]) -> Passage:
-    steps = [visible(step) if step != "\n" else "\n" for step in task.steps(stretch.example)]
+    place = task.read_part(stretch.start, stretch.stop)
+    steps = [visible(step) if step != "\n" else "\n" for step in task.steps(stretch.example)[place]]
     series = task.series(stretch.example)
-    source = getattr(stretch.example, "source", "")
-    return Passage(
-        steps[stretch.start : stretch.stop],
-        said,
-        None if series is None else np.asarray(series)[stretch.start : stretch.stop],
-        source,
-    )
+    return Passage(steps, said, None if series is None else series[place], _source(stretch, len(steps)))
+
+
+def _source(stretch: Stretch, length: int) -> str:
+    """Where an example comes from, as a page names it."""
+    example = stretch.example
+    name = Path(str(getattr(example, "source", "") or getattr(example, "file", "") or "")).name
+    line = getattr(example, "line", None)
+    if callable(line):
+        line = line(stretch.start) if not isinstance(getattr(example, "lines", 1), int) else line()
+    if not name:
+        return ""
+    if stretch.start or length < stretch.stop:
+        return f"{name}, from step {stretch.start + 1:,}"
+    return f"{name}:{line}" if isinstance(line, int) and line > 1 else name
+
+
+def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    if not metrics.get("units_per_second"):
+        return []
+    speed = metrics["units_per_second"]
+    return [
+        ("training", f"{speed:,} steps a second, {1000 / speed:.3g} ms a step, on {metrics['threads']} threads"),
+        ("padding in training", f"{metrics['padding']:.1%} of the batches' steps"),
+    ]
 
 
 def _untrained(task: Task[Any, Any, Any]) -> nn.Module:

@@ -180,6 +180,14 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Return the numbers `(L, C)` that the steps read, where they are no text."""
         return None
 
+    def stretch(self, example: Example, usual: tuple[int, int]) -> tuple[int, int]:
+        """Return which units of a long example the report shows; `usual` is a telling stretch."""
+        return usual
+
+    def read_part(self, start: int, stop: int) -> slice:
+        """Return which of a stretch's units the recurrent layers read, a step each."""
+        return slice(start, stop)
+
     def of_text(self, text: str) -> Example:
         """Make an example of a text.
 

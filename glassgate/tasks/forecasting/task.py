@@ -24,6 +24,7 @@ from glassgate.tasks.forecasting.shown import PICTURE, SHOWN, Forecast, Origin, 
 from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
 from glassgate.tasks.pictures import has_pictures
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.seen import Answer, Choice, Seen
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 
@@ -262,6 +263,35 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         origins = list(self.backtest([each.part(len(each) - size, len(each)) for each in long]))
         fan_picture(origins, self.options.levels, folder / PICTURE)
         return [folder / PICTURE]
+
+    def see(self, output: Output, batch: Batch) -> Seen:
+        """Return each step of the horizon, as a number.
+
+        Raises:
+            OptionError: the model reads its own forecasts, or segments
+        """
+        if self.options.model != "direct" or output.forecast is None:
+            raise OptionError(f"report: shows models that forecast at once (direct), got {self.options.model}")
+        point = self.head.point(output.forecast, batch["scale"][:, None])
+        target = batch["values"][:, -point.shape[1] :]
+        shown = [(each * batch["scale"][:, None] + batch["shift"][:, None])[0].tolist() for each in (point, target)]
+        answers = [
+            Answer(None, (Choice(f"{said:.4g}", None),), Choice(f"{came:.4g}", None))
+            for said, came in zip(*shown, strict=True)
+        ]
+        return Seen(answers, point, "the forecast")
+
+    def steps(self, example: Series) -> Sequence[str]:
+        return [str(step) for step in range(1, len(example) + 1)]
+
+    def series(self, example: Series) -> np.ndarray | None:
+        return np.asarray(example.values[0 : len(example)], dtype=float).reshape(len(example), -1)
+
+    def stretch(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
+        return max(0, len(example) - self.context - self.options.horizon), len(example)
+
+    def read_part(self, start: int, stop: int) -> slice:
+        return slice(stop - self.options.horizon - self.options.steps_back, stop - self.options.horizon)
 
     def text(self, example: Series, prediction: list[Forecast]) -> str:
         """Return a line for each step: series, time, value and quantiles."""

@@ -21,6 +21,7 @@ from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
+from glassgate.tasks.seen import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions
@@ -212,6 +213,20 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         assert weights is not None
         units = [[*self._split(self._lower(t), side)] for side, t in enumerate((example.source, example.target or ""))]
         return Attended(units[0], [*units[1], ""], weights[0].float().cpu().numpy())
+
+    def see(self, output: Output, batch: Batch) -> Seen:
+        """Return each unit of the target, given those before it."""
+        assert output.scores is not None
+        names = ["unknown", "the end", *map(visible, self.vocabularies["target"].symbols[1:])]
+        chances, targets = output.scores.log_softmax(-1), batch["target"] - UNKNOWN
+        return seen(chances, names, targets, [None] * targets.shape[1])
+
+    def steps(self, example: Pair) -> Sequence[str]:
+        return self._split(self._lower(example.source), 0)
+
+    def of_text(self, text: str) -> Pair:
+        """A source and, as its target, what the run makes of it."""
+        return Pair(text, self.translate([text])[0])
 
     def _observed(self, output: Output, batch: Batch, how: Search) -> dict[str, Any]:
         scores, targets = _inside(output, batch)

@@ -1,0 +1,102 @@
+"""A report for a terminal: the text, and beneath each line strips of gates, a unit a strip, in colour or without."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console, Group
+from rich.text import Text
+
+from glassgate.glass.findings import findings
+from glassgate.glass.followers import follows
+from glassgate.glass.study import Direction, Study
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_HIGH, _LOW, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
+# So many units that follow something are shown, and steps of text in a line at most.
+_UNITS, _WIDEST = 3, 100
+
+
+def strips(study: Study, console: Console) -> Group:
+    """The findings, then the text line by line with strips of the units that follow something.
+
+    Where the terminal has no colours, the height of a block stands for the size of a value.
+    """
+    parts: list[Text] = [Text(f"{study.title}: {study.subtitle}", style="bold")]
+    parts += [Text(f"{'!' if each.fault else '-'} {each.sentence}") for each in findings(study)]
+    chosen = _chosen(study)
+    margin = max(len(name) for name, *_ in chosen) + 1
+    width = max(20, min(_WIDEST, console.width - margin))
+    for start, passage in zip(study.starts, study.passages, strict=False):
+        right = {each.step: each.right for each in passage.said}
+        parts.append(Text(f"\n{passage.title}" if passage.title else ""))
+        for line in _lines(passage.steps, width):
+            words = Text(" " * margin)
+            for step in line:
+                shown = _shown(passage.steps[step])
+                words.append(shown, style="underline red" if right.get(step) is False else "")
+            parts.append(words)
+            for name, values, kind in chosen:
+                strip = Text(f"{name:<{margin}}", style="dim")
+                for step in line:
+                    block = _block(float(values[start + step]), kind, console.color_system is not None)
+                    strip.append_text(_wide(block, len(_shown(passage.steps[step]))))
+                parts.append(strip)
+        parts += [Text(f"says {each.best[0][0]}", style="bold") for each in passage.said if each.step is None]
+    return Group(*parts)
+
+
+def _chosen(study: Study) -> list[tuple[str, np.ndarray, str]]:
+    """The units to show: a name, values from -1 to 1 or 0 to 1, and the kind."""
+    found: list[tuple[str, np.ndarray, str]] = []
+    labels = {each.label: each for each in study.directions}
+    seen: set[tuple[str, int]] = set()
+    for each in follows(study):
+        if (each.direction, each.unit) not in seen and len(seen) < _UNITS:
+            seen.add((each.direction, each.unit))
+            found += _of_unit(labels[each.direction], each.unit, f"{each.label[:14]} {_short(each.direction)}")
+    return found or _of_unit(study.directions[0], 0, _short(study.directions[0].label))
+
+
+def _of_unit(direction: Direction, unit: int, name: str) -> list[tuple[str, np.ndarray, str]]:
+    state = direction.states[-1]
+    values = direction.values[state][:, unit]
+    rows = [(f"{name} {state}{unit}", values / max(1e-9, float(np.quantile(np.abs(values), 0.98))), "state")]
+    gate = next((name for name, kind in direction.kinds.items() if kind == "gate" and name in "fz"), None)
+    return (
+        rows if gate is None else [*rows, (f"{'':>{len(name)}} {gate}{unit}", direction.values[gate][:, unit], "gate")]
+    )
+
+
+def _short(label: str) -> str:
+    layer, way = label.rsplit(".", 2)[-2:]
+    return f"{layer[5:]}{'>' if way == 'forward' else '<'}"
+
+
+def _lines(steps: Sequence[str], width: int) -> list[range]:
+    lines, first, used = [], 0, 0
+    for place, step in enumerate(steps):
+        size = len(_shown(step))
+        if used and used + size > width:
+            lines.append(range(first, place))
+            first, used = place, 0
+        used += size
+        if step == "\n":
+            lines.append(range(first, place + 1))
+            first, used = place + 1, 0
+    return [*lines, range(first, len(steps))] if first < len(steps) else lines
+
+
+def _shown(step: str) -> str:
+    return "↵" if step == "\n" else step if len(step) == 1 else f"{step} "
+
+
+def _block(value: float, kind: str, coloured: bool) -> Text:
+    size = min(1.0, abs(value))
+    if not coloured:
+        return Text(_BLOCKS[round(size * 8)])
+    colour = _GATE if kind == "gate" else _HIGH if value > 0 else _LOW
+    return Text(_BLOCKS[round(size * 8)], style=f"rgb({colour[0]},{colour[1]},{colour[2]})")
+
+
+def _wide(block: Text, count: int) -> Text:
+    return Text(block.plain * count, style=block.style)

@@ -1,0 +1,53 @@
+"""What a model is in a line, and what its recurrent layers take: multiplications, padding, memory."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from glassgate.glass.figures import count
+from glassgate.glass.study import Study
+from glassgate.layers.stack import Recurrent
+
+
+def described(study: Study, task: str = "") -> str:
+    """The model and what it reads, in a sentence."""
+    each = study.directions[0]
+    layers = len({direction.label.split(".")[0] for direction in study.directions})
+    both = " in two directions" if any(direction.reverse for direction in study.directions) else ""
+    units = sorted({direction.sizes[1] for direction in study.directions})
+    projected = f", projected to {each.sizes[2]}" if each.sizes[2] != each.sizes[1] else ""
+    total, passages = study.starts[-1], len(study.passages)
+    read = f"{total:,} steps" + (f" of {count(passages, 'sequence', 'sequences')}" if passages > 1 else "")
+    words = f"{type(each.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
+    words += f"{' and '.join(map(str, units))} units{projected}, reading {read}."
+    return f"{task[0].upper()}{task[1:].replace('-', ' ')} with {words}" if task else words
+
+
+def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
+    """Rows of a table: what, and how much."""
+    steps, batch = sum(lengths), len(lengths) * max(lengths)
+    matrices = [
+        (name, shape)
+        for part in layer._parts
+        for name, shape in part.shapes.items()
+        if len(shape) == 2 and name.startswith("weight")
+    ]
+    each: dict[str, int] = {}
+    for name, shape in matrices:
+        each[name] = each.get(name, 0) + shape[0] * shape[1]
+    products = sum(each.values())
+    words = {"weight_ih": "from the input", "weight_hh": "from the state", "weight_hr": "of the projection"}
+    parts = ", ".join(f"{number:,} {words.get(name, name)}" for name, number in each.items())
+    numbers = sum(p.numel() for p in layer.parameters())
+    every = sum(p.numel() for p in network.parameters())
+    size = next(layer.parameters()).element_size()
+    states = sum(sum(part.widths.values()) for part in layer._parts)
+    kept = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer._parts)
+    return [
+        ("parameters", f"{numbers:,} in the recurrent layers, {every:,} in all; {every * size / 1e6:.2f} MB"),
+        ("multiplications a step", f"{products:,}: {parts}"),
+        ("multiplications here", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, their real lengths"),
+        ("padding", f"{1 - steps / batch:.1%} if these sequences were one padded batch"),
+        ("state", f"{states:,} numbers a sequence, {states * size:,} bytes"),
+        ("kept for gradients", f"about {kept * size * steps / 1e6:.2f} MB for these steps: states and gates"),
+    ]

@@ -1,0 +1,58 @@
+"""A recording by itself: its page with a cell that a user wrote, a plot, what a notebook shows."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.glass.data import array
+from glassgate.glass.figures import by_likeness
+from glassgate.glass.png import heat_map
+from tests.glass.test_measures import Leaky
+
+
+def test_a_page_of_a_users_own_cell(tmp_path: Path) -> None:
+    layer = gg.Recurrent(Leaky(), 3, 5, num_layers=2, bidirectional=True)
+    with gg.record(layer) as tape:
+        output, _ = layer(torch.randn(9, 2, 3), lengths=torch.tensor([9, 4]))
+    output[0].sum().backward()
+    tape.report(tmp_path / "page.html", [list("nine step"), ["four", "steps", "to", "read"]])
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert "Leaky, 2 layers in two directions, 5 units, reading 13 steps of 2 sequences." in text
+    assert "return f * s.h + (1 - f) * torch.tanh(a.n)" in text
+    assert 'class="gg-diagram"' in text
+    assert "Gradient flow" in text
+    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    data = json.loads(found[1])
+    values = array(data["parts"][2]["values"]["f"]).reshape(13, 5)
+    expected = torch.cat([tape["layer1.forward.f"][:9, 0], tape["layer1.forward.f"][:4, 1]])
+    np.testing.assert_allclose(values, expected, atol=1e-6)
+    with pytest.raises(ValueError, match=r"steps must be a list for each of the 2 rows, of \[9, 4\] steps, got \[3\]"):
+        tape.report(tmp_path / "page.html", ["a", "b", "c"])
+
+
+def test_a_plot_and_what_a_notebook_shows(tmp_path: Path) -> None:
+    with gg.record(layer := gg.GRU(3, 5)) as tape:
+        layer(torch.randn(9, 2, 3))
+    picture = tape.plot("layer0.forward.z")
+    assert picture._repr_svg_() == str(picture)
+    picture.save(tmp_path / "z.svg")
+    assert ElementTree.parse(tmp_path / "z.svg").getroot().get("aria-label") == (
+        "layer0.forward.z: 5 units, downward, over 9 steps"
+    )
+    assert tape._repr_html_().count("<img") == 4
+    with pytest.raises(KeyError, match="was not recorded"):
+        tape.plot("layer0.forward.f")
+
+
+def test_many_steps_and_units_stay_small() -> None:
+    """Pictures are of means, and likely orders are found for units that never move."""
+    picture = heat_map(np.random.default_rng(0).random((512, 2000)), "gate")
+    assert len(picture) < 350_000
+    assert sorted(by_likeness(np.zeros((30, 512)))) == list(range(512))
