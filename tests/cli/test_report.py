@@ -19,7 +19,13 @@ from glassgate.tasks.task import Split
 from tests.tasks.test_every_task import SPLITS
 
 SMALL = {"hidden_size": 6, "embedding_size": 5, "epochs": 1, "threads": 1}
-TEXTS = {"tagging": "play it now", "classification": "good day", "language-model": "tick tock", "fill-blanks": "salt"}
+TEXTS = {
+    "tagging": "play it now",
+    "classification": "good day",
+    "language-model": "tick tock",
+    "translation": "one two three",
+    "fill-blanks": "salt",
+}
 
 
 def content(page: Path) -> tuple[str, dict[str, Any]]:
@@ -126,6 +132,25 @@ def test_numbers_of_the_page_equal_a_loop_in_plain_pytorch(runs: Path, tmp_path:
         flow = data["parts"][0]["flow"][name]
         wanted = [float(np.median(by_lag[k])) for k in flow["lags"]]
         np.testing.assert_allclose(flow["trained"][0], wanted, atol=1e-5)
+
+
+def test_a_forecast_and_strips_in_a_terminal(
+    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind = task_class("forecasting")
+    options = kind.options_type.from_mapping(SMALL | {"horizon": 4, "look_back": 12})
+    kind(options).fit(run=tmp_path / "run")
+    assert main(["report", str(tmp_path / "run")]) == 0
+    _, data = content(tmp_path / "report.html")
+    assert len(data["steps"][0]) == 12
+    assert len(data["said"][0]) == 4
+    assert data["connections"][0]["shape"] == [4, 12]
+    capsys.readouterr()
+    assert main(["report", str(runs / "tagging"), "play it now", "--terminal"]) == 0
+    printed = capsys.readouterr().out
+    assert "play it now" in printed
+    assert re.search("[▁▂▃▄▅▆▇█]", printed)
 
 
 def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
