@@ -10,7 +10,6 @@ from glassgate.cli.stopping import how, status, stoppable
 
 COMMANDS = {
     "train": "train a task on your data, on data that every machine has, or go on with an interrupted run",
-    "look": "show what a data file is taken for, and its first examples",
     "evaluate": "score a trained run on a labelled file",
     "predict": "let a trained run label a file or standard input",
     "generate": "let a trained language model write",
@@ -19,6 +18,7 @@ COMMANDS = {
     "compare": "measure which cells remember over long lags, on one page",
     "forecast": "let a trained run forecast the next steps of series",
     "report": "show on one page what a trained run does, gate by gate, step by step",
+    "look": "show what a data file is taken for, and its first examples",
     "demo": "colour Python code with a network trained on Python's own library",
 }
 
