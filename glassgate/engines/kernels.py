@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_transformed
-from glassgate.engines.handle import untraceable
+from glassgate.engines.meaning import untraceable
 from glassgate.engines.memory import COMPUTED_IN
-from glassgate.engines.plan import by_direction, form_of, given_of
+from glassgate.engines.plan import given_of, plan_of, text_for
 from glassgate.engines.torch_op import backend
 from glassgate.engines.torch_op.autograd import Layer
 
@@ -42,7 +42,7 @@ def run(
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
     """One layer, all of its directions in one call."""
-    form, given = form_of(directions, recordings is not None), given_of(directions)
+    record, given = recordings is not None, given_of(directions)
     data, sizes, resets = steps
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
@@ -50,11 +50,13 @@ def run(
         steps = Steps(data, sizes, resets)
     save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        flat = torch.ops.glassgate.layer(data, sizes, resets, given, form, all_states, save)
-    elif save:
-        flat = Layer.apply(steps, form, recordings, data, *given)
+        flat = torch.ops.glassgate.layer(data, sizes, resets, given, text_for(directions, record), all_states, save)
     else:
-        flat = backend.forward(steps, form, given, all_states, False, recordings)
+        plans = [plan_of(direction, record) for direction in directions]
+        if save:
+            flat = Layer.apply(steps, plans, recordings, data, *given)
+        else:
+            flat = backend.forward(steps, plans, given, all_states, False, recordings)
     results, at = [], 0
     for direction in directions:
         count = len(direction.initial)
@@ -76,10 +78,10 @@ class Stepper:
         from glassgate.engines.numba_cpu.step import Step
 
         given = [v.detach().clone().contiguous() for v in given_of([direction])]
-        ((plan, own),) = by_direction(form_of([direction]), given)
+        plan = plan_of(direction)
         n = len(plan.weights)
-        x = given[0].new_empty(len(own[n]), own[plan.weights.index("weight_ih")].shape[1])
-        self._step = Step(plan, plan.sizes(own, x), own[:n], own[n:])
+        x = given[0].new_empty(len(given[n]), given[plan.weights.index("weight_ih")].shape[1])
+        self._step = Step(plan, plan.sizes(given, x), given[:n], given[n:])
 
     @property
     def states(self) -> Sequence[Tensor]:

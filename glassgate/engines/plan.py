@@ -1,23 +1,18 @@
-"""A call's directions as text and a flat list of tensors, the form that operators take, and back."""
+"""All of a call's direction that is no tensor: its plan, found at once, or read from the text that operators take."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.contract import Direction
-from glassgate.engines.handle import cell_of, handle
-from glassgate.engines.symbolic.trace import Trace, trace
-
-
-def form_of(directions: list[Direction], record: bool = False) -> str:
-    """All of a call that is no tensor, as text."""
-    shown = "recorded" if record else ""
-    return "\n".join(
-        "\t".join((_way(d), handle(d.cell), ",".join(d.weights), ",".join(d.noise), shown)) for d in directions
-    )
+from glassgate.engines.meaning import constant, interned, meant
+from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.trace import Trace, differentiated
 
 
 def _way(direction: Direction) -> str:
@@ -30,36 +25,57 @@ def given_of(directions: list[Direction]) -> list[Tensor]:
     return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.restart, *d.noise.values())]
 
 
-class Plan(NamedTuple):
-    """What a form says of one direction."""
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One direction: there is one object for the same equations, parameters and way, so that it can be a key.
 
-    cell: Cell
+    Attributes:
+        equations: of one step.
+        trace: their graphs.
+        way: ">", or "<" from the last step to the first; twice where resets have states of their own.
+        weights, noise: the names of the tensors, in order.
+        record: whether gates and the gradients that reach them are results too.
+    """
+
+    equations: Equations
     trace: Trace
     way: str
     weights: tuple[str, ...]
     noise: tuple[str, ...]
+    record: bool
 
-    @property
+    @cached_property
+    def text(self) -> str:
+        """All of it, for operators, which take tensors and text: the equations themselves, and no name of a class."""
+        names = ",".join(self.weights), ",".join(self.noise), "recorded" if self.record else ""
+        return "\t".join((self.way, *names, self.equations.text))
+
+    @cached_property
+    def cell(self) -> GraphCell:
+        """The equations as a cell."""
+        return GraphCell(self.equations)
+
+    @cached_property
     def reverse(self) -> bool:
         """Whether time runs from the last step to the first."""
         return self.way[0] == "<"
 
-    @property
+    @cached_property
     def restarts(self) -> bool:
         """Whether resets have states of their own."""
         return len(self.way) == 2
 
-    @property
+    @cached_property
     def states(self) -> int:
         """How many states come in: the initial ones, and those of resets where they are others."""
         return len(self.way) * len(self.cell.state)
 
-    @property
+    @cached_property
     def differentiable(self) -> list[bool]:
         """Which of the tensors it takes have a gradient: all but noise."""
         return [True] * (self.given - len(self.noise)) + [False] * len(self.noise)
 
-    @property
+    @cached_property
     def given(self) -> int:
         """How many tensors the direction takes: parameters, states, noise."""
         return len(self.weights) + self.states + len(self.noise)
@@ -105,41 +121,95 @@ class Sizes(NamedTuple):
         return self.bits // 8
 
 
+_plans: dict[tuple[object, ...], Plan] = {}
+_traces: dict[tuple[Equations, bool], Trace] = {}
+
+
+def plan_of(direction: Direction, record: bool = False) -> Plan:
+    """The plan of a direction.
+
+    Args:
+        direction: the call.
+        record: whether gates and the gradients that reach them are results too.
+
+    Raises:
+        NotTraceable: no kernel can have the cell's step.
+    """
+    weights = direction.weights
+    equations = meant(direction.cell, "weight_hr" in weights)
+    return _plan(equations, _way(direction), tuple(weights), tuple(direction.noise), record)
+
+
+def _plan(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> Plan:
+    key = equations, way, weights, noise, record
+    plan = _plans.get(key)
+    if plan is None:
+        trace = _traces.get((equations, record))
+        if trace is None:
+            trace = _traces[equations, record] = differentiated(equations, record)
+        plan = _plans[key] = Plan(equations, trace, way, weights, noise, record)
+    return plan
+
+
+def text_for(directions: Sequence[Direction], record: bool = False) -> str:
+    """The plans of all directions as text."""
+    return "\n".join([_text(d.cell, _way(d), tuple(d.weights), tuple(d.noise), record) for d in directions])
+
+
+@constant
+def _text(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
+    return _plan(meant(cell, "weight_hr" in weights), way, weights, noise, record).text
+
+
 @lru_cache(1024)
-def plans(form: str) -> tuple[Plan, ...]:
-    plans = []
-    for line in form.split("\n"):
-        way, text, weights, noise, shown = line.split("\t")
-        cell, names = cell_of(text), tuple(weights.split(","))
-        traced = trace(cell, "weight_hr" in names, bool(shown))
-        plans.append(Plan(cell, traced, way, names, tuple(noise.split(",")) if noise else ()))
-    return tuple(plans)
+def plans_in(text: str) -> tuple[Plan, ...]:
+    """The plans that a text holds.
+
+    Raises:
+        NotEquations: it is none that `text_for` gives.
+    """
+    return tuple(_read(line) for line in text.split("\n"))
 
 
-def count_of_results(form: str) -> int:
+def _read(line: str) -> Plan:
+    way, names, noise, shown, content = (line.split("\t") + [""] * 5)[:5]
+    equations = interned(parse(content))
+    weights, factors = tuple(names.split(",")), tuple(noise.split(",")) if noise else ()
+    if way not in _WAYS or shown not in ("", "recorded") or set(factors) != equations.noise.keys():
+        raise NotEquations("this program's directions cannot be read")
+    shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
+    if weights != tuple(shapes):
+        raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
+    return _plan(equations, way, weights, factors, bool(shown))
+
+
+_WAYS = (">", "<", ">>", "<<")
+
+
+def count_of_results(plans: Sequence[Plan]) -> int:
     """How many tensors a training call gives beside what it keeps: all states, at every step and final."""
-    return sum(2 * len(plan.cell.state) for plan in plans(form))
+    return sum(2 * len(plan.equations.state) for plan in plans)
 
 
-def without_final(form: str, flat: Sequence[Tensor]) -> list[Tensor]:
+def without_final(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]:
     """What a backward pass reads of all that a training call gives: nobody but the caller has the final states."""
     read: list[Tensor] = []
     at = 0
-    for plan in plans(form):
-        count = len(plan.cell.state)
+    for plan in plans:
+        count = len(plan.equations.state)
         read += flat[at : at + count]
         at += 2 * count
     return [*read, *flat[at:]]
 
 
-def by_direction(form: str, given: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
-    """What the form says of each direction, and its part of all tensors."""
+def by_direction(plans: Sequence[Plan], given: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
+    """Each plan and its part of all tensors."""
     at = 0
-    for plan in plans(form):
+    for plan in plans:
         yield plan, given[at : at + plan.given]
         at += plan.given
 
 
-def split(form: str, given: Sequence[Tensor]) -> list[Direction]:
+def split(plans: Sequence[Plan], given: Sequence[Tensor]) -> list[Direction]:
     """The directions, each with its part of all tensors."""
-    return [plan.direction(own) for plan, own in by_direction(form, given)]
+    return [plan.direction(own) for plan, own in by_direction(plans, given)]

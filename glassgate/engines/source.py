@@ -1,7 +1,8 @@
 """The text of the kernels that are printed for a cell."""
 
 from glassgate.cell import Cell
-from glassgate.engines.symbolic.trace import trace
+from glassgate.engines.meaning import meant
+from glassgate.engines.symbolic.trace import differentiated
 from glassgate.shapes import check_choice
 
 
@@ -29,5 +30,5 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
     check_choice("source", "engine", engine, ("cpu",))
     from glassgate.engines.numba_cpu.kernel import printed
 
-    traced = trace(cell, projected)
+    traced = differentiated(meant(cell, projected))
     return "\n\n".join(printed(cell, traced, is_backward).text for is_backward in (False, True))

@@ -11,9 +11,7 @@ from torch.export import Dim
 import glassgate as gg
 from glassgate.engines import kernels, reference
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.handle import cell_of, handle
-from glassgate.engines.plan import without_final
-from glassgate.layers.regularisers import Noisy
+from glassgate.engines.plan import plans_in, text_for, without_final
 from tests.compare import check, measure, noise
 
 
@@ -40,8 +38,8 @@ def arguments(resets: bool, ragged: bool):
     for k in range(2):
         given += [p.detach().clone().requires_grad_() for p in list(layer.parameters())[4 * k : 4 * k + 4]]
         given.append(noise(k, 3, 4).requires_grad_())
-    names = "weight_ih,weight_hh,bias_ih,bias_hh"
-    form = "\n".join(f"{way}\t{handle(layer.cell)}\t{names}\t\t" for way in "><")
+    weights, h = dict.fromkeys(layer.cell.shapes(3, 4)), given[-1]
+    form = text_for([Direction(layer.cell, weights, (h,), reverse) for reverse in (False, True)])
     return noise(9, rows, 3).requires_grad_(), sizes, noise(8, rows) > 0 if resets else None, given, form
 
 
@@ -53,7 +51,7 @@ def test_opcheck(resets, ragged):
     flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True)
     reached = [0, 2, 3]
     d = [noise(k, *flat[k].shape) for k in reached]
-    flat = [v.detach() for v in without_final(form, flat)]
+    flat = [v.detach() for v in without_final(plans_in(form), flat)]
     if ragged:
         # The second derivative is the reference's, whose loop over sequences of unequal length is not compiled.
         data, given = data.detach(), [v.detach() for v in given]
@@ -89,14 +87,21 @@ def test_exports_with_any_length_and_batch(strict):
 
 
 @pytest.mark.parametrize("modules", ["torch, glassgate", "glassgate, torch"])
-def test_a_saved_program_finds_its_cell_elsewhere(tmp_path, modules):
+def test_a_saved_program_carries_its_equations(tmp_path, modules):
+    class Local(gg.Cell):
+        gates = ("x", "y")
+
+        def step(self, a, s):
+            return torch.tanh(a.x) * torch.sigmoid(a.y) - 0.1 * s.h
+
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
             self.layer = gg.RNN(3, 4, nonlinearity="relu", dtype=torch.float64)
+            self.local = gg.Recurrent(Local(), 4, 4, dtype=torch.float64)
 
         def forward(self, x):
-            return self.layer(x)[0]
+            return self.local(self.layer(x)[0])[0]
 
     x = noise(1, 5, 3, 3)
     with gg.engine("cpu"), torch.no_grad():
@@ -109,24 +114,6 @@ def test_a_saved_program_finds_its_cell_elsewhere(tmp_path, modules):
         "assert torch.equal(torch.export.load(sys.argv[1]).module()(x), wanted)\n"
     )
     subprocess.run([sys.executable, "-c", text, tmp_path / "program.pt2", tmp_path / "wanted.pt"], check=True)
-
-
-def test_handles():
-    class Local(gg.Cell):
-        gates = ("x",)
-
-    assert handle(gg.cells.RNN("relu")) == 'glassgate.cells.rnn:RNN {"nonlinearity": "relu"}'
-    assert cell_of('glassgate.cells.rnn:RNN {"nonlinearity": "relu"}').nonlinearity == "relu"
-    assert handle(Local()) == handle(Local()) != handle(gg.cells.RNN())
-    changed = gg.cells.RNN()
-    before = handle(changed)
-    changed.nonlinearity = "relu"
-    assert handle(changed) != before
-    assert cell_of(before).nonlinearity == "tanh"
-    noisy = [Noisy(gg.cells.LSTM(), {"h": rate}, 0.0, "state") for rate in (0.1, 0.1, 0.2)]
-    assert handle(noisy[0]) == handle(noisy[1]) != handle(noisy[2])
-    with pytest.raises(RuntimeError, match=r"a cell 'nowhere:Nothing \{\}' that cannot be imported here"):
-        cell_of("nowhere:Nothing {}")
 
 
 def test_differentiates_twice_and_thrice():

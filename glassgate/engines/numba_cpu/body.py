@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from glassgate.engines.numba_cpu.printer import Printer
 
 INFIX = {
-    "logical_or": ("|", 1),
-    "logical_and": ("&", 2),
-    "lt": ("<", 3),
-    "le": ("<=", 3),
-    "gt": (">", 3),
-    "ge": (">=", 3),
-    "eq": ("==", 3),
-    "ne": ("!=", 3),
+    "lt": ("<", 1),
+    "le": ("<=", 1),
+    "gt": (">", 1),
+    "ge": (">=", 1),
+    "eq": ("==", 1),
+    "ne": ("!=", 1),
+    "logical_or": ("|", 2),
+    "logical_and": ("&", 3),
     "add": ("+", 4),
     "sub": ("-", 4),
     "mul": ("*", 5),
@@ -205,8 +205,8 @@ class Body:
             sign, strength = INFIX[node.op]
             a, b = node.args
             divides = isinstance(b, Node) and b.op == "div"
-            tight = strength + (node.op in ("sub", "div") or strength == 3 or divides)
-            return f"{self._operand(a, strength + (strength == 3))} {sign} {self._operand(b, tight)}", strength
+            tight = strength + (node.op in ("sub", "div") or strength == 1 or divides)
+            return f"{self._operand(a, strength + (strength == 1))} {sign} {self._operand(b, tight)}", strength
         if node.op in PREFIX:
             return f"{PREFIX[node.op]}{self._operand(node.args[0], UNARY)}", UNARY
         args = [self._operand(arg, 0) for arg in node.args]

@@ -16,12 +16,12 @@ from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.program import forward_program
 from glassgate.engines.numba_cpu.timetable import Timetable, timetable
 from glassgate.engines.numba_cpu.workspace import Memory
-from glassgate.engines.plan import by_direction, count_of_results, plans
+from glassgate.engines.plan import Plan, by_direction, count_of_results
 
 
 def forward(
     steps: Steps,
-    form: str,
+    plans: Sequence[Plan],
     given: Sequence[Tensor],
     all_states: bool,
     save: bool,
@@ -31,18 +31,18 @@ def forward(
 
     Args:
         steps: the layer's input.
-        form, given: its directions, see `plan.py`.
+        plans, given: its directions, see `plan.py`.
         all_states: whether every state is wanted at every step, and not the output alone.
         save: whether there will be a backward pass; that wants every state.
         recordings: one a direction, where the gates are to be shown.
     """
     dtype, S = steps.data.dtype, steps.data.shape[0]
-    time, data, given = _computable(steps, form, given)
+    time, data, given = _computable(steps, plans, given)
     memory, every = Memory(), all_states or save
     calls: list[Call] = []
     results: list[Tensor] = []
     behind: list[Tensor] = []
-    for k, (plan, own) in enumerate(by_direction(form, given)):
+    for k, (plan, own) in enumerate(by_direction(plans, given)):
         program = forward_program(plan, plan.sizes(own, data), save, every, host())
         call = Call(program, time, memory, data, own, steps.resets)
         stored = list(program.states.items())
@@ -62,18 +62,18 @@ def forward(
 
 def backward(
     steps: Steps,
-    form: str,
+    plans: Sequence[Plan],
     given: Sequence[Tensor],
     flat: Sequence[Tensor],
     d_results: dict[int, Tensor],
     data_too: bool,
     needed: Sequence[bool] | None = None,
     recordings: Sequence[Recording] | None = None,
-) -> list[Tensor]:
-    """The gradients of the input and of each tensor of `given`; empty where there is none.
+) -> list[Tensor | None]:
+    """The gradients of the input and of each tensor of `given`; None where there is none.
 
     Args:
-        steps, form, given: as in `forward`.
+        steps, plans, given: as in `forward`.
         flat: what that returned with `save`, without the final states.
         d_results: the gradients of some of its states and final states, by place; the others are zero.
         data_too: whether that of the input is wanted.
@@ -81,13 +81,13 @@ def backward(
         recordings: as in `forward`.
     """
     dtype, S = steps.data.dtype, steps.data.shape[0]
-    time, data, computed = _computable(steps, form, given)
+    time, data, computed = _computable(steps, plans, given)
     d_data = unwritten(S, data.shape[1], time.rows, data) if data_too else data.new_empty(0)
-    n = count_of_results(form) // 2
+    n = count_of_results(plans) // 2
     memory, every, behind = Memory(), iter(flat[:n]), iter(flat[n:])
     reaching: list[_Reaching] = []
     at, weight_at = 0, 0
-    for k, (plan, own) in enumerate(by_direction(form, computed)):
+    for k, (plan, own) in enumerate(by_direction(plans, computed)):
         names = tuple([name for i, name in enumerate(plan.weights, weight_at) if needed is None or needed[i]])
         program = backward_program(plan, plan.sizes(own, data), Wanted(names, data_too, added=k > 0), host())
         call = Call(program, time, memory, data, own, steps.resets)
@@ -102,8 +102,8 @@ def backward(
         at += 2 * count
         weight_at += plan.given
     passes.run([d.call for d in reaching])
-    gradients = [d_data, *(v for d in reaching for v in d.gradients())]
-    return gradients if dtype == data.dtype else [v.to(dtype) for v in gradients]
+    gradients = [d_data if data_too else None, *(v for d in reaching for v in d.gradients())]
+    return gradients if dtype == data.dtype else [v if v is None else v.to(dtype) for v in gradients]
 
 
 class _Reaching:
@@ -155,24 +155,25 @@ class _Reaching:
         self.call.point({f"{name}_rows": buffer for name, buffer in buffers.items()})
         return {name.removeprefix("d_gate_").removeprefix("d_new_"): buffer for name, buffer in buffers.items()}
 
-    def gradients(self) -> list[Tensor]:
-        """One for each tensor; empty where there is none."""
+    def gradients(self) -> list[Tensor | None]:
+        """One for each tensor; None where there is none."""
         program, plan = self._program, self._plan
         d = self._weights | products.own_gradients(plan, program.sizes.H, self._weights, self._parameter)
-        nothing = self._parameter.new_empty(0)
-        found = [d.get(name, nothing) for name in plan.weights]
+        found = [d.get(name) for name in plan.weights]
         if plan.restarts:
             found += [*self._next, *(self._initial if self._resets else map(torch.zeros_like, self._next))]
         else:
             ways = zip(self._next, self._initial, strict=True)
             found += [a.add_(b) for a, b in ways] if self._resets else self._next
-        return [*found, *([nothing] * len(plan.noise))]
+        return [*found, *([None] * len(plan.noise))]
 
 
-def _computable(steps: Steps, form: str, given: Sequence[Tensor]) -> tuple[Timetable, Tensor, Sequence[Tensor]]:
+def _computable(
+    steps: Steps, plans: Sequence[Plan], given: Sequence[Tensor]
+) -> tuple[Timetable, Tensor, Sequence[Tensor]]:
     """Which rows each step has, and all tensors as kernels take them."""
     dtype = COMPUTED_IN[steps.data.dtype]
-    N = given[len(plans(form)[0].weights)].shape[0]
+    N = given[len(plans[0].weights)].shape[0]
     time = timetable(steps.batch_sizes, steps.data.shape[0], N)
     (data,) = computable((first_rows(steps.data, time.rows),), dtype)
     return time, data, computable(given, dtype)

@@ -192,20 +192,13 @@ class Stages(list[Stage]):
 
     def needed(self, stage: Stage) -> list[Node]:
         """Everything that the stage computes or reads, each after what it needs."""
-        order: dict[Node, None] = {}
-
-        def visit(node: Node) -> None:
-            if node in order:
-                return
-            if self.computed(node, stage) and node.op not in PRODUCTS:
-                for arg in node.inputs:
-                    visit(arg)
-            order[node] = None
-
-        for _, node in (*stage.stores, *stage.keeps):
-            visit(node)
-        for node in stage.row_sums:
-            visit(node.args[0])
-        for node in stage.temporaries:
-            visit(node)
-        return sorted(order, key=lambda node: node.serial)
+        found: set[Node] = set()
+        open_ = [node for _, node in (*stage.stores, *stage.keeps)]
+        open_ += [*(node.args[0] for node in stage.row_sums), *stage.temporaries]
+        while open_:
+            node = open_.pop()
+            if node not in found:
+                found.add(node)
+                if self.computed(node, stage) and node.op not in PRODUCTS:
+                    open_ += node.inputs
+        return sorted(found, key=lambda node: node.serial)

@@ -1,6 +1,8 @@
 """Symbolic values: what a cell's step computes, as a graph that can be simplified, differentiated and printed."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -13,12 +15,70 @@ from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPER
 from glassgate.engines.symbolic.simplify import simpler
 
 
+class _Tracing(threading.local):
+    """What is to be remembered while a step runs on nodes; None while none does."""
+
+    def __init__(self) -> None:
+        self.refusals: list[NotTraceable] | None = None
+        self.overwritten: set[Node] = set()
+
+
+_tracing = _Tracing()
+
+
 class NotTraceable(TypeError):
     """A step does something that no kernel has; the message names it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        if _tracing.refusals is not None:
+            _tracing.refusals.append(self)
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """Inside, nodes are what a step runs on: whatever they refuse stays refused, though the step may catch it.
+
+    Raises:
+        NotTraceable: the first refusal.
+    """
+    before, overwritten = _tracing.refusals, _tracing.overwritten
+    refusals: list[NotTraceable] = []
+    _tracing.refusals, _tracing.overwritten = refusals, set()
+    try:
+        yield
+        if refusals:
+            raise refusals[0]
+    finally:
+        _tracing.refusals, _tracing.overwritten = before, overwritten
 
 
 Key = tuple[str, int]
 """A column of a buffer: the buffer's name and which of its columns, each as wide as a state."""
+
+
+def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
+    """An operator that writes to its left side."""
+
+    def write(self: "Node", other: Any) -> "Node":
+        if self.op not in OPERATIONS or self.op in MASKS or self.op == "detach":
+            raise NotTraceable(f"`{sign}` on {self.name or 'a value'}, which is not its own to change")
+        new = make(op, self, other)
+        if new.axis != self.axis:
+            raise NotTraceable(f"`{sign}` of a smaller value with a larger one")
+        _tracing.overwritten.add(self)
+        return new
+
+    return write
+
+
+def _refused(what: str) -> Callable[..., Any]:
+    """A method that no node has."""
+
+    def refuse(self: "Node", *args: Any) -> Any:
+        raise NotTraceable(what)
+
+    return refuse
 
 
 def _binary(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
@@ -118,17 +178,19 @@ class Node:
         args = ", ".join((a.name or a.op) if isinstance(a, Node) else str(a) for a in self.args)
         return f"{self.name or '_'}[{self.axis}] = {self.op}({args})"
 
-    def __bool__(self) -> bool:
-        raise NotTraceable("a branch on a computed value")
-
-    def __iter__(self) -> Iterator[Any]:
-        raise NotTraceable("iteration over a tensor")
-
-    def __getitem__(self, index: Any) -> Any:
-        raise NotTraceable("indexing")
-
-    def __float__(self) -> float:
-        raise NotTraceable("the number inside a tensor")
+    __bool__ = _refused("a branch on a computed value")
+    __iter__ = _refused("iteration over a tensor")
+    __contains__ = _refused("`in` on a tensor")
+    __len__ = _refused("the length of a tensor")
+    __getitem__ = _refused("indexing")
+    __setitem__ = __delitem__ = _refused("writing to a part of a tensor")
+    __float__ = __int__ = __index__ = __complex__ = _refused("the number inside a tensor")
+    __round__ = __floor__ = __ceil__ = __trunc__ = __float__
+    __array__ = __array_ufunc__ = __array_function__ = _refused("numpy")
+    __mod__ = __rmod__ = __imod__ = __divmod__ = __rdivmod__ = _refused("`%`")
+    __floordiv__ = __rfloordiv__ = __ifloordiv__ = _refused("`//`")
+    __matmul__ = __rmatmul__ = __imatmul__ = _refused("`@`")
+    __lshift__ = __rlshift__ = __ilshift__ = __rshift__ = __rrshift__ = __irshift__ = _refused("a shift of bits")
 
     def __neg__(self) -> "Node":
         return make("neg", self)
@@ -137,15 +199,19 @@ class Node:
         return make("abs", self)
 
     def __invert__(self) -> "Node":
-        return make("logical_not", self)
+        return make("logical_not", _mask(self, "~"))
 
     __add__, __radd__ = _binary("add")
     __sub__, __rsub__ = _binary("sub")
     __mul__, __rmul__ = _binary("mul")
     __truediv__, __rtruediv__ = _binary("div")
     __pow__, __rpow__ = _binary("pow")
-    __and__, __rand__ = _binary("logical_and")
-    __or__, __ror__ = _binary("logical_or")
+    __iadd__, __isub__ = _in_place("add", "+="), _in_place("sub", "-=")
+    __imul__, __itruediv__, __ipow__ = _in_place("mul", "*="), _in_place("div", "/="), _in_place("pow", "**=")
+    __iand__ = __ior__ = __ixor__ = _refused("writing to a mask")
+    __and__, __rand__ = _binary("bitwise_and")
+    __or__, __ror__ = _binary("bitwise_or")
+    __xor__, __rxor__ = _binary("bitwise_xor")
     __lt__, __gt__ = _binary("lt")
     __le__, __ge__ = _binary("le")
     __eq__, _ = _binary("eq")
@@ -155,8 +221,20 @@ class Node:
 
 def make(op: str, *args: Any) -> Node:
     """The node of an elementwise operation, or something simpler that equals it."""
+    if _tracing.refusals is not None:
+        _check_mode()
+    if op in _OF_MASKS:
+        op, args = _OF_MASKS[op][0], tuple([_mask(arg, _OF_MASKS[op][1]) for arg in args])
     values = [_value(arg) for arg in args]
-    if op not in MASKS and op != "where":
+    if op == "where" and isinstance(values[0], Node) and values[0].op not in MASKS:
+        raise NotTraceable("torch.where by something that is no mask")
+    if op in _LOGICAL:
+        values = [v if isinstance(v, Node) and v.op in MASKS else make("ne", v, 0.0) for v in values]
+        if any(isinstance(v, float) for v in values):
+            raise NotTraceable(f"torch.{op} of a number")
+    elif op == "where":
+        values = [values[0], *map(_number, values[1:])]
+    else:
         values = [_number(v) for v in values]
     simple = simpler(op, *values)
     if simple is not None:
@@ -167,14 +245,46 @@ def make(op: str, *args: Any) -> Node:
     return Node(op, tuple(values), axes.pop() if axes else "1")
 
 
+_LOGICAL = ("logical_and", "logical_or", "logical_not")
+_OF_MASKS = {"bitwise_and": ("logical_and", "&"), "bitwise_or": ("logical_or", "|"), "bitwise_xor": ("ne", "^")}
+
+
+def _mask(value: Any, sign: str) -> "Node":
+    if isinstance(value, Node) and value.op in MASKS:
+        return value
+    raise NotTraceable(f"`{sign}` on something that is no mask")
+
+
+def _check_mode() -> None:
+    """A kernel has gradients and one precision, whatever a step has switched for itself."""
+    if not torch.is_grad_enabled():
+        raise NotTraceable("torch.no_grad() or a torch.autograd.Function")
+    if torch.is_autocast_enabled("cpu"):
+        raise NotTraceable("torch.autocast")
+
+
 def _value(arg: Any) -> "Node | float":
     if isinstance(arg, Node):
+        if arg in _tracing.overwritten:
+            raise NotTraceable(f"{arg.name or 'a value'} again after it was written to by another name")
         return arg
     if isinstance(arg, (bool, int, float)):
         return float(arg)
     if isinstance(arg, Tensor) and arg.dim() == 0 and not arg.requires_grad:
         return float(arg)
     raise NotTraceable(f"a {type(arg).__name__} of its own that is neither a number nor one of its parameters")
+
+
+def checked(value: Any) -> "Node":
+    """What a step returns as a state, if it is a number a unit.
+
+    Raises:
+        NotTraceable: it is something else.
+    """
+    if not isinstance(value, Node) or value.op in MASKS:
+        raise NotTraceable("a value that is not one number a unit")
+    _value(value)
+    return value
 
 
 def _number(value: "Node | float") -> "Node | float":
@@ -201,9 +311,10 @@ def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = F
                 given = tuple(v for v in (*first, *args, *kwargs.values()) if isinstance(v, kinds))
                 Call(name, given, 1, of_torch=True).mark([result])
             return result
-        except TypeError as error:
-            if isinstance(error, NotTraceable):
-                raise
+        except NotTraceable:
+            raise
+        except (TypeError, AttributeError, ValueError, ArithmeticError):
+            pass
     raise NotTraceable(f"torch.{name} with these arguments")
 
 

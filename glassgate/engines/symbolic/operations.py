@@ -181,6 +181,11 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "logaddexp": lambda x, y: y + _log_of_one_plus_exp(x - y),
     "mean": _mean,
     "var": _var,
+    "logical_xor": lambda x, other: torch.ne(torch.logical_not(x), torch.logical_not(other)),
+    "bitwise_and": lambda x, other: x & other,
+    "bitwise_or": lambda x, other: x | other,
+    "bitwise_xor": lambda x, other: x ^ other,
+    "invert": lambda x: ~x,
     "zeros_like": lambda x: x.filled(0.0),
     "ones_like": lambda x: x.filled(1.0),
     "full_like": lambda x, fill_value: x.filled(fill_value),
@@ -195,6 +200,6 @@ ALIASES = {
     "truediv": "div", "rtruediv": "rdiv", "fix": "trunc", "clip": "clamp", "expit": "sigmoid", "arctan": "atan",
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
     "log_sigmoid": "logsigmoid", "_threshold": "threshold",
-    "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_not": "logical_not",
+    "bitwise_not": "invert",
 }  # fmt: skip
 """Second names."""

@@ -2,13 +2,18 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from inspect import CO_VARARGS
 from types import FrameType
 from typing import Any
 
+import torch
+from torch.overrides import _pop_mode_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, ordered
+from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 
@@ -22,12 +27,17 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     Raises:
         NotTraceable: naming what the step uses that no kernel has.
     """
+    name = type(cell).__name__
     try:
-        states, found = as_written(cell, projected)
+        with plain_torch(), tracing():
+            states, found = as_written(cell, projected)
     except NotTraceable as error:
-        raise NotTraceable(
-            f"cell {type(cell).__name__}: step uses {error}, which no kernel has; it runs on the reference engine"
-        ) from None
+        raise _refusal(name, str(error)) from None
+    except (TypeError, RuntimeError, ArithmeticError, LookupError) as error:
+        if str(error).startswith(f"cell {name}: "):
+            raise
+        first = str(error).strip().partition("\n")[0]
+        raise _refusal(name, f"what raises {type(error).__name__} ({first})") from error
     new = merged(states)
     states = [new[state] for state in states]
     distinguish(states)
@@ -42,6 +52,23 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
         states=tuple(states),
         shown=_shown(cell, ordered(states), {gate: new[node] for gate, node in found.items() if node in new}),
     )
+
+
+def _refusal(name: str, what: str) -> NotTraceable:
+    return NotTraceable(f"cell {name}: step uses {what}, which no kernel has; it runs on the reference engine")
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Torch as it is outside of every mode, with gradients."""
+    with ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())
+        while torch._C._len_torch_function_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        yield
 
 
 def as_written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
@@ -114,9 +141,10 @@ def _nodes(value: Any) -> Iterator[Node]:
 
 
 def _state(name: str, value: Any, axis: str) -> Node:
-    if not isinstance(value, Node) or value.axis != axis:
+    node = checked(value)
+    if node.axis != axis:
         raise NotTraceable(f"for state {name!r} a value that is not one number a unit")
-    return value
+    return node
 
 
 def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, Node]:

@@ -1,7 +1,6 @@
-"""What the operators are to autograd: what a pass forward remembers, the pass back, and the gradient of that."""
+"""What a layer's kernels are to autograd: a function for calls in Python, and the gradients of the operators."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from glassgate.engines import reference
 from glassgate.engines.contract import Recording, Steps
-from glassgate.engines.plan import count_of_results, plans, split, without_final
+from glassgate.engines.plan import Plan, count_of_results, plans_in, split, without_final
 from glassgate.engines.torch_op import backend
 
 
@@ -20,72 +19,85 @@ class Layer(torch.autograd.Function):
     def forward(
         ctx: Any,
         steps: Steps,
-        form: str,
+        plans: Sequence[Plan],
         recordings: Sequence[Recording] | None,
         data: Tensor,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
-        flat = backend.forward(steps, form, given, True, True, recordings)
-        ctx.recordings = recordings
-        remember(ctx, (*steps, given, form), flat)
+        flat = backend.forward(steps, plans, given, True, True, recordings)
+        ctx.plans, ctx.recordings = plans, recordings
+        _remember(ctx, plans, (*steps, given), flat)
         return tuple(flat[: ctx.results])
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            d_data, d_given = _differentiate(ctx, d_results, ctx.needs_input_grad[3], _by_operator)
+            text = "\n".join(plan.text for plan in ctx.plans)
+            d_data, d_given = _by_operator(ctx, text, d_results, ctx.needs_input_grad[3])
         else:
-            backward = partial(backend.backward, needed=ctx.needs_input_grad[4:], recordings=ctx.recordings)
-            d_data, d_given = _differentiate(ctx, d_results, ctx.needs_input_grad[3], backward)
+            steps, given, flat = _remembered(ctx)
+            needed = ctx.needs_input_grad
+            d_data, *d_given = backend.backward(
+                steps, ctx.plans, given, flat, d_results, needed[3], needed[4:], ctx.recordings
+            )
         return None, None, None, d_data, *d_given
 
 
-def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    data, batch_sizes, resets, given, form = inputs[:5]
-    ctx.form, ctx.given = form, len(given)
-    ctx.results = count_of_results(form)
-    ctx.save_for_backward(data, batch_sizes, resets, *given, *without_final(form, output))
+def _remember(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+    data, batch_sizes, resets, given = inputs
+    ctx.given, ctx.results = len(given), count_of_results(plans)
+    ctx.save_for_backward(data, batch_sizes, resets, *given, *without_final(plans, output))
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(
-    ctx: Any, d_results: Sequence[Tensor | None], data_too: bool, backward: Callable[..., list[Tensor]]
-) -> tuple[Tensor | None, list[Tensor | None]]:
+def _remembered(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
+    """The steps, the tensors of all directions, and what the pass forward has kept."""
     data, batch_sizes, resets, *rest = ctx.saved_tensors
-    given, flat = rest[: ctx.given], rest[ctx.given :]
+    return Steps(data, batch_sizes, resets), rest[: ctx.given], rest[ctx.given :]
+
+
+def _by_operator(
+    ctx: Any, plans: str, d_results: Sequence[Tensor | None], data_too: bool
+) -> tuple[Tensor | None, list[Tensor | None]]:
+    """The gradients in a form that has gradients itself."""
+    steps, given, flat = _remembered(ctx)
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
-    d_data, *d_given = backward(data, batch_sizes, resets, given, flat, d_reached, reached, ctx.form, data_too)
-    known = [is_known for plan in plans(ctx.form) for is_known in plan.differentiable]
-    d_wanted = [d if k and d.shape == v.shape else None for d, k, v in zip(d_given, known, given, strict=True)]
-    return d_data if data_too else None, d_wanted
+    d_data, *d_given = torch.ops.glassgate.layer_backward(*steps, given, flat, d_reached, reached, plans, data_too)
+    has = [has for plan in plans_in(plans) for has in plan.differentiable]
+    # An operator gives a tensor for each; what is no gradient is an empty one.
+    found = [d if is_one and d.shape == v.shape else None for d, is_one, v in zip(d_given, has, given, strict=True)]
+    return d_data if data_too else None, found
 
 
-def _by_operator(*args: Any) -> list[Tensor]:
-    """The gradients in a form that has gradients itself."""
-    d: list[Tensor] = torch.ops.glassgate.layer_backward(*args)
-    return d
+def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+    """What `layer` keeps for `layer_gradient`."""
+    *tensors, ctx.text, _, _ = inputs
+    _remember(ctx, plans_in(ctx.text), tuple(tensors), output)
 
 
-def backward_of_operator(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    d_data, d_given = _differentiate(ctx, d_flat[: ctx.results], ctx.needs_input_grad[0], _by_operator)
+def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    """The gradient of the operator `layer`."""
+    d_data, d_given = _by_operator(ctx, ctx.text, d_flat[: ctx.results], ctx.needs_input_grad[0])
     return d_data, None, None, d_given, None, None, None
 
 
 def remember_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    data, batch_sizes, resets, given, flat, d_results, ctx.reached, ctx.form, _ = inputs
+    """What `layer_backward` keeps for `layer_backward_gradient`."""
+    data, batch_sizes, resets, given, flat, d_results, ctx.reached, ctx.text, _ = inputs
     ctx.given, ctx.flat = len(given), len(flat)
     ctx.save_for_backward(batch_sizes, resets, data, *given, *d_results)
     ctx.set_materialize_grads(False)
 
 
-def backward_twice(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
+def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
     """The gradient of the gradients, by the reference."""
     batch_sizes, resets, *leaves = ctx.saved_tensors
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
         data, *given = inputs = leaves[: ctx.given + 1]
-        results = reference.run(Steps(data, batch_sizes, resets), split(ctx.form, given), all_states=True)
+        directions = split(plans_in(ctx.text), given)
+        results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
         values = [v for result in results for v in (*result.states, *result.final)]
         d = _gradient([values[k] for k in ctx.reached], inputs, leaves[len(inputs) :])
         used = [k for k, v in enumerate(dd) if v is not None and d[k].requires_grad and v.shape == d[k].shape]

@@ -1,4 +1,4 @@
-"""The kernels that compute a layer's pass, loaded when first asked for."""
+"""The kernels that compute a layer's pass, loaded when first asked for: for autograd, and behind the operators."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from glassgate.engines.contract import Recording, Steps
 from glassgate.engines.memory import COMPUTED_IN, readable
+from glassgate.engines.plan import Plan, plans_in
 
 
 def forward(*args: Any) -> list[Tensor]:
@@ -16,19 +17,38 @@ def forward(*args: Any) -> list[Tensor]:
     return layer.forward(*args)
 
 
+def backward(
+    steps: Steps,
+    plans: Sequence[Plan],
+    given: Sequence[Tensor],
+    flat: Sequence[Tensor],
+    d_results: Sequence[Tensor | None],
+    data_too: bool,
+    needed: Sequence[bool] | None = None,
+    recordings: Sequence[Recording] | None = None,
+) -> list[Tensor | None]:
+    """`layer.backward` of the kernels, with the gradients of the results, None where there is none."""
+    from glassgate.engines.numba_cpu import layer
+
+    dtype = COMPUTED_IN[steps.data.dtype]
+    d = {place: readable(v, dtype) for place, v in enumerate(d_results) if v is not None}
+    return layer.backward(steps, plans, given, flat, d, data_too, needed, recordings)
+
+
 def forward_of_operator(
     data: Tensor,
     batch_sizes: Tensor | None,
     resets: Tensor | None,
     given: Sequence[Tensor],
-    form: str,
+    plans: str,
     all_states: bool,
     save: bool,
 ) -> list[Tensor]:
-    return forward(Steps(data, batch_sizes, resets), form, given, all_states, save)
+    """`forward` in the form of the schema: plans are text."""
+    return forward(Steps(data, batch_sizes, resets), plans_in(plans), given, all_states, save)
 
 
-def backward(
+def backward_of_operator(
     data: Tensor,
     batch_sizes: Tensor | None,
     resets: Tensor | None,
@@ -36,13 +56,12 @@ def backward(
     flat: Sequence[Tensor],
     d_results: Sequence[Tensor],
     reached: Sequence[int],
-    form: str,
+    plans: str,
     data_too: bool,
-    needed: Sequence[bool] | None = None,
-    recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
-    """`layer.backward`, with the gradients of the results numbered `reached`."""
-    from glassgate.engines.numba_cpu import layer
-
-    d = {place: readable(v, COMPUTED_IN[data.dtype]) for place, v in zip(reached, d_results, strict=True)}
-    return layer.backward(Steps(data, batch_sizes, resets), form, given, flat, d, data_too, needed, recordings)
+    """`backward` in the form of the schema: results have numbers, and a gradient that is none is empty."""
+    d_all: list[Tensor | None] = [None] * (max(reached, default=-1) + 1)
+    for place, d in zip(reached, d_results, strict=True):
+        d_all[place] = d
+    found = backward(Steps(data, batch_sizes, resets), plans_in(plans), given, flat, d_all, data_too)
+    return [data.new_empty(0) if d is None else d for d in found]

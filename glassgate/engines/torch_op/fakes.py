@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from glassgate.engines.memory import COMPUTED_IN
-from glassgate.engines.plan import by_direction, plans, split
+from glassgate.engines.plan import by_direction, plans_in
 
 
 def forward(
@@ -13,12 +13,12 @@ def forward(
     batch_sizes: Tensor | None,
     resets: Tensor | None,
     given: Sequence[Tensor],
-    form: str,
+    plans: str,
     all_states: bool,
     save: bool,
 ) -> list[Tensor]:
     S, results, behind = data.shape[0], [], []
-    for plan, own in by_direction(form, given):
+    for plan, own in by_direction(plans_in(plans), given):
         sizes = plan.sizes(own, data)
         widths = list(plan.of_states(sizes).values())
         results += [data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
@@ -36,11 +36,10 @@ def backward(
     flat: Sequence[Tensor],
     d_results: Sequence[Tensor],
     reached: Sequence[int],
-    form: str,
+    plans: str,
     data_too: bool,
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if data_too else (0,))]
-    for plan, direction in zip(plans(form), split(form, given), strict=True):
-        d += [data.new_empty(v.shape) for v in (*direction.weights.values(), *direction.initial, *direction.restart)]
-        d += [data.new_empty(0) for _ in plan.noise]
+    for plan, own in by_direction(plans_in(plans), given):
+        d += [data.new_empty(v.shape if has else (0,)) for v, has in zip(own, plan.differentiable, strict=True)]
     return d

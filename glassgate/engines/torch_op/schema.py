@@ -8,8 +8,8 @@ import torch
 
 _CALL = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
 _SCHEMAS = (
-    f"layer({_CALL}, str form, bool all_states, bool save) -> Tensor[]",
-    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str form, bool data_too) -> Tensor[]",
+    f"layer({_CALL}, str plans, bool all_states, bool save) -> Tensor[]",
+    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str plans, bool data_too) -> Tensor[]",
 )
 
 
@@ -26,8 +26,8 @@ _library = torch.library.Library("glassgate", "DEF")
 for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 for _name, _compute, _gradient, _remember in (
-    ("layer", "forward_of_operator", "backward_of_operator", "remember"),
-    ("layer_backward", "backward", "backward_twice", "remember_backward"),
+    ("layer", "forward_of_operator", "layer_gradient", "remember"),
+    ("layer_backward", "backward_of_operator", "layer_backward_gradient", "remember_backward"),
 ):
     _library.impl(_name, _later("backend", _compute), "CPU")
     torch.library.register_autograd(

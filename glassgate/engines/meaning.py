@@ -1,0 +1,168 @@
+"""What each cell means: its equations, found again when anything that its step reads has changed."""
+
+import random
+import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import CodeType
+from typing import Any
+
+import torch
+
+from glassgate.cell import Cell
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.watch import Watch
+from glassgate.engines.verify import difference
+
+_interned: dict[str, Equations] = {}
+_verified: set[tuple[str, tuple[CodeType, ...]]] = set()
+
+
+def interned(equations: Equations) -> Equations:
+    """The one object of all equations with this content: what is made of them is found by it."""
+    return _interned.setdefault(equations.text, equations)
+
+
+class Meaning:
+    """A cell's equations as long as nothing that its step reads changes.
+
+    Args:
+        cell: the cell, which may go before this does.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
+        self._watch = Watch(cell)
+        self._found: dict[bool, Equations | str] = {}
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether it is still that cell's."""
+        return self.cell() is cell and type(cell) is self.type and self._watch.holds()
+
+    def equations(self, projected: bool) -> Equations | str:
+        """The equations of one step, or why no kernel can have them.
+
+        Args:
+            projected: whether the output goes through `weight_hr`.
+        """
+        found = self._found.get(projected)
+        if found is None:
+            cell = self.cell()
+            assert cell is not None
+            try:
+                found = interned(self._find(cell, projected))
+            except NotTraceable as error:
+                found = str(error)
+            self._found[projected] = found
+        return found
+
+    def _find(self, cell: Cell, projected: bool) -> Equations:
+        if isinstance(cell, GraphCell):
+            return _as_given(cell, projected)
+        equations = self._traced(cell, projected)
+        if self._watch.refused:
+            raise _refusal(cell, f"reads {self._watch.refused}")
+        seen = equations.text, tuple(self._watch.codes)
+        if seen not in _verified:
+            if self._traced(cell, projected).text != equations.text:
+                raise _refusal(cell, "is not the same when it is run twice")
+            if wrong := difference(cell, equations):
+                raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
+            _verified.add(seen)
+        return equations
+
+    def _traced(self, cell: Cell, projected: bool) -> Equations:
+        generators = _generators()
+        before = {name: generator() for name, (generator, _) in generators.items()}
+        try:
+            equations = equations_of(cell, projected)
+            drawn = [name for name, (state, _) in generators.items() if not _same(state(), before[name])]
+        finally:
+            for name, (_, restore) in generators.items():
+                restore(before[name])
+        if drawn:
+            raise _refusal(cell, f"draws random numbers from {drawn[0]}'s generator, which a kernel would draw once")
+        if where := self._watch.changed():
+            # What is computed once and kept is no change any more when the step runs again.
+            self._watch = Watch(cell)
+            equations = equations_of(cell, projected)
+            if self._watch.changed():
+                raise _refusal(cell, f"writes to {where}, which a kernel would not")
+        return equations
+
+
+_known: dict[int, Meaning] = {}
+
+
+def _forget(key: int, _: Any) -> None:
+    _known.pop(key, None)
+
+
+def meaning_of(cell: Cell) -> Meaning:
+    """What a cell means now."""
+    known = _known.get(id(cell))
+    if known is None or not known.holds(cell):
+        known = _known[id(cell)] = Meaning(cell)
+    return known
+
+
+def meant(cell: Cell, projected: bool = False) -> Equations:
+    """The equations of one step.
+
+    Raises:
+        NotTraceable: naming what of the step no kernel has.
+    """
+    found = meaning_of(cell).equations(projected)
+    if isinstance(found, str):
+        raise NotTraceable(found)
+    return found
+
+
+def constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compiler.assume_constant_result` without its import of the whole compiler."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@constant
+def untraceable(cell: Cell, projected: bool) -> str | None:
+    """Why no kernel can express the cell, or None."""
+    found = meaning_of(cell).equations(projected)
+    return found if isinstance(found, str) else None
+
+
+def _as_given(cell: GraphCell, projected: bool) -> Equations:
+    if cell.equations.projected != projected:
+        raise _refusal(cell, f"is that of a layer {'without' if projected else 'with'} proj_size")
+    return cell.equations
+
+
+def _refusal(cell: Cell, what: str) -> NotTraceable:
+    return NotTraceable(f"cell {type(cell).__name__}: step {what}; it runs on the reference engine")
+
+
+_Generator = tuple[Callable[[], Any], Callable[[Any], Any]]
+
+
+def _generators() -> dict[str, _Generator]:
+    """The generators of random numbers that everybody shares: how their states are read and set."""
+    found: dict[str, _Generator] = {
+        "torch": (torch.default_generator.get_state, torch.default_generator.set_state),
+        "random": (random.getstate, random.setstate),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy"] = (numpy.random.get_state, numpy.random.set_state)
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    equal = a == b
+    return bool(equal.all() if hasattr(equal, "all") else equal)

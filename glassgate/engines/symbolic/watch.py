@@ -1,0 +1,284 @@
+"""Whether a cell must be traced again: every place that its step may read, and the value that was there."""
+
+import builtins
+import dis
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from enum import Enum
+from functools import lru_cache, partial
+from operator import is_
+from pathlib import PurePath
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell, Noise, Parameter
+from glassgate.engines.symbolic.equations import Equations
+
+_ATOMS: tuple[Any, ...] = (type(None), type(...), bool, int, float, complex, str, bytes, range, slice)
+_ATOMS += (Enum, PurePath, re.Pattern, torch.dtype, torch.device, logging.Logger, CodeType)
+_ATOMS += (Parameter, Noise, Equations)
+_ATOMS += (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
+_ATOMS += (MemberDescriptorType,)
+"""What never changes itself."""
+_STARTS = frozenset({"step", "project", "new_state", "gates", "state", "parameters", "noise", "recurrent", "heads"})
+"""What a trace reads of every cell."""
+_READERS = frozenset({"getattr", "hasattr", "vars", "__dict__", "eval", "exec", "__getattr__", "__getattribute__"})
+"""With one of these a function reads attributes that its code does not name."""
+_SETTINGS = frozenset(
+    {"is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "get_default_dtype", "get_default_device"}
+    | {"is_compiling", "is_tracing", "is_scripting"}
+)
+"""Questions of torch whose answers change between two calls."""
+_LARGEST, _MOST = 64, 4000
+
+
+class Watch:
+    """The attributes, globals, closures and functions that a cell's step may read, each with its value when looked at.
+
+    Attributes:
+        refused: what of it cannot be watched, or None.
+    """
+
+    refused: str | None
+
+    def __init__(self, cell: Cell) -> None:
+        self._names: frozenset[str] = frozenset()
+        grown = True
+        while grown:
+            before, self.refused = self._names, None
+            self._groups: list[tuple[Callable[[Any], Any], tuple[Any, ...], tuple[Any, ...]]] = []
+            self._words: list[tuple[str, ...]] = []
+            self._sizes: list[tuple[Sized, int, str]] = []
+            self._contents: list[tuple[Callable[[Any], Any], Any, Any, str]] = []
+            self._seen: dict[int, Any] = {}
+            self.codes: list[CodeType] = []
+            """All code that is reached."""
+            self._visit(cell, "")
+            grown = self._names != before
+        del self._seen
+
+    def holds(self) -> bool:
+        """Whether every place still has its value."""
+        for get, keys, values in self._groups:
+            if not all(map(is_, map(get, keys), values)):
+                return False
+        for sized, size, _ in self._sizes:
+            if len(sized) != size:
+                return False
+        return all([read(thing) == content for read, thing, content, _ in self._contents])
+
+    def changed(self) -> str | None:
+        """The first place that has another value, in words."""
+        for (get, keys, values), words in zip(self._groups, self._words, strict=True):
+            for key, value, where in zip(keys, values, words, strict=True):
+                if get(key) is not value:
+                    return where
+        for sized, size, where in self._sizes:
+            if len(sized) != size:
+                return where
+        return next((where for read, thing, content, where in self._contents if read(thing) != content), None)
+
+    def _places(self, get: Callable[[Any], Any], keys: Iterable[Any], says: Callable[[Any], str]) -> None:
+        """Watches some places of one kind, and what is there."""
+        keys = tuple(keys)
+        values = tuple(map(get, keys))
+        if keys:
+            self._groups.append((get, keys, values))
+            self._words.append(tuple(map(says, keys)))
+        if sum(len(keys) for _, keys, _ in self._groups) > _MOST:
+            self._refuse(f"more than {_MOST:,} values")
+            return
+        for key, value in zip(keys, values, strict=True):
+            self._visit(value, says(key))
+
+    def _refuse(self, what: str) -> None:
+        self.refused = self.refused or what
+
+    def _visit(self, value: Any, where: str) -> None:
+        """Everything that can change in a value, and in what it reaches."""
+        if isinstance(value, _ATOMS) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        match value:
+            case FunctionType():
+                self._function(value)
+            case MethodType():
+                self._visit((value.__func__, value.__self__), where)
+            case partial():
+                self._visit((value.func, value.args, value.keywords), where)
+            case staticmethod() | classmethod():
+                self._visit(value.__func__, where)
+            case property():
+                self._visit(value.fget, where)
+            case type():
+                self._class(value)
+            case ModuleType():
+                self._module(value)
+            case Tensor():
+                self._tensor(value, where)
+            case list() | tuple():
+                if isinstance(value, list):
+                    self._contents.append((_identities, value, _identities(value), where))
+                for item in value:
+                    self._visit(item, where)
+            case set() | frozenset():
+                self._contents.append((frozenset, value, frozenset(value), where))
+                for item in value:
+                    self._visit(item, where)
+            case Mapping() if not hasattr(value, "__dict__"):
+                self._mapping(value, value, lambda key: f"{where}[{key!r}]", where)
+            case _ if hasattr(value, "__wrapped__"):
+                self._visit(value.__wrapped__, where)
+            case _ if type(value).__module__ == "numpy" and not callable(value):
+                self._array(value, where)
+            case _:
+                self._object(value, where)
+
+    def _mapping(self, mapping: Any, keys: Iterable[Any], says: Callable[[Any], str], where: str) -> None:
+        self._sizes.append((mapping, len(mapping), where))
+        self._places(mapping.get, keys, says)
+
+    def _object(self, value: Any, where: str) -> None:
+        """An instance: those of its attributes that code may read, and its class."""
+        cls, is_cell = type(value), isinstance(value, Cell)
+        slots = {name for c in cls.__mro__ for name in _slots(c)}
+        if not hasattr(value, "__dict__") and not slots:
+            self._refuse(f"{where}, a {cls.__name__}, whose changes cannot be watched")
+            return
+        known = _root(cls.__module__) in _TRUSTED or not _READERS.isdisjoint(self._names)
+        is_open = known or hasattr(cls, "__getattr__") or isinstance(value, Mapping)
+        prefix = f"{where}." if where else "attribute "
+        if hasattr(value, "__dict__"):
+            own = vars(value)
+            names = [name for name in own if is_open or name in self._names or (is_cell and name in _STARTS)]
+            self._mapping(own, names, lambda name: f"{prefix}{name}", where or "its attributes")
+        kept = [name for name in slots if (is_open or name in self._names) and hasattr(value, name)]
+        self._places(partial(getattr, value), kept, lambda name: f"{prefix}{name}")
+        if isinstance(value, dict):
+            self._mapping(value, value, lambda key: f"{where}[{key!r}]", where)
+        self._class(cls)
+
+    def _class(self, cls: type) -> None:
+        """What code may read of a class and its bases: named attributes, and methods that Python calls."""
+        for c in cls.__mro__:
+            if c is Cell or _root(c.__module__) in _TRUSTED:
+                continue
+            of_class, is_cell = vars(c), issubclass(c, Cell)
+            wanted = [
+                name
+                for name, value in of_class.items()
+                if name in self._names
+                or (is_cell and name in _STARTS)
+                or (name.startswith("__") and isinstance(value, FunctionType) and not is_cell)
+            ]
+            self._mapping(of_class, wanted, lambda name, c=c: f"{c.__name__}.{name}", f"class {c.__name__}")  # type: ignore[misc]
+
+    def _module(self, module: ModuleType) -> None:
+        if _root(module.__name__) not in _TRUSTED:
+            names = vars(module).keys() & self._names
+            self._places(vars(module).get, names, lambda name: f"{module.__name__}.{name}")
+
+    def _function(self, function: FunctionType) -> None:
+        """The function itself, and what it takes from around it; the package's own functions stay as they are."""
+        module, name = function.__globals__.get("__name__") or "", function.__qualname__
+        names = _names(function.__code__)
+        if _root(module) in _TRUSTED or module == "glassgate.cell" or module.startswith("glassgate.engines"):
+            return
+        self._names |= names.attributes | (_READERS & names.globals)
+        self.codes.append(function.__code__)
+        if _root(module) == "glassgate":
+            self._places(partial(getattr, function), ("__code__",), lambda _: f"the code of {name}")
+            return
+        own = ("__code__", "__defaults__", "__kwdefaults__")
+        self._places(partial(getattr, function), own, lambda what: f"{what.strip('_')} of {name}")
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._places(_variable, (cell,), lambda _, variable=variable: f"variable {variable} of {name}")  # type: ignore[misc]
+        found = [v for v in names.globals if v in function.__globals__ or not hasattr(builtins, v)]
+        self._places(function.__globals__.get, found, lambda variable: f"global {variable}")
+        for setting in _SETTINGS & (names.attributes | names.globals):
+            self._refuse(f"torch's {setting}(), whose answer changes from call to call")
+
+    def _tensor(self, tensor: Tensor, where: str) -> None:
+        is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
+        if tensor.numel() > _LARGEST or not is_plain or tensor.layout != torch.strided:
+            self._refuse(f"{where}, a tensor of {tensor.numel():,} numbers, too many to be compared at every call")
+        else:
+            self._contents.append((_bits, tensor, _bits(tensor), where))
+
+    def _array(self, array: Any, where: str) -> None:
+        if not hasattr(array, "tobytes") or array.size > _LARGEST or array.dtype.hasobject:
+            self._refuse(f"{where}, a numpy.{type(array).__name__}, which is too large to be compared at every call")
+        else:
+            self._contents.append((type(array).tobytes, array, array.tobytes(), where))
+
+
+class _Names(NamedTuple):
+    globals: frozenset[str]
+    attributes: frozenset[str]
+
+
+@lru_cache(4096)
+def _names(code: CodeType) -> _Names:
+    """The names of globals and of attributes that code reads, that of the functions in it among them."""
+    of_globals, attributes = set(), set()
+    for each in _all_code(code):
+        for instruction in dis.get_instructions(each):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                of_globals.add(instruction.argval)
+            elif isinstance(instruction.argval, str) and instruction.opname.endswith(("_ATTR", "_METHOD", "_FROM")):
+                attributes.add(instruction.argval)
+    return _Names(frozenset(of_globals), frozenset(attributes))
+
+
+def _all_code(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _all_code(constant)
+
+
+def _root(module: str | None) -> str:
+    return (module or "").partition(".")[0]
+
+
+_TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy"}) - {"__main__", "this", "antigravity"}
+"""Packages whose code stays as it is."""
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = cls.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _variable(cell: CellType) -> Any:
+    """What a variable of an enclosing function holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _identities(items: list[Any]) -> list[int]:
+    return [*map(id, items)]
+
+
+def _bits(tensor: Tensor) -> tuple[Any, ...]:
+    """A small tensor's numbers, exactly."""
+    return (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.detach().reshape(-1).view(torch.uint8).tolist())

@@ -1,0 +1,77 @@
+"""Whether a cell's equations are what its step computes: both on the same random numbers, values and gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell, Weights
+from glassgate.engines.reference import advance
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.step import plain_torch
+
+_ROWS, _UNITS = 3, 4
+_CLOSE = 1e-6
+"""Of the largest value: numbers that torch rounds to float32 in between are no difference."""
+
+
+def difference(cell: Cell, equations: Equations) -> str | None:
+    """What the equations compute otherwise than the cell's step does, in words; None if nothing."""
+    with plain_torch():
+        generator = torch.Generator().manual_seed(0)
+        for draw in (_normal, _positive):
+            inputs = _inputs(cell, equations.projected, lambda *shape, draw=draw: draw(generator, shape))
+            given, wanted = _results(GraphCell(equations), *inputs), _results(cell, *inputs)
+            for name, value in wanted.items():
+                if not _equal(given[name], value):
+                    return name
+    return None
+
+
+def _normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _positive(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
+    return torch.rand(shape, generator=generator, dtype=torch.float64) * 0.9 + 0.05
+
+
+def _inputs(cell: Cell, projected: bool, draw: Callable[..., Tensor]) -> tuple[Weights, Tensor, list[Tensor], Weights]:
+    """Parameters, the input's half of the pre-activations, states and noise of one step."""
+    units = _UNITS * cell.heads
+    out = 2 * cell.heads if projected else units
+    shapes = cell.shapes(1, units, out if projected else 0, bias=False)
+    weights = {name: draw(*shape) for name, shape in shapes.items() if name != "weight_ih"}
+    states = [draw(_ROWS, units if k else out) for k in range(len(cell.state))]
+    noise = {
+        name: draw(_ROWS, states[cell.state.index(n.state)].shape[1] if n.state else units)
+        for name, n in cell.noise.items()
+    }
+    return weights, draw(_ROWS, len(cell.gates) * units), states, noise
+
+
+def _results(cell: Cell, weights: Weights, ih: Tensor, states: list[Tensor], noise: Weights) -> dict[str, Tensor]:
+    """The new states, and the gradients of a sum of all of them."""
+    leaves: dict[str, Tensor] = {"W_ih x + b_ih": ih}
+    leaves |= {f"the state {name!r}": v for name, v in zip(cell.state, states, strict=True)}
+    leaves |= {f"the parameter {name!r}": v for name, v in weights.items()}
+    leaves = {name: v.clone().requires_grad_() for name, v in leaves.items()}
+    own = {name: leaves[f"the parameter {name!r}"] for name in weights}
+    # A step that writes to its states shall not find the leaves themselves.
+    before = tuple(leaves[f"the state {name!r}"] * 1.0 for name in cell.state)
+    new = advance(cell, own, leaves["W_ih x + b_ih"] * 1.0, before, {name: v.clone() for name, v in noise.items()})
+    total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new) if v.requires_grad)
+    found = {f"state {name!r}": v.detach() for name, v in zip(cell.state, new, strict=True)}
+    if isinstance(total, Tensor):
+        d = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+        found |= {f"the gradient of {name}": v for name, v in zip(leaves, d, strict=True)}
+    else:
+        found |= {f"the gradient of {name}": torch.zeros_like(v) for name, v in leaves.items()}
+    return found
+
+
+def _equal(given: Tensor, wanted: Tensor) -> bool:
+    scale = max(1.0, float(wanted.nan_to_num(0.0, 0.0, 0.0).abs().max())) if wanted.numel() else 1.0
+    return bool(torch.isclose(given.double(), wanted.double(), _CLOSE, _CLOSE * scale, equal_nan=True).all())
