@@ -10,7 +10,7 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines.reference import advance
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.symbolic.step import plain_torch
+from glassgate.engines.symbolic.step import apart
 
 _ROWS, _UNITS = 3, 4
 _CLOSE = 1e-6
@@ -19,14 +19,18 @@ _CLOSE = 1e-6
 
 def difference(cell: Cell, equations: Equations) -> str | None:
     """What the equations compute otherwise than the cell's step does, in words; None if nothing."""
-    with plain_torch():
-        generator = torch.Generator().manual_seed(0)
-        for draw in (_normal, _positive):
-            inputs = _inputs(cell, equations.projected, lambda *shape, draw=draw: draw(generator, shape))
-            given, wanted = _results(GraphCell(equations), *inputs), _results(cell, *inputs)
-            for name, value in wanted.items():
-                if not _equal(given[name], value):
-                    return name
+    found: str | None = apart(_difference, cell, equations)
+    return found
+
+
+def _difference(cell: Cell, equations: Equations) -> str | None:
+    generator = torch.Generator().manual_seed(0)
+    for draw in (_normal, _positive):
+        inputs = _inputs(cell, equations.projected, lambda *shape, draw=draw: draw(generator, shape))
+        given, wanted = _results(GraphCell(equations), *inputs), _results(cell, *inputs)
+        for name, value in wanted.items():
+            if not _equal(given[name], value):
+                return name
     return None
 
 

@@ -1,15 +1,11 @@
 """A cell's step run on nodes in the place of tensors: what it computes."""
 
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from inspect import CO_VARARGS
 from types import FrameType
 from typing import Any
-
-import torch
-from torch.overrides import _pop_mode_temporarily
-from torch.utils._python_dispatch import _disable_current_modes
 
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
 from glassgate.engines.symbolic.equations import Equations
@@ -29,8 +25,7 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     """
     name = type(cell).__name__
     try:
-        with plain_torch(), tracing():
-            states, found = as_written(cell, projected)
+        states, found = apart(_written, cell, projected)
     except NotTraceable as error:
         raise _refusal(name, str(error)) from None
     except (TypeError, RuntimeError, ArithmeticError, LookupError) as error:
@@ -58,17 +53,15 @@ def _refusal(name: str, what: str) -> NotTraceable:
     return NotTraceable(f"cell {name}: step uses {what}, which no kernel has; it runs on the reference engine")
 
 
-@contextmanager
-def plain_torch() -> Iterator[None]:
-    """Torch as it is outside of every mode, with gradients."""
-    with ExitStack() as stack:
-        stack.enter_context(_disable_current_modes())
-        while torch._C._len_torch_function_stack():
-            stack.enter_context(_pop_mode_temporarily())
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(torch.autocast("cpu", enabled=False))
-        yield
+def apart(function: Callable[..., Any], *args: Any) -> Any:
+    """What a function gives in a thread of its own, where torch is without anyone's modes, hooks and switches."""
+    with ThreadPoolExecutor(1, "glassgate") as thread:
+        return thread.submit(function, *args).result()
+
+
+def _written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
+    with tracing():
+        return as_written(cell, projected)
 
 
 def as_written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
