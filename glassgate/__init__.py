@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from glassgate.engines.choose import EngineError as EngineError
     from glassgate.engines.choose import engine as engine
     from glassgate.engines.source import source as source
+    from glassgate.glass.ablate import ablate as ablate
     from glassgate.glass.diagrams.draw import draw as draw
+    from glassgate.glass.edit import edit as edit
+    from glassgate.glass.edit import hold as hold
+    from glassgate.glass.edit import patch as patch
+    from glassgate.glass.edit import replace as replace
+    from glassgate.glass.edit import scale as scale
     from glassgate.glass.record import record as record
     from glassgate.layers.cells import GRUCell as GRUCell
     from glassgate.layers.cells import LSTMCell as LSTMCell
@@ -50,17 +56,23 @@ _HOMES = {
     "Recurrent": "glassgate.layers.stack",
     "RecurrentCell": "glassgate.layers.cells",
     "ShapeError": "glassgate.shapes",
+    "ablate": "glassgate.glass.ablate",
     "cells": "glassgate",
     "check": "glassgate.checking",
     "convert": "glassgate.conversion",
     "draw": "glassgate.glass.diagrams.draw",
+    "edit": "glassgate.glass.edit",
     "engine": "glassgate.engines.choose",
     "explain": "glassgate.layers.stack",
     "functional": "glassgate",
     "gates": "glassgate",
+    "hold": "glassgate.glass.edit",
     "init": "glassgate",
+    "patch": "glassgate.glass.edit",
     "record": "glassgate.glass.record",
+    "replace": "glassgate.glass.edit",
     "restore": "glassgate.conversion",
+    "scale": "glassgate.glass.edit",
     "source": "glassgate.engines.source",
 }
 _OPERATORS = "glassgate.engines.torch_op.schema"

@@ -51,6 +51,14 @@ class Layout(NamedTuple):
             flat = torch.zeros_like(flat).index_copy(0, self.places, flat)
         return flat.view(self.length, self.rows, flat.shape[1])
 
+    def to_flat(self, values: Tensor) -> Tensor:
+        """Values (L, N, H) of the user's rows as flat rows (S, H): what `by_step` does, backward."""
+        if self.packed is not None:
+            alive = torch.arange(self.rows) < self.packed.batch_sizes[:, None]
+            return self.to_ranks(values)[alive.to(values.device)]
+        flat = values.reshape(self.length * self.rows, values.shape[2])
+        return flat if self.places is None else flat.index_select(0, self.places)
+
     def to_ranks(self, state: Tensor) -> Tensor:
         """States (..., N, H) from the user's rows to ranks."""
         return state if self.order is None else state.index_select(-2, self.order)

@@ -43,7 +43,7 @@ def _segment(
     """One segment, on the engine that was wanted when it first ran."""
     with engine(name):
         (result,) = run_layer(steps, [call._replace(initial=state)], all_states)
-    return *result.states, *result.final
+    return *(result.states if all_states else result.states[:1]), *result.final
 
 
 def _segments(steps: Steps, N: int) -> Iterator[tuple[slice, Tensor | None]]:

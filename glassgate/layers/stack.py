@@ -16,6 +16,7 @@ from glassgate.cell import Cell, Weights, check_cell
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import regularisers, segments, states
+from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer
 from glassgate.layers.regularisers import regularised
@@ -129,6 +130,7 @@ class Recurrent(nn.Module):
         self._check_sizes()
         self._parts = tuple(self._make_parts())
         self._watchers: list[Watcher] = []
+        self._edits: Edits | None = None
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
 
@@ -262,7 +264,7 @@ class Recurrent(nn.Module):
         recordings = [Recording() for _ in self._parts] if self._watchers else []
         if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:
             steps = steps._replace(data=steps.data.detach().requires_grad_())  # a recording can ask what it mattered
-        outputs, results = self._run(steps, initial, return_states, recordings)
+        outputs, results = self._run(steps, layout, initial, return_states, recordings)
         for watch in self._watchers:
             watch(layout, steps, initial, results, recordings)
         merged = tuple(layout.restore(out) for out in outputs)
@@ -291,6 +293,7 @@ class Recurrent(nn.Module):
     def _run(
         self,
         steps: Steps,
+        layout: Layout,
         initial: list[tuple[Tensor, ...]],
         all_states: bool = False,
         recordings: Sequence[Recording] = (),
@@ -302,6 +305,9 @@ class Recurrent(nn.Module):
             below = data
             inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
+            if self._edits is not None:
+                parts = self._parts[len(every) : len(every) + len(calls)]
+                calls = [self._edits.applied(part, call, layout) for part, call in zip(parts, calls, strict=True)]
             shown = recordings[len(every) : len(every) + len(calls)] or None
             if len(inputs) == 1:
                 here = steps if layer == 0 else steps._replace(data=inputs[0])

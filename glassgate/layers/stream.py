@@ -25,7 +25,7 @@ class Stream:
         batch_size: N, how many sequences run side by side.
 
     Raises:
-        ValueError: the layer is bidirectional: its second direction starts at the end.
+        ValueError: the layer is bidirectional: its second direction starts at the end; or it is being edited.
 
     Example:
         >>> import torch, glassgate as gg
@@ -44,6 +44,8 @@ class Stream:
                 f"{layer._name}: stream wants one direction, got bidirectional=True, whose second direction "
                 "starts at the end of a sequence"
             )
+        if layer._edits is not None:
+            raise ValueError(f"{layer._name}: a stream has no edits, whose steps are those of whole sequences")
         self._layer, self._residual = layer, layer.residual
         weight = layer.weight_ih_l0
         self._like = weight.detach()

@@ -1,0 +1,190 @@
+"""What each gate, group of units, direction and layer is worth: the loss without it, which is at its mean."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from html import escape
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.engines.contract import Recording, Result, Steps
+from glassgate.glass.edit import applied, editable, hold
+from glassgate.layers.edits import Edit, Edits, Positions, positions
+from glassgate.layers.stack import Recurrent
+from glassgate.layout import Layout
+
+
+class Ablation(Mapping[str, float]):
+    """By name, how much the loss grows when that is held at its mean; printed, the largest first.
+
+    Attributes:
+        loss: of the whole network.
+    """
+
+    def __init__(self, loss: float, worth: Mapping[str, float]) -> None:
+        self.loss, self._worth = loss, dict(sorted(worth.items(), key=lambda pair: -pair[1]))
+
+    def __getitem__(self, name: str) -> float:
+        return self._worth[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._worth)
+
+    def __len__(self) -> int:
+        return len(self._worth)
+
+    def __repr__(self) -> str:
+        width = max(map(len, self), default=0)
+        lines = [f"loss {self.loss:.4g}; when held at its mean, more by"]
+        return "\n".join([*lines, *(f"  {name:{width}} {worth:+.4g}" for name, worth in self.items())])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td><code>{escape(name)}</code></td><td style='text-align: right'>{worth:+.4g}</td></tr>"
+            for name, worth in self.items()
+        )
+        return f"<table><tr><th>held at its mean</th><th>loss {self.loss:.4g}, and</th></tr>{rows}</table>"
+
+
+def ablate(
+    model: nn.Module,
+    data: Iterable[Any],
+    metric: Callable[[nn.Module, Any], Tensor | float],
+    *,
+    groups: int | Sequence[Sequence[int]] = 4,
+    steps: Positions = None,
+) -> Ablation:
+    """What the parts of a model's recurrent layers are worth: the loss that is added when one is held at its mean.
+
+    The model runs in eval mode, once over the data for each part, on one kernel for all of them.
+
+    Args:
+        model: a layer, or a model that holds some.
+        data: batches of any kind.
+        metric: called with the model and a batch, the loss of that batch; less is better.
+        groups: into how many groups of neighbouring units a direction is divided, or the units of each group.
+        steps: the steps at which a part is held; all where not given.
+
+    Returns:
+        by name, the mean loss without the part less the mean loss with it: a gate ("layer0.forward.f"), a state that is
+        not the output, a direction ("layer0.forward"), its groups ("layer0.forward[0:4]"), and a layer with both its
+        directions ("layer0").
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer, batches = gg.LSTM(3, 8), [torch.randn(5, 2, 3)]
+        >>> worth = gg.ablate(layer, batches, lambda layer, x: layer(x)[0].square().mean())
+        >>> sorted(worth)[:3]
+        ['layer0.forward', 'layer0.forward.c', 'layer0.forward.f']
+    """
+    batches = list(data)
+    places = editable(model)
+
+    def loss() -> float:
+        return sum(float(metric(model, batch)) for batch in batches) / max(len(batches), 1)
+
+    with torch.no_grad(), _in_eval_mode(model):
+        with _means(places) as means:
+            whole = loss()
+        worth = {}
+        for name, held in _parts(places, means(), groups, steps).items():
+            with applied(_prepared(places, held, steps is not None)):
+                worth[name] = loss() - whole
+    return Ablation(whole, worth)
+
+
+Places = Mapping[str, tuple[Recurrent, str, str, int]]
+Held = dict[str, Edit]
+
+
+def _parts(
+    places: Places, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions
+) -> dict[str, Held]:
+    """What is held for each name of the result."""
+    parts: dict[str, Held] = {}
+    for name, (layer, _, own, width) in places.items():
+        if name not in means:
+            continue
+        label, output = name.rpartition(".")[0], layer.cell.state[0]
+        mean = means[name]
+        if own != output:
+            parts[name] = {name: hold(mean, steps=steps)}
+        if own in layer.cell.state:
+            parts.setdefault(label, {})[name] = hold(mean, steps=steps)
+        if own in layer.cell.state and layer.num_directions == 2:
+            parts.setdefault(label.rpartition(".")[0], {})[name] = hold(mean, steps=steps)
+        if own == output:
+            for group in _groups(groups, width):
+                units = positions(f"ablate: units of {name!r}", group, width)
+                parts[f"{label}{_span(units)}"] = {name: hold(mean[units], units=units, steps=steps)}
+    return parts
+
+
+def _groups(groups: int | Sequence[Sequence[int]], width: int) -> Sequence[Sequence[int]]:
+    if not isinstance(groups, int):
+        return groups
+    if isinstance(groups, bool) or groups < 1:
+        raise ValueError(f"ablate: groups must be a positive number or lists of units, got {groups!r}")
+    many = min(groups, width)
+    return [range(k * width // many, (k + 1) * width // many) for k in range(many)] if many > 1 else []
+
+
+def _span(units: Sequence[int]) -> str:
+    """Units as in a slice, where they are neighbours."""
+    in_a_row = list(units) == list(range(units[0], units[-1] + 1)) if units else False
+    return f"[{units[0]}:{units[-1] + 1}]" if in_a_row else f"[{', '.join(map(str, units))}]"
+
+
+def _prepared(places: Places, held: Held, per_step: bool) -> dict[Recurrent, Edits]:
+    """The changes, among names all of which may be changed, so that one kernel does for every part."""
+    changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
+    nothing = [hold(0.0, units=[], steps=[] if per_step else None)]
+    for name, (layer, label, own, _) in places.items():
+        changes.setdefault(layer, {}).setdefault(label, {})[own] = [held[name]] if name in held else nothing
+    return {layer: Edits(by_part) for layer, by_part in changes.items()}
+
+
+@contextmanager
+def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
+    """Takes the mean over all steps and sequences of each value, one a unit."""
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+
+    def take(
+        prefix: str,
+        layer: Recurrent,
+        layout: Layout,
+        steps: Steps,
+        initial: list[tuple[Tensor, ...]],
+        results: list[Result],
+        shown: list[Recording],
+    ) -> None:
+        real = None if steps.batch_sizes is None else int(steps.batch_sizes.sum())
+        for part, result, recording in zip(layer._parts, results, shown, strict=True):
+            values = recording.values | dict(zip(layer.cell.state, result.states, strict=True))
+            for own, value in values.items():
+                name, rows = f"{prefix}{part.label}.{own}", value[:real]
+                sums[name] = sums.get(name, 0) + rows.double().sum(0)
+                counts[name] = counts.get(name, 0) + len(rows)
+
+    layers: dict[Recurrent, str] = {}
+    for name, (layer, label, own, _) in places.items():
+        layers.setdefault(layer, name.removesuffix(f"{label}.{own}"))
+    with ExitStack() as stack:
+        for layer, prefix in layers.items():
+            layer._watchers.append(partial(take, prefix, layer))
+            stack.callback(layer._watchers.pop)
+        yield lambda: {name: total / max(counts[name], 1) for name, total in sums.items()}
+
+
+@contextmanager
+def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, was in training.items():
+            module.training = was

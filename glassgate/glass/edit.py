@@ -1,0 +1,153 @@
+"""Changing what a network does: gates and states held, scaled or replaced by name while its layers run."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.layers.edits import Edit, Edits, Positions
+from glassgate.layers.stack import Recurrent
+
+
+def hold(value: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
+    """For `gg.edit`: the value that units have at steps.
+
+    Args:
+        value: a number, or one for each of the units.
+        units, steps: which: a number, a slice, several numbers, a mask; all where not given. Steps are places in the
+            sequence, for a reverse direction too.
+    """
+    return Edit("hold", value, units, steps)
+
+
+def scale(factor: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
+    """For `gg.edit`: what the values of units at steps are multiplied by; arguments as in `gg.hold`."""
+    return Edit("scale", factor, units, steps)
+
+
+def replace(values: Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
+    """For `gg.edit`: values in the place of those of units at steps.
+
+    Args:
+        values: (L, N, H) as a recording has them, or (L, 1, H) for all sequences alike. What is not named by `units`
+            and `steps` is not read.
+        units, steps: as in `gg.hold`.
+    """
+    if not isinstance(values, Tensor):
+        raise TypeError(f"replace: values must be a tensor (L, N, H), got {type(values).__name__}")
+    return Edit("replace", values, units, steps)
+
+
+def patch(
+    tape: Mapping[str, Tensor], names: str | Iterable[str], steps: Positions = None, units: Positions = None
+) -> dict[str, Edit]:
+    """For `gg.edit`: the values of another run.
+
+    Args:
+        tape: what `gg.record` recorded of it.
+        names: of gates and states, "layer0.forward.f" and the like; the same units at the same steps are replaced.
+        steps, units: as in `gg.hold`.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer, one, other = gg.LSTM(3, 4), torch.randn(5, 2, 3), torch.randn(5, 2, 3)
+        >>> with torch.no_grad(), gg.record(layer) as tape:
+        ...     output, _ = layer(one)
+        >>> with gg.edit(layer, gg.patch(tape, ["layer0.forward.h", "layer0.forward.c"], steps=2)):
+        ...     patched, _ = layer(other)
+        >>> torch.allclose(patched[2], output[2])
+        True
+    """
+    return {
+        name: replace(tape[name], units=units, steps=steps) for name in ([names] if isinstance(names, str) else names)
+    }
+
+
+@contextmanager
+def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Iterator[None]:
+    """Change gates and states of a module's recurrent layers inside the `with`.
+
+    A changed gate is changed for all that the step makes of it; a changed state as it leaves the step, for the steps
+    and layers after it. Changes are part of the cell's equations: they run on the kernels, and gradients pass through
+    them; a value that is held or replaced has none. Regularisers, lengths, resets and recording go on as they are, and
+    edits inside edits are made one after the other. Streams have none, and nothing can be edited under `torch.compile`.
+
+    Args:
+        module: a layer, or a model that holds some.
+        edits: a change, or several in order, by names as in `gg.record`: "encoder.layer0.forward.f".
+
+    Raises:
+        KeyError: there is no gate or state of that name.
+        TypeError: there is no layer of glassgate in it, or no kernel can express its cell.
+        ShapeError, IndexError: values, units or steps do not fit, some of which shows when the layer is called.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer, change = gg.LSTM(3, 4), gg.hold(1.0, units=[3], steps=slice(1, 3))
+        >>> with gg.edit(layer, {"layer0.forward.f": change}), gg.record(layer) as tape:
+        ...     output, _ = layer(torch.randn(5, 2, 3))
+        >>> tape["layer0.forward.f"][:, 0, 3] == 1
+        tensor([False,  True,  True, False, False])
+    """
+    with applied(by_layer(module, edits)):
+        yield
+
+
+def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> dict[Recurrent, Edits]:
+    """The changes of each layer, checked."""
+    places = editable(module)
+    changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
+    for name, given in edits.items():
+        if name not in places:
+            raise KeyError(f"edit: there is no {name!r}; there is {', '.join(places)}")
+        layer, label, own, width = places[name]
+        several: list[Edit] = [given] if isinstance(given, Edit) else list(given) if isinstance(given, Sequence) else []
+        if not several or not all(isinstance(change, Edit) for change in several):
+            raise TypeError(f"edit: {name!r} must be given gg.hold, gg.scale or gg.replace, got {given!r}")
+        for change in several:
+            change.check(name, width)
+        changes.setdefault(layer, {}).setdefault(label, {}).setdefault(own, []).extend(several)
+    return {layer: Edits(by_part) for layer, by_part in changes.items()}
+
+
+def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
+    """All names that can be edited: each with its layer, its part, its own name there and how many units it has.
+
+    Raises:
+        TypeError: there is no layer of glassgate in the module, or a cell that no graph can express.
+    """
+    places: dict[str, tuple[Recurrent, str, str, int]] = {}
+    for prefix, layer in module.named_modules():
+        if not isinstance(layer, Recurrent):
+            continue
+        try:
+            gates = equations_of(layer.cell, layer.proj_size > 0).shown
+        except NotTraceable as error:
+            raise NotTraceable(f"edit: {error}, where nothing can be edited") from None
+        for part in layer._parts:
+            label = f"{prefix}.{part.label}" if prefix else part.label
+            widths = dict.fromkeys(gates, part.hidden_size) | part.widths
+            places |= {f"{label}.{name}": (layer, part.label, name, width) for name, width in widths.items()}
+    if not places:
+        got = type(module).__name__
+        raise TypeError(f"edit: the module must be or hold a recurrent layer of glassgate, got {got}")
+    return places
+
+
+@contextmanager
+def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
+    """Each layer with its changes, after those that it has already."""
+    if torch.compiler.is_compiling():
+        raise RuntimeError("edit: nothing can be edited under torch.compile; call the plain module")
+    before = {layer: layer._edits for layer in changes}
+    for layer, edits in changes.items():
+        outer = layer._edits
+        layer._edits = edits if outer is None else outer.together(edits)
+    try:
+        yield
+    finally:
+        for layer, edits_before in before.items():
+            layer._edits = edits_before

@@ -1,0 +1,221 @@
+"""Changes of gates and states while a layer runs: other equations for its cell, and the numbers that they read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell, Noise
+from glassgate.engines.contract import Direction
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import Node, make
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.rewrite import distinguish
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.layers.parts import Part
+from glassgate.layout import Layout
+from glassgate.shapes import ShapeError
+
+SCALE, PUT = "scale", "put"
+"""What a changed value reads: the number by which it is multiplied, the number that is put in its place."""
+NONE_FROM = 1e30
+"""What is put is below this; infinity stands for nothing."""
+
+Positions = int | slice | Sequence[int] | Tensor | None
+"""Which units or steps: a number, a slice, several numbers, a mask, or None for all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One change of a gate or state; `gg.hold`, `gg.scale` and `gg.replace` make them.
+
+    Attributes:
+        kind: "hold", "scale" or "replace".
+        value: the number or tensor.
+        units, steps: where.
+    """
+
+    kind: str
+    value: float | Tensor
+    units: Positions
+    steps: Positions
+
+    @property
+    def per_step(self) -> bool:
+        """Whether it differs from step to step."""
+        return self.steps is not None or self.kind == "replace"
+
+    def check(self, name: str, width: int) -> None:
+        """Raises unless the units exist and the value fits them."""
+        units, value = positions(f"edit: units of {name!r}", self.units, width), self.value
+        if self.kind != "scale" and torch.as_tensor(value).detach().ge(NONE_FROM).any():
+            raise ValueError(f"edit: the values given for {name!r} must be below {NONE_FROM:g}")
+        if not isinstance(value, Tensor):
+            return
+        if value.requires_grad:
+            raise ValueError(f"edit: the values given for {name!r} are constants; pass them detached from their graph")
+        got = tuple(value.shape)
+        if self.kind == "replace":
+            if value.dim() != 3 or got[2] != width:
+                raise ShapeError(f"edit: values in the place of {name!r} must be (L, N, {width}), got {got}")
+        elif value.dim() > 1 or (value.dim() == 1 and len(value) != len(units)):
+            raise ShapeError(
+                f"edit: the value for {name!r} must be a number or one for each of {len(units)} units, got {got}"
+            )
+
+    def after(self, name: str, factor: Tensor, put: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """By what a value is multiplied and what is put in its place, where this follows such changes.
+
+        Args:
+            name: of the gate or state.
+            factor, put: (L, 1 or N, H), or (1, 1, H) where all steps are alike; infinite where nothing is put.
+            rows: N.
+        """
+        L, _, H = factor.shape
+        steps = positions(f"edit: steps of {name!r}", self.steps, L)
+        units = torch.tensor(positions(f"edit: units of {name!r}", self.units, H), dtype=torch.long)
+        hit = torch.zeros(L, 1, H, dtype=torch.bool, device=factor.device)
+        hit[torch.tensor(steps, dtype=torch.long)[:, None], 0, units] = True
+        if self.kind == "replace":
+            return factor, torch.where(hit, self._values(name, factor, steps, rows), put)
+        each = factor.new_zeros(H)
+        each[units] = self.value.to(factor) if isinstance(self.value, Tensor) else self.value
+        if self.kind == "hold":
+            return factor, torch.where(hit, each, put)
+        return torch.where(hit, factor * each, factor), torch.where(hit & put.isfinite(), put * each, put)
+
+    def _values(self, name: str, like: Tensor, steps: list[int], rows: int) -> Tensor:
+        """The values of `replace` for as many steps as the call has; those that are not read may lack."""
+        assert isinstance(self.value, Tensor)
+        value, L = self.value.to(like), like.shape[0]
+        given, N = value.shape[:2]
+        if N not in (1, rows) or max(steps, default=-1) >= given:
+            raise ShapeError(
+                f"edit: values in the place of {name!r} must be (L, N, H) = ({L}, {rows}, {like.shape[2]}), "
+                f"got {tuple(value.shape)}"
+            )
+        return torch.cat([value[:L], value.new_zeros(max(L - given, 0), *value.shape[1:])])
+
+
+def positions(what: str, where: Positions, count: int) -> list[int]:
+    """The numbers that `where` means, of `count`."""
+    if where is None:
+        return list(range(count))
+    if isinstance(where, slice):
+        return list(range(count))[where]
+    values = [where] if isinstance(where, int) else where.tolist() if isinstance(where, Tensor) else list(where)
+    if values and all(isinstance(v, bool) for v in values):
+        if len(values) != count:
+            raise IndexError(f"{what}: a mask must have {count} entries, got {len(values)}")
+        return [k for k, v in enumerate(values) if v]
+    for v in values:
+        if not isinstance(v, int) or isinstance(v, bool):
+            raise TypeError(f"{what} must be whole numbers, a slice or a mask, got {v!r}")
+        if not -count <= v < count:
+            raise IndexError(f"{what} must be below {count}, got {v}")
+    return [v % count for v in values]
+
+
+class Edits:
+    """What is changed in one layer.
+
+    Args:
+        changes: by part ("layer0.forward") and name of a gate or state, the changes in order.
+    """
+
+    def __init__(self, changes: Mapping[str, Mapping[str, Sequence[Edit]]]) -> None:
+        self.changes = changes
+        self._cells: dict[tuple[int, str], tuple[Cell, GraphCell]] = {}
+        self._noise: dict[str, tuple[Any, dict[str, Tensor]]] = {}
+
+    def together(self, other: "Edits") -> "Edits":
+        """These changes, and then the others."""
+        both: dict[str, dict[str, list[Edit]]] = {}
+        for changes in (self.changes, other.changes):
+            for label, by_name in changes.items():
+                for name, edits in by_name.items():
+                    both.setdefault(label, {}).setdefault(name, []).extend(edits)
+        return Edits(both)
+
+    def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
+        """The call of one direction with its changes."""
+        by_name = self.changes.get(part.label, {})
+        if not by_name:
+            return call
+        like, plain = call.initial[0], layout.places is None and layout.packed is None
+        key = (layout.length, layout.rows, like.dtype, like.device) if plain else None
+        known, noise = self._noise.get(part.label, (None, {}))
+        if key is None or key != known:
+            noise = self._factors(part, layout, like)
+            self._noise[part.label] = key, noise
+        cell = self._cell(part, call.cell, "weight_hr" in call.weights)
+        return call._replace(cell=cell, noise={**call.noise, **noise})
+
+    def _factors(self, part: Part, layout: Layout, like: Tensor) -> dict[str, Tensor]:
+        """By what each value is multiplied and what is put there, as noise is given: in flat rows or one a sequence."""
+        noise = {}
+        for name, edits in self.changes[part.label].items():
+            width, per_step = part.widths.get(name, part.hidden_size), any(edit.per_step for edit in edits)
+            factor = like.new_ones(layout.length if per_step else 1, 1, width)
+            put = torch.full_like(factor, torch.inf)
+            for edit in edits:
+                factor, put = edit.after(f"{part.label}.{name}", factor, put, layout.rows)
+            for kind, values in ((SCALE, factor), (PUT, put)):
+                if kind in kinds(edits):
+                    values = values.expand(-1, layout.rows, -1)
+                    noise[f"{kind}_{name}"] = layout.to_flat(values) if per_step else layout.to_ranks(values[0])
+        return noise
+
+    def _cell(self, part: Part, cell: Cell, projected: bool) -> GraphCell:
+        key = id(cell), part.label
+        if key not in self._cells:
+            by_name = self.changes[part.label]
+            forms = {name: (kinds(edits), any(edit.per_step for edit in edits)) for name, edits in by_name.items()}
+            self._cells[key] = cell, changeable(cell, projected, forms)
+        return self._cells[key][1]
+
+
+def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
+    """What the changes of one value need."""
+    scales = any(edit.kind == "scale" for edit in edits)
+    puts = any(edit.kind != "scale" for edit in edits)
+    return (SCALE,) * scales + (PUT,) * puts
+
+
+_changeable: dict[str, GraphCell] = {}
+
+
+def changeable(cell: Cell, projected: bool, forms: Mapping[str, tuple[tuple[str, ...], bool]]) -> GraphCell:
+    """The cell with equations in which gates and states are multiplied by a number, or another is put in their place.
+
+    Args:
+        cell: the cell, with the noise of its layer's regularisers.
+        projected: whether the output goes through `weight_hr`.
+        forms: for each name which of the two, and whether it differs from step to step. The numbers are noise, of the
+            names `scale_f` and `put_f`. A state is changed as it leaves the step, which still reads its own value.
+    """
+    before = equations_of(cell, projected)
+    noise = {
+        f"{kind}_{name}": Noise(0.0, False, per_step, name if name in cell.state else None)
+        for name, (needed, per_step) in forms.items()
+        for kind in needed
+    }
+    gates = {before.shown[name].name or name: name for name in forms if name not in cell.state}
+    changes = {value: partial(_changed, name, forms[name][0]) for value, name in gates.items()}
+    gates_changed = before.replaced(changes, noise=noise)
+    states = tuple(
+        _changed(name, forms[name][0], node) if name in forms else node
+        for name, node in zip(cell.state, gates_changed.states, strict=True)
+    )
+    distinguish(states)
+    equations: Equations = replace(gates_changed, states=states)
+    return _changeable.setdefault(equations.text, GraphCell(equations))
+
+
+def _changed(name: str, needed: tuple[str, ...], value: Node) -> Node:
+    factor, put = (Node("noise", (f"{kind}_{name}",), value.axis, f"{kind}_{name}") for kind in (SCALE, PUT))
+    new = value * factor if SCALE in needed else value
+    return make("where", put < NONE_FROM, put, new) if PUT in needed else new
