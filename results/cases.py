@@ -164,12 +164,13 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1) -> Case:
         options |= {"target": "OT", "hidden_size": 128, "dropout": 0.3, "batch_size": 256, "learning_rate": 2e-3}
     else:
         options |= {
-            "hidden_size": 256,
-            "embedding_size": 128,
+            "hidden_size": 512,
+            "embedding_size": 256,
             "dropout": 0.5,
-            "batch_size": 1024,
+            "batch_size": 1792,
             "learning_rate": 1e-3,
         }
+        options["epochs"] = 6
     if (univariate, horizon) == (True, 24):
         reported = (
             Reported("mse", 0.0274, FIRST_TRY, "LSTM, H=64, 6 epochs"),
@@ -185,6 +186,8 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1) -> Case:
     name = f"etth1-{'ot-' if univariate else ''}{horizon}"
     what = f"ETTh1: {'the oil temperature' if univariate else 'seven series'}, {horizon} hours ahead"
     note = "Errors are of values divided by the deviation of the training part; every window of the test part counts."
+    if (univariate, horizon) == (False, 96):
+        note += " Our side, trained alone at seed 1, reached 0.3675 and 0.3938."
     paths = {"data": "ett/ETTh1.csv"}
     return Case(name, what, "forecasting", paths, options, seeds, (MSE, MAE), reported, note, sample=_beside_naive)
 

@@ -13,7 +13,10 @@ from glassgate.cli.arguments import positive
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import keyed, table, tagged
 from glassgate.tasks.data.columns import look_at_table
+from glassgate.tasks.data.layout import Layout, resolved
 from glassgate.tasks.data.lines import suffix_of
+from glassgate.tasks.data.rows import Rows
+from glassgate.tasks.data.series import Series
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
@@ -68,8 +71,12 @@ def guessed(path: str) -> str:
         try:
             look_at_table(path, "\t" if suffix == ".tsv" else None, "text", "label")
         except UserError:
+            if _holds_series(path):
+                return "forecasting"
             return "tagging" if suffix == ".tsv" else "classification"
         return "classification"
+    if suffix == ".parquet" and _holds_series(path):
+        return "forecasting"
     if suffix in (".jsonl", ".ndjson", ".parquet"):
         _, first, _ = next(keyed.read(path), (0, {}, {}))
         lists = isinstance(first, dict) and any(isinstance(value, list) for value in first.values())
@@ -82,7 +89,20 @@ def guessed(path: str) -> str:
     return "language-model" if format == "text" and not beside.exists() else "tagging"
 
 
+def _holds_series(path: str) -> bool:
+    """Whether a table has time stamps."""
+    try:
+        return resolved(Rows(path), Layout()).time is not None
+    except UserError:
+        return False
+
+
 def _shown(example: Any) -> list[str]:
+    if isinstance(example, Series):
+        start, end = (example.frequency.text(example.times(place, place + 1)[0]) for place in (0, len(example) - 1))
+        begin = [f"{value:g}" for value in example.values[:_UNITS]]
+        about = f"{example.name}\t{len(example):,} steps of {example.frequency}, {start} to {end}"
+        return [about, " ".join([*begin, "..."])]
     if isinstance(example, Tagged) and example.labels is not None:
         pairs = zip(islice(example.units, _UNITS), example.labels, strict=False)
         lines = [f"{_plain(unit)}\t{label}" for unit, label in pairs]

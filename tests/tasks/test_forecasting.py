@@ -204,6 +204,16 @@ def test_the_commands(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "expected a file that ends in .svg or .png, got fan.jpg" in capsys.readouterr().err
 
 
+def test_look_knows_a_table_of_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    series = made(count=200)
+    rows = zip(series.times(0, 200), series.values[:], strict=True)
+    (tmp_path / "t.csv").write_text("date,load\n" + "".join(f"{HOUR.text(a)},{b:g}\n" for a, b in rows))
+    assert main(["look", str(tmp_path / "t.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "load\t200 steps of 1 hour, 2024-01-01 00:00:00 to 2024-01-09 07:00:00" in out
+    assert f"glassgate train forecasting --data {tmp_path / 't.csv'}" in out
+
+
 def test_frames_go_in_and_out(table: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv(table, parse_dates=["ds"])

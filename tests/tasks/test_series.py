@@ -135,7 +135,7 @@ def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path) -> None:
         read_series(table)
     with pytest.raises(DataError, match=r"a\.csv: no column 'c'; there are 'date', 'a', 'b', 'town'; name .* --target"):
         read_series(table, Layout(("c",)))
-    with pytest.raises(OptionError, match="target: 'a' is named for something else, too"):
+    with pytest.raises(OptionError, match="target: 'a' holds the time stamps, the names of series or a cov"):
         read_series(table, Layout(("a",), past=("a",)))
     with pytest.raises(OptionError, match=r"expected time series as \.csv, \.tsv or \.parquet, got the suffix '\.xls'"):
         read_series(tmp_path / "a.xls")

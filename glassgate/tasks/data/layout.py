@@ -63,7 +63,9 @@ def resolved(rows: Rows, layout: Layout) -> Layout:
         raise rows.fault(None, f"expected a column of numbers to forecast, got {', '.join(map(repr, names))}")
     both = taken & {*target}
     if both:
-        raise OptionError(f"target: {both.pop()!r} is named for something else, too; name it once")
+        raise OptionError(
+            f"target: {both.pop()!r} holds the time stamps, the names of series or a covariate; name another column"
+        )
     return replace(layout, time=time, series=series, target=target)
 
 

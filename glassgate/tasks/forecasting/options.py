@@ -20,9 +20,9 @@ class ForecastingOptions(Options):
     """
 
     data: str | None = option(None, "table of series, CSV, TSV or Parquet; without one, a made series", group="data")
-    horizon: int = option(24, "steps to forecast", group="data", least=1)
+    horizon: int = option(24, "steps to forecast", group="data", least=1, most=2**16)
     look_back: int = option(
-        0, "steps that a forecast is made from; 0 for four times the horizon", group="data", least=0
+        0, "steps that a forecast is made from; 0 for four times the horizon", group="data", least=0, most=2**20
     )
     target: str | None = option(None, "columns to forecast, separated by commas; all that are left", group="data")
     time: str | None = option(None, "column of the time stamps; found out", group="data")
@@ -44,7 +44,9 @@ class ForecastingOptions(Options):
     every: int = option(1, "steps between the origins of evaluation", group="data", least=1)
 
     bidirectional: bool = option(False, "read the past from both ends; the direct model alone can")
-    embedding_size: int = option(16, "numbers that stand for a series where there are several; 0 for none", least=0)
+    embedding_size: int = option(
+        16, "numbers that stand for a series where there are several; 0 for none", least=0, most=2**16
+    )
     model: str = option("direct", "all steps at once, step by step, or by segments", choices=MODELS)
     head: str = option("mse", "what is learned of a step: a value, quantiles or a distribution", choices=HEADS)
     normalize: str = option(
@@ -52,9 +54,9 @@ class ForecastingOptions(Options):
         "what is taken off each window first: its last value, its mean and deviation, or nothing; of counts nothing",
         choices=NORMALIZE,
     )
-    segment: int = option(24, "steps of a segment", least=1)
+    segment: int = option(24, "steps of a segment", least=1, most=2**16)
     quantiles: str = option("0.1,0.5,0.9", "quantiles of forecasts by heads other than values")
-    samples: int = option(100, "paths that are drawn where quantiles have no formula", least=2)
+    samples: int = option(100, "paths that are drawn where quantiles have no formula", least=2, most=10_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
