@@ -7,12 +7,13 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz bench results check clean
+.PHONY: help demo test fuzz clients bench results check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
+	@echo "make clients other people's programs on these layers: Captum"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
 	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
@@ -27,6 +28,10 @@ test: .venv/installed
 fuzz: .venv/installed
 	@echo "Random constructions against torch.nn, thousands a test, and cells with regularisers; some minutes ..."
 	@$(pytest) -m "hypothesis or matrix" --hypothesis-profile=fuzz
+
+clients: .venv/installed
+	@$(pip) --quiet --no-build-isolation --editable '.[clients]'
+	@$(pytest) -m clients tests/clients
 
 bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)
