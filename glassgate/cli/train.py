@@ -83,6 +83,8 @@ def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None
         if result[name]:
             table = task.table(result[name])
             print(f"{name}\n{table}" if table else f"{name:<6}{told(result[name])}")
+    for sentence in result.get("warnings", ()):
+        print(f"warning: {sentence}")
     print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
     print("try next:")
     options: Options = task.options

@@ -1,10 +1,10 @@
 """Classification: one label for a whole text or series of numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from glassgate.tasks import confusion
-from glassgate.tasks.data import python_packages, table, text
+from glassgate.tasks.data import keyed, python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.table import Labelled
@@ -88,6 +88,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     monitor = "macro_f1"
     padding = {"units": PADDING, "series": 0, "label": _UNLABELLED}
     targets = {"label": "labels"}
+    answer_field = "label"
     own_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
     own_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
@@ -110,6 +111,10 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         if labelled and progress is not None:
             progress.note(f"{path}: {said}; {len(stored):,} texts, {len(stored.counts('label')):,} labels")
         return stored
+
+    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Labelled]:
+        found = table.keyed_texts("given rows", rows, self.options.text_column, self.options.label_column)
+        return [Labelled(content, label, "given rows", number) for number, content, label in found]
 
     def read_own(self) -> Split[Labelled]:
         train, held_out = python_packages.read()

@@ -88,6 +88,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     one_loss = False  # training has blanks of any length, scoring has those of one unit
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
+    answer_field = "units"
     own_options = {"hidden_size": 192, "epochs": 4, "learning_rate": 5e-3}
 
     @property

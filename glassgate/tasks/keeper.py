@@ -5,11 +5,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
+from torch.optim import Optimizer
 
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.errors import UserError
+from glassgate.tasks.health import Health
 from glassgate.tasks.logs import Logs
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import Run
@@ -37,6 +40,7 @@ class Keeper(Callback):
         self.logs: Logs | None = None
         self.precision: dict[str, Any] = {}
         self.stop = Stop(progress)
+        self.health = Health(module.task, module.dev)
         self.clock = self.saved = time.monotonic()
 
     @property
@@ -70,6 +74,7 @@ class Keeper(Callback):
         module.units, module.seconds = state["units"], state["seconds"]
         self.loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
         self.precision = state["precision"]
+        self.health.restore(state.get("health", {}))
         module.batches = module.order()
         if self.history:
             self.best = self.run.load_model()
@@ -92,6 +97,7 @@ class Keeper(Callback):
             "unlogged": self.unlogged,
             "history": self.history,
             "precision": trainer.precision_plugin.state_dict(),
+            "health": self.health.state(),
         }
         if self.run:
             if self.logs:
@@ -104,12 +110,19 @@ class Keeper(Callback):
         self.clock = self.saved = time.monotonic()
         trainer.precision_plugin.load_state_dict(self.precision)
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        """Measure some of the gradients, before they are clipped."""
+        if self.health.measures(self.module.batch):
+            norms = [each.grad.norm() for each in self.module.network.parameters() if each.grad is not None]
+            self.health.gradient(float(torch.stack(norms).norm()))
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         module = self.module
         done, loss = int(batch["lengths"].sum()), float(outputs["loss"]) * module.task.options.accumulate
         self._check_loss(loss)
+        self.health.step(loss)
         module.units += done
         self.loss += loss * done
         self.unlogged["loss"] += loss * done
@@ -140,6 +153,8 @@ class Keeper(Callback):
             if self.run:
                 self.run.save_model(self.best)
         self.progress.epoch(module.epoch, module.task.brief({k: v for k, v in entry.items() if k != "epoch"}))
+        for sentence in self.health.check(module.epoch, module.scores):
+            self.progress.note(f"warning: {sentence}")
         self.save(trainer)
         if self.logs:
             self.logs.draw(ended=self.finished)

@@ -83,6 +83,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     lower_is_better = True
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}
+    given_field = answer_field = "targets"
     own_options = {"hidden_size": 256, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     @property

@@ -1,6 +1,6 @@
 """Tagging: a label for each unit of a sequence, word or character, and an intent for the whole where data has it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -16,7 +16,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from glassgate.tasks import bio, confusion
-from glassgate.tasks.data import python_source
+from glassgate.tasks.data import keyed, python_source
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
@@ -36,6 +36,7 @@ from glassgate.tasks.data.tagged import (
     recognised,
     sources_of,
 )
+from glassgate.tasks.data.tagged import of_rows as tagged_of_rows
 from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
@@ -129,6 +130,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "epochs": 1,
     }
 
+    answer_field = "labels"
     own_try_next = ("predict {run} FILE.py", "evaluate {run} FILE.py")
 
     network: Tagger
@@ -178,6 +180,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if labelled and progress is not None:
             progress.note(f"{path}: {_said(format, layout, stored)}")
         return stored
+
+    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Tagged]:
+        return list(tagged_of_rows("given rows", rows, self.options.column, self.options.text_column))
 
     def _as_before(self, layout: Layout | None) -> Layout | None:
         """Take the columns for what they were in the training data, where no option says otherwise."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
+from glassgate.tasks.data import keyed
 from glassgate.tasks.data.batches import (
     Batch,
     Batches,
@@ -63,6 +64,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         own_try_next: the same for a run that was given no data, if it is something else
         padding: the fields of an encoded example, and the value that pads each
         targets: an example's attributes whose symbols must be known, and the vocabulary of each
+        given_field: the field of an encoded example that numbers what is given, a vocabulary's unknown ones among it
+        answer_field: the field that numbers the right answers; empty where they are no numbers
         own_options: what differs from the options' defaults when no data is given
         vocabularies: the symbols met in training, once there are any
         facts: what else `collect` learns from the training examples and a run keeps, as JSON holds it
@@ -78,6 +81,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     own_try_next: ClassVar[tuple[str, ...]] = ()
     padding: ClassVar[dict[str, int]]
     targets: ClassVar[dict[str, str]] = {}
+    given_field: ClassVar[str] = "units"
+    answer_field: ClassVar[str] = ""
     own_options: ClassVar[dict[str, Any]] = {}
 
     vocabularies: Vocabularies
@@ -212,12 +217,13 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         return Split(*(self.read(path, progress=progress) if path else [] for path in (train, paths.dev, paths.test)))
 
     def fit(
-        self, split: Split[Example] | None = None, *, run: str | Path | None = None, progress: Progress | None = None
+        self, split: Split[Example] | Any = None, *, run: str | Path | None = None, progress: Progress | None = None
     ) -> dict[str, Any]:
         """Train from the start.
 
         Args:
-            split: the examples; read as the options say if None
+            split: the examples; or a pandas frame, a `datasets.Dataset` or a `DatasetDict` of Hugging Face with rows
+                that the options name columns of; read as the options say if None
             run: a new folder for model, checkpoint, configuration and scores; None to keep the model in memory alone
             progress: told how it goes
 
@@ -232,8 +238,8 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         check_device(self.options)
         if run is not None:
             Run.check_new(run)
-        split = split or self.read_split(progress)
-        if not split.train:
+        split = self.read_split(progress) if split is None else self._split_of(split)
+        if not len(split.train):
             raise UserError(f"{self.name}: expected examples to train on, got none")
         self.vocabularies = self.collect(split.train)
         encoded = self._encode_split(split)
@@ -243,9 +249,23 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         folder = Run.create(run, content) if run is not None else None
         return self._train(encoded, threads, folder, progress)
 
+    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Example]:
+        """Make examples of rows with named values, each with its number and the names of labels that are numbers.
+
+        Raises:
+            UserError: the task takes no rows
+        """
+        raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
+
+    def _split_of(self, given: Any) -> Split[Example]:
+        if isinstance(given, Split):
+            return given
+        rows = {name: self.of_rows(keyed.rows_of(part)) for name, part in keyed.parts(given).items()}
+        return Split(**rows)
+
     @classmethod
     def resume(
-        cls, run: str | Path, split: Split[Example] | None = None, *, progress: Progress | None = None
+        cls, run: str | Path, split: Split[Example] | Any = None, *, progress: Progress | None = None
     ) -> tuple[Self, dict[str, Any]]:
         """Go on with an interrupted run, to the same weights that it would have reached without a break.
 
@@ -266,7 +286,7 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         folder.check_unfinished()
         task = cls._from_content(folder)
         check_device(task.options)
-        encoded = task._encode_split(split or task.read_split(progress))
+        encoded = task._encode_split(task.read_split(progress) if split is None else task._split_of(split))
         for name, part in encoded.items():
             if folder.content["data"].get(name) != _fingerprint(part):
                 raise RunError(

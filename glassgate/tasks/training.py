@@ -78,6 +78,8 @@ def train(
         "padding": round(module.padding, 4),
         "threads": torch.get_num_threads(),
     }
+    if keeper.health.said:
+        result["warnings"] = keeper.health.said
     if signatures := task.signatures():
         result["signatures"] = signatures
     if run:

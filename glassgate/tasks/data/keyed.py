@@ -33,6 +33,49 @@ def read(path: str | Path) -> Iterator[tuple[int, Any, Names]]:
     return _parquet(path) if suffix_of(path) == ".parquet" else _json_lines(path)
 
 
+def parts(given: Any) -> dict[str, Any]:
+    """Return the parts of an object that is given in place of files: a `DatasetDict`'s, or all of it for training.
+
+    Example:
+        >>> parts({"train": [1], "validation": [2]})
+        {'train': [1], 'dev': [2], 'test': ()}
+        >>> parts([1])
+        {'train': [1], 'dev': (), 'test': ()}
+    """
+    if not isinstance(given, Mapping):
+        return {"train": given, "dev": (), "test": ()}
+    dev = next((given[name] for name in ("validation", "dev", "valid") if name in given), ())
+    return {"train": given.get("train", ()), "dev": dev, "test": given.get("test", ())}
+
+
+def rows_of(given: Any) -> Iterator[tuple[int, Any, Names]]:
+    """Yield the rows of a `datasets.Dataset`, a pandas frame, an Arrow table or of mappings, as `read` does."""
+    features = getattr(given, "features", None) or {}
+    names = {key: found for key, feature in features.items() if (found := _names_of(feature))}
+    if hasattr(given, "to_pylist"):
+        rows = given.to_pylist()
+    elif hasattr(given, "to_dict") and hasattr(given, "columns"):
+        rows = given.to_dict("records")
+    else:
+        rows = given
+    for number, row in enumerate(rows, start=1):
+        yield number, {key: _plain(value) for key, value in row.items()}, names
+
+
+def _names_of(feature: Any) -> Sequence[str] | None:
+    """The names of a `ClassLabel`, or of the elements of a list of them."""
+    names = getattr(feature, "names", None)
+    if names is None and getattr(feature, "feature", None) is not None:
+        return _names_of(feature.feature)
+    return names
+
+
+def _plain(value: Any) -> Any:
+    """What NumPy holds as Python's own numbers and lists, and a tuple as a list."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return list(value) if isinstance(value, tuple) else value
+
+
 def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str) -> Any:
     """Return what is under a key: the one given, or the first of the usual ones that the row has.
 

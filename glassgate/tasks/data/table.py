@@ -153,15 +153,17 @@ def _texts(path: str | Path, format: str, text: str, label: str | None) -> Itera
     if format == "text":
         return ((number, line, None) for number, line in read_lines(path) if line.strip())
     if format in ("jsonl", "parquet"):
-        return _keyed(path, text, label)
+        return keyed_texts(path, keyed.read(path), text, label)
     layout = look_at_table(path, "\t" if format == "tsv" else None, text, label)
     return _separated(path, layout)
 
 
-def _keyed(path: str | Path, text: str, label: str | None) -> Iterator[tuple[int, str, str | None]]:
-    """Rows with keys; of "text" and "label", the defaults, other usual ones will do."""
+def keyed_texts(
+    path: str | Path, rows: Iterator[tuple[int, Any, keyed.Names]], text: str, label: str | None
+) -> Iterator[tuple[int, str, str | None]]:
+    """Yield number, text and label of rows with keys; of "text" and "label", the defaults, other usual ones will do."""
     text_key, label_key = (None if name == usual else name for name, usual in ((text, "text"), (label, "label")))
-    for number, row, names in keyed.read(path):
+    for number, row, names in rows:
         found = keyed.value(path, number, row, text_key, keyed.TEXTS, "--text-column, --label-column")
         if not isinstance(found, str):
             raise DataError(path, number, f"expected a string under {text!r}, got {type(found).__name__}; quote it")

@@ -260,21 +260,29 @@ def read_rows(
         DataError: see `keyed.read`; no such key, or no two lists of one length under them
     """
 
-    def sequences() -> Iterator[Tagged]:
-        for number, row, names in keyed.read(path):
-            units = keyed.value(path, number, row, text_column, keyed.UNITS, "--text-column")
-            labels = keyed.value(path, number, row, column, keyed.LABELS, "--column") if labelled else None
-            for each, option in ((units, "--text-column"), (labels, "--column")):
-                if not (isinstance(each, list) or (each is None and not labelled)):
-                    raise DataError(path, number, f"expected a list, got {type(each).__name__}; see {option}")
-            key = column or next((name for name in keyed.LABELS if name in row), "")
-            tags = None if labels is None else [keyed.named(label, names.get(key)) for label in labels]
-            sequence = Tagged([str(unit) for unit in units], tags, source=str(path), lines=number)
-            _check_count(Path(path), sequence, "unit")
-            if sequence.units:
-                yield sequence
+    return _some(path, of_rows(path, keyed.read(path), column, text_column, labelled))
 
-    return _some(path, sequences())
+
+def of_rows(
+    source: str | Path,
+    rows: Iterator[tuple[int, Any, keyed.Names]],
+    column: str | None = None,
+    text_column: str | None = None,
+    labelled: bool = True,
+) -> Iterator[Tagged]:
+    """Yield the sequences of rows that are in memory already, or are read; see `read_rows`."""
+    for number, row, names in rows:
+        units = keyed.value(source, number, row, text_column, keyed.UNITS, "--text-column")
+        labels = keyed.value(source, number, row, column, keyed.LABELS, "--column") if labelled else None
+        for each, option in ((units, "--text-column"), (labels, "--column")):
+            if not (isinstance(each, list) or (each is None and not labelled)):
+                raise DataError(source, number, f"expected a list, got {type(each).__name__}; see {option}")
+        key = column or next((name for name in keyed.LABELS if name in row), "")
+        tags = None if labels is None else [keyed.named(label, names.get(key)) for label in labels]
+        sequence = Tagged([str(unit) for unit in units], tags, source=str(source), lines=number)
+        _check_count(Path(source), sequence, "unit")
+        if sequence.units:
+            yield sequence
 
 
 def read_text(
