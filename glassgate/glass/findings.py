@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glassgate.glass.figures import GONE, count, percent, steps
-from glassgate.glass.followers import follows
+from glassgate.glass.followers import PLACE, follows
 from glassgate.glass.study import Direction, Study, reach
 
 # A state that moves less than this, in standard deviations over all steps, does nothing.
@@ -67,7 +67,7 @@ def _right(study: Study) -> Iterator[Finding]:
 
 
 def _following(study: Study) -> Iterator[Finding]:
-    best = [each for each in follows(study) if each.correlation >= FOLLOWS]
+    best = [each for each in follows(study) if each.correlation >= FOLLOWS and each.label != PLACE]
     for each in best[:2]:
         yield Finding(
             "text",
@@ -144,6 +144,9 @@ def _stuck(study: Study) -> Iterator[Finding]:
 
 
 def _vanishing(study: Study) -> Iterator[Finding]:
+    # Several answers about the whole, as a translation's units, reach states at any step straight away: no lag there.
+    if any(sum(said.step is None for said in each.said) > 1 for each in study.passages):
+        return
     for each in study.directions:
         state = each.states[-1]
         flow = each.flow.get(state)

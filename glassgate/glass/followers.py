@@ -10,7 +10,7 @@ from glassgate.glass.study import Study
 _MOST_LABELS = 40
 # What happens less often than this, or is left out less often, cannot be followed.
 _LEAST = 4
-_PLACE = "place in the sequence"
+PLACE = "place in the sequence"
 
 
 class Follower(NamedTuple):
@@ -40,7 +40,7 @@ def follows(study: Study) -> list[Follower]:
             found = Follower(name, direction.label, unit, state, float(correlation[unit, place]))
             if name not in best or found.correlation > best[name].correlation:
                 best[name] = found
-    return sorted(best.values(), key=lambda each: (each.label == _PLACE, -round(each.correlation, 9)))
+    return sorted(best.values(), key=lambda each: (each.label == PLACE, -round(each.correlation, 9)))
 
 
 def marks(study: Study) -> dict[str, np.ndarray]:
@@ -61,7 +61,7 @@ def marks(study: Study) -> dict[str, np.ndarray]:
         every = np.concatenate([np.asarray(p.series, float) for p in study.passages if p.series is not None])
         found = {f"channel {k + 1}": every[:, k] for k in range(min(12, every.shape[1]))}
     passages = np.concatenate([np.linspace(0, 1, len(p.steps)) for p in study.passages])
-    found[_PLACE] = passages
+    found[PLACE] = passages
     return {name: mark for name, mark in found.items() if _varies(mark)}
 
 

@@ -270,7 +270,7 @@
   });
 
   // Controls.
-  data.parts.forEach((part, k) => $("part").append(new Option(`${part.label} (${part.cell}, ${part.units})`, k)));
+  data.parts.forEach((part, k) => $("part").append(new Option(part.label, k)));
   $("part").addEventListener("change", () => choose(Number($("part").value)));
   $("unit").addEventListener("input", () => $("unit").value !== "" && choose(now.part, Number($("unit").value)));
   $("shade").addEventListener("change", () => choose(now.part, now.unit, $("shade").value));

@@ -100,7 +100,7 @@ def _passage(study: Study, number: int, start: int, passage: Passage, values: np
         said = by_step.get(step)
         wrong = " w" if said is not None and said.right is False else ""
         title = f"{words.strip() or 'blank'}: {spoken(said)}" if said else words
-        shown = "↵\n" if words == "\n" else words
+        shown = "" if passage.series is not None else "↵\n" if words == "\n" else words
         under = "" if letters or said is None else f"<small>{escape(said.best[0][0])}</small>"
         parts.append(
             f'<span class="u {shade(value)}{wrong}" data-s="{start + step}" title="{escape(title)}">'
@@ -109,7 +109,7 @@ def _passage(study: Study, number: int, start: int, passage: Passage, values: np
     kind = "letters" if letters else "words"
     drawn = figures.series(study, number, start)
     if drawn is not None:
-        content, kind = _figure(drawn), "series"
+        content = f'{_figure(drawn)}<div class="strip">{"".join(parts)}</div>'
     else:
         content = f'<div class="{kind}" dir="auto">{("" if letters else " ").join(parts)}</div>'
     title = f'<p class="source">{escape(passage.title)}</p>' if passage.title else ""

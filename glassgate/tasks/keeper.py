@@ -172,7 +172,8 @@ class Keeper(Callback):
         if self.logs:
             loss = self.unlogged["loss"] / max(1.0, self.unlogged["units"])
             row = {"epoch": module.epoch + 1, "learning_rate": module.taken_rate, "train_loss": loss, **(values or {})}
-            self.logs.add(row, module.steps)
+            self.logs.add(row | (module.watched or {}), module.steps)
+            module.watched = {}
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _check_loss(self, loss: float) -> None:

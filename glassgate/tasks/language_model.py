@@ -202,7 +202,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         """Return the unit before each that is predicted; the first is the start."""
         if isinstance(example, Roll):
             return ["start", *(_notes(step) for step in example.steps[:-1])]
-        return ["\N{SYMBOL FOR START OF TEXT}", *example.units[:-1]]
+        return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.units[:-1]]
 
     def of_text(self, text: str) -> Text | Roll:
         return super().of_text(text) if self.options.unit == NOTES else Text(texts.split(text, self.options.unit))

@@ -24,6 +24,7 @@ from glassgate.tasks.task import Task
 MOST_STEPS = 2000
 # Without a text so many steps of the run's examples are shown, whole ones where that is possible.
 _OWN_STEPS = 240
+_LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
 LAYER = "encoder"
 
@@ -84,22 +85,27 @@ def own(task: Task[Any, Any, Any], progress: Progress) -> list[Stretch]:
     examples = split.dev or split.test or split.train
     chosen: list[Stretch] = []
     left = _OWN_STEPS
+    if len(examples) and len(task.steps(examples[0])) > _OWN_STEPS:
+        some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
+        parts = [(example, *_telling(task, example)) for example in some]
+        example, start, stop, _ = max(parts, key=lambda part: part[3])
+        return [Stretch(example, *task.stretch(example, (start, stop)))]
     for example in (examples[place] for place in range(len(examples))):
         length = len(task.steps(example))
         if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
             break
-        chosen.append(Stretch(example, *task.stretch(example, _telling(task, example))))
+        chosen.append(Stretch(example, *task.stretch(example, _telling(task, example)[:2])))
         left -= length
     if not chosen:
         raise OptionError("the run's data holds no example; give a text, or a file with --file")
     return chosen
 
 
-def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int]:
-    """Where the stretch of a long example begins and ends that has most different labels, from a line's start on."""
+def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int, float]:
+    """Where the stretch of an example begins and ends whose labels differ most, from a line's start on; how much."""
     steps, labels = task.steps(example), getattr(example, "labels", None)
     if len(steps) <= _OWN_STEPS or labels is None:
-        return 0, min(len(steps), _OWN_STEPS)
+        return 0, min(len(steps), _OWN_STEPS), 0.0
     starts = [0, *(place + 1 for place, step in enumerate(steps) if step == "\n")]
 
     def kinds(start: int) -> float:
@@ -107,9 +113,9 @@ def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int]:
         shares = counts / counts.sum()
         return round(float(-(shares * np.log(shares)).sum()), 6)
 
-    start = max((s for s in starts if s <= len(steps) - _OWN_STEPS), key=kinds)
+    start = max((place for place in starts if place <= len(steps) - _OWN_STEPS), key=kinds)
     ends = [place for place in starts if start < place <= start + _OWN_STEPS]
-    return start, max(ends, default=start + _OWN_STEPS)
+    return start, max(ends, default=start + _OWN_STEPS), kinds(start)
 
 
 def _check_length(name: str, length: int) -> None:
@@ -188,7 +194,7 @@ def _passage(task: Task[Any, Any, Any], stretch: Stretch, said: list[Said]) -> P
 def _source(stretch: Stretch, length: int) -> str:
     """Where an example comes from, as a page names it."""
     example = stretch.example
-    name = Path(str(getattr(example, "source", "") or getattr(example, "file", "") or "")).name
+    name = Path(str(getattr(example, "file", None) or getattr(example, "source", "") or "")).name
     line = getattr(example, "line", None)
     if callable(line):
         line = line(stretch.start) if not isinstance(getattr(example, "lines", 1), int) else line()

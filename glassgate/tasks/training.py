@@ -4,7 +4,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MeanMetric, MetricCollection
 
@@ -23,6 +23,7 @@ from glassgate.tasks.logs import Logs
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
+from glassgate.tasks.watch import Watch
 
 if TYPE_CHECKING:
     from glassgate.tasks.task import Task
@@ -54,6 +55,7 @@ def train(
         progress.begin(options.epochs * module.units_an_epoch, module.units)
         if run:
             keeper.logs = Logs(run, task.monitor, module.steps)
+            module.watched = {}
         try:
             with _quiet(), keeper.stop.listening():
                 _trainer(module, keeper).fit(module)
@@ -151,6 +153,8 @@ class Training(LightningModule):
         self.sample = sample(data, _SAMPLE, task.options.seed)
         self.padding = padding(self.order())
         self.taken_rate = 0.0
+        self.watch = Watch(self.network)
+        self.watched: dict[str, float] | None = None  # what the log is given besides; None where there is no log
 
     def train_dataloader(self) -> Loader:
         self.batches = self.order()
@@ -191,11 +195,20 @@ class Training(LightningModule):
         self.task.begin_step(self.done())
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss = self.task.loss(self.network(batch), batch)
+        with self.watch.inputs() if self._is_watched(self.steps + 1) else nullcontext():
+            loss = self.task.loss(self.network(batch), batch)
         self.taken_rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         self.batch += 1
         self.steps += 1
         return loss
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        if self.watched is not None and self._is_watched(self.steps):
+            self.watched |= self.watch.gradients() | self.watch.values()
+
+    def _is_watched(self, step: int) -> bool:
+        """Whether the layers are looked at in this step: its row is logged."""
+        return self.watched is not None and step % self.task.options.log_every == 0
 
     def on_validation_epoch_start(self) -> None:
         self.dev_loss.reset()

@@ -4,7 +4,9 @@ import csv
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from glassgate.tasks.logs import FILE, FOLDER, PICTURE
@@ -74,10 +76,27 @@ def test_rows_after_the_checkpoint_are_dropped(tmp_path: Path, whole: Path) -> N
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         Tagging(OPTIONS).fit(SPLIT, run=run, progress=CtrlC(7))
+    names = (run / FOLDER / FILE).read_text("utf-8").splitlines()[0].split(",")
     with (run / FOLDER / FILE).open("a", encoding="utf-8") as file:
-        file.write("1,0.1,9,5.0\n1,0.1,3,5")
+        file.write(",".join({"epoch": "1", "step": "9"}.get(name, "0.1") for name in names) + "\n1,0.1,3,5")
     Tagging.resume(run, SPLIT)
     assert rows(run) == rows(whole)
+
+
+def test_each_layer_is_watched(whole: Path) -> None:
+    """The last logged step's forget bias is that of the weights, within what the steps after it change."""
+    seen = [row for row in rows(whole) if any("/" in name for name in row)]
+    assert seen
+    for name in ("gradient_norm", "forget_bias", "saturation"):
+        for way in ("forward", "reverse"):
+            values = [row[f"{name}/layer0.{way}"] for row in seen]
+            assert all(np.isfinite(values)), name
+    assert all(0 <= row["saturation/layer0.forward"] <= 1 < 9 for row in seen)
+    assert all(row["gradient_norm/layer0.forward"] > 0 for row in seen)
+    network = Tagging.load(whole).network
+    with torch.no_grad():
+        biases = network.encoder.bias_ih_l0 + network.encoder.bias_hh_l0
+    assert seen[-1]["forget_bias/layer0.forward"] == pytest.approx(float(biases.chunk(4)[1].mean()), abs=0.1)
 
 
 def test_picture(whole: Path, tmp_path: Path) -> None:
