@@ -16,6 +16,7 @@ help:
 	@echo "make clients other people's programs on these layers: Captum"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
+	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
 	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
 	@echo "make clean   remove .venv, runs and caches"
 
@@ -39,6 +40,10 @@ bench: .venv/installed-bench
 results: .venv/installed
 	@$(bin)/python -m results $(RESULTS)
 
+dist: .venv/installed
+	@rm -rf build dist
+	@$(bin)/python -m tests.distributions
+
 check: .venv/installed
 	@echo "Lint and format (ruff) ..."
 	@$(bin)/ruff check --quiet && $(bin)/ruff format --check --quiet
@@ -51,7 +56,7 @@ check: .venv/installed
 	@$(MAKE) --no-print-directory test
 
 clean:
-	rm -rf .venv runs build .hypothesis .*_cache
+	rm -rf .venv runs build dist .hypothesis .*_cache
 
 # The package in place with all extras; again only when one of these files has changed.
 # setuptools comes first and builds without isolation, so that its version is pinned like any other.

@@ -15,6 +15,7 @@ from glassgate.cli.arguments import positive
 from glassgate.cli.colours import coloured, legend
 from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
+from glassgate.cli.started import started
 from glassgate.cli.train import resumable
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
@@ -34,7 +35,7 @@ def command(words: list[str]) -> None:
         "that reads it from both ends, and the same one reading forward only. Compare them on files neither has seen.",
     )
     parser.add_argument("--run", metavar="FOLDER", help="new folder for all that comes of it (runs/demo-N)")
-    parser.add_argument("--seed", type=int, default=1, help="what weights and order follow from (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of weights and order (1)")
     parser.add_argument("--every", type=positive, default=1, metavar="N", help="learn from one file in N: quicker (1)")
     arguments = parser.parse_args(words)
     run = Path(arguments.run or next_folder("demo"))
@@ -53,10 +54,10 @@ def command(words: list[str]) -> None:
     _compare(console, {name: result["test"] for name, result in results.items()})
     _show(console, split.test, predictions)
     console.print(
-        f"\nModels, configuration and scores lie in {run}. Try next:\n"
-        f"  glassgate predict {run / 'bidirectional'} FILE.py      colours a file of yours\n"
-        f"  glassgate evaluate {run / 'bidirectional'} FILE.py     says how much of it is right\n"
-        "  glassgate train tagging --help                  trains on your own data",
+        f"\nModels, configuration and scores are in {run}. Try next:\n"
+        f"  {started()} predict {run / 'bidirectional'} FILE.py      colours a file of yours\n"
+        f"  {started()} evaluate {run / 'bidirectional'} FILE.py     says how much of it is right\n"
+        f"  {started()} train tagging --help                  trains on your own data",
         soft_wrap=True,
     )
 

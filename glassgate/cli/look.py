@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.cli.arguments import positive
+from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import keyed, table, tagged
 from glassgate.tasks.data.columns import look_at_table
@@ -53,7 +54,7 @@ def command(words: list[str]) -> None:
         print(f"\n{number}.")
         for line in _shown(example):
             print(f"  {line}")
-    print(f"\ntrain on it: glassgate train {task} --data {quote(arguments.file)}{_given(arguments)}")
+    print(f"\ntrain on it: {started()} train {task} --data {quote(arguments.file)}{_given(arguments)}")
 
 
 def guessed(path: str) -> str:

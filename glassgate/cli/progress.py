@@ -47,11 +47,11 @@ class Bar(Quiet):
         self.loss = float("nan")
 
     def reading(self) -> None:
-        self._print("reads the data")
+        self._print("reading the data")
 
     def keeping(self, file: str, share: float) -> None:
         if not share:
-            title = f"{self.title}  arranges {file} in the cache, once"
+            title = f"{self.title}  converting {file} for the cache, once"
             self.kept = self.drawn_on.add_task(title, total=1.0, said="")
         self.drawn_on.update(self.kept, completed=share)
         if share == 1.0:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from glassgate.cli.arguments import add_options, given
 from glassgate.cli.progress import Bar, display, told
+from glassgate.cli.started import started
 from glassgate.cli.stopping import how, status
 from glassgate.tasks import TASKS, run_class, task_class
 from glassgate.tasks.logs import FOLDER as LOGS
@@ -74,7 +75,7 @@ def resumable(*runs: str) -> Iterator[None]:
         print(f"\n{how(error)}", file=sys.stderr)
         for run in runs:
             if Path(run).exists():
-                print(f"go on with: glassgate train --resume {run}", file=sys.stderr)
+                print(f"go on with: {started()} train --resume {shlex.quote(run)}", file=sys.stderr)
         raise SystemExit(status(error)) from None
 
 
@@ -90,4 +91,4 @@ def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None
     options: Options = task.options
     places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
     for words in (task.own_try_next if options.training_file is None else ()) or task.try_next:
-        print(f"  glassgate {words.format(**places)}")
+        print(f"  {started()} {words.format(**places)}")

@@ -45,7 +45,7 @@ class ClassificationOptions(Options):
         "error", "what to do with a series that lacks a value (NaN)", group="data", choices=table.MISSING
     )
     held_out: float = option(
-        0.1, "share of --data kept as dev, and as test, where neither is given", group="data", least=0, most=0.4
+        0.1, "fraction of --data kept as dev, and as test, where neither is given", group="data", least=0, most=0.4
     )
     pooling: str = option("last", "how the states of all steps become one", choices=POOLINGS)
     least_count: int = option(2, "times a unit must occur in training to have a vector of its own", least=1)

@@ -57,21 +57,21 @@ class Options:
     """
 
     data: str | None = option(None, "file to train on; without one, text that every machine has", group="data")
-    dev: str | None = option(None, "file that tells which epoch was best", group="data")
+    dev: str | None = option(None, "file whose scores decide which epoch was best", group="data")
     test: str | None = option(None, "file to evaluate when training is over", group="data")
 
     cell: str = option("lstm", "recurrent cell, one of those of glassgate.cells", choices=CELLS)
-    hidden_size: int = option(128, "units of one direction", least=1, most=2**16)
+    hidden_size: int = option(128, "units per direction", least=1, most=2**16)
     num_layers: int = option(1, "recurrent layers", least=1, most=1000)
     bidirectional: bool = option(True, "read from both ends")
     init: str = option("xavier_orthogonal", "scheme of the first weights", choices=("xavier_orthogonal", "torch"))
     embedding_size: int = option(64, "numbers that stand for one unit of input", least=1, most=2**16)
-    dropout: float = option(0.0, "share of values zeroed after the embedding and each layer", least=0, most=1)
+    dropout: float = option(0.0, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
 
-    epochs: int = option(10, "times through the training data", group="training", least=1)
+    epochs: int = option(10, "passes over the training data", group="training", least=1)
     batch_size: int = option(32, "sequences a step", group="training", least=1)
     learning_rate: float = option(3e-3, "largest rate of AdamW", group="training", least=0)
-    warmup: float = option(0.05, "share of the steps in which the rate climbs", group="training", least=0, most=1)
+    warmup: float = option(0.05, "fraction of the steps in which the rate rises", group="training", least=0, most=1)
     weight_decay: float = option(0.01, "decay of AdamW", group="training", least=0)
     clip: float = option(1.0, "largest norm of the gradient; 0 for any", group="training", least=0)
     accumulate: int = option(1, "batches whose gradients make one step", group="training", least=1)
@@ -84,7 +84,7 @@ class Options:
     )
     device: str = option("auto", "where to compute", group="training", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(0, "processor threads; 0 leaves it to torch", group="training", least=0, most=1024)
-    seed: int = option(1, "what weights, order and dropout follow from", group="training", least=0, most=2**63 - 1)
+    seed: int = option(1, "seed of weights, order and dropout", group="training", least=0, most=2**63 - 1)
     log_every: int = option(50, "steps between rows of the logs", group="training", least=1)
     save_every: float = option(20.0, "seconds between checkpoints", group="training", least=0)
 

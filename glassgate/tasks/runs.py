@@ -153,7 +153,7 @@ class Run:
             RunError: the run has ended, or is a model that was saved without one
         """
         if "data" not in self.content:
-            raise RunError(f"{self.path}: expected a training to resume, got a model that was saved by itself")
+            raise RunError(f"{self.path}: expected a training to resume, got a model that was saved alone")
         if (self.path / METRICS).exists():
             raise RunError(
                 f"{self.path}: this run has ended, nothing is left to resume; "

@@ -69,15 +69,18 @@ class TaggingOptions(Options):
     )
     least_count: int = option(1, "times a unit must occur in training to have a vector of its own", least=1)
     singleton_dropout: float = option(
-        0.5, "share of the units met once that training takes for unknown, so that unknown ones work", least=0, most=1
+        0.5,
+        "fraction of the units seen once that training replaces by the unknown one",
+        least=0,
+        most=1,
     )
     character_size: int = option(
         48, "units of each direction of a network over the characters of each word; 0 for none", least=0, most=2**12
     )
     character_embedding_size: int = option(32, "numbers that stand for one character of a word", least=1, most=2**16)
-    dropout: float = option(0.4, "share of values zeroed before and after each layer", least=0, most=1)
+    dropout: float = option(0.4, "fraction of values zeroed before and after each layer", least=0, most=1)
     head: str = option(
-        "softmax", "each label by itself, or a chain of them (conditional random field)", choices=("softmax", "crf")
+        "softmax", "each label independently, or a chain of them (conditional random field)", choices=("softmax", "crf")
     )
     transitions: str = option(
         "auto",

@@ -109,7 +109,7 @@ def test_another_task(run: Path) -> None:
 
 
 def test_saved_model_cannot_be_resumed(run: Path) -> None:
-    with pytest.raises(RunError, match="expected a training to resume, got a model that was saved by itself"):
+    with pytest.raises(RunError, match="expected a training to resume, got a model that was saved alone"):
         Tagging.resume(run, Split(sentences(10)))
 
 

@@ -47,7 +47,7 @@ class TextOptions(Options):
     )
     held_out: float = option(
         0.05,
-        "share of --data kept as test, at its end, and as much before that as dev, where neither is given",
+        "fraction of --data kept as test, at its end, and as much before that as dev, where neither is given",
         group="data",
         least=0,
         most=0.4,

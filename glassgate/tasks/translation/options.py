@@ -38,7 +38,7 @@ class TranslationOptions(Options):
     longest: int = option(100, "leave longer sentences out of training, in units; 0 for none", group="data", least=0)
     held_out: float = option(
         0.05,
-        "share of --data kept as dev, and as test, where neither is given; by a hash of the source",
+        "fraction of --data kept as dev, and as test, where neither is given; by a hash of the source",
         group="data",
         least=0,
         most=0.4,
@@ -49,16 +49,16 @@ class TranslationOptions(Options):
 
     hidden_size: int = option(256, "units of one direction, and of the decoder", least=1)
     embedding_size: int = option(128, "numbers that stand for one unit of input", least=1)
-    dropout: float = option(0.3, "share of values zeroed after the embedding and each layer", least=0, most=1)
+    dropout: float = option(0.3, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
     attention: str = option("general", "how a step is compared with the source", choices=(*KINDS, "none"))
     input_feeding: bool = option(False, "let a step know where the one before it looked; slower training")
     tied: bool = option(False, "use the target's vectors as the output's weights, too")
 
     batch_size: int = option(64, "sequences a step", group="training", least=1)
     learning_rate: float = option(2e-3, "largest rate of AdamW", group="training", least=0)
-    label_smoothing: float = option(0.1, "share of certainty given to all units", group="training", least=0, most=1)
+    label_smoothing: float = option(0.1, "fraction of certainty given to all units", group="training", least=0, most=1)
     teacher_forcing: float = option(
-        1.0, "share of steps that read the true unit before them, at training's end", group="training", least=0, most=1
+        1.0, "fraction of steps that read the true unit before them, at the end", group="training", least=0, most=1
     )  # fmt: skip
     teacher_schedule: str = option("linear", "how the share falls from 1", group="training", choices=SCHEDULES)
     best_by: str = option(
