@@ -11,6 +11,16 @@ def positive(x):
     return torch.where(x >= 0, x + 0.5, sigmoid(x))
 
 
+def fraction(f, i):
+    """sigmoid(f) / (sigmoid(f) + sigmoid(i))."""
+    # 1 / sigmoid is 1 + exp(-x); where both are all but shut that overflows, and only the ratio of the two counts.
+    least = torch.where(f < i, f, i)
+    shut = least < -40
+    shift, one = torch.where(shut, least, 0.0), torch.where(shut, 0.0, 1.0)
+    not_f, not_i = exp(shift - f), exp(shift - i)
+    return (one + not_i) / (2 * one + not_f + not_i)
+
+
 class MinGRU(Cell):
     """Feng et al. 2024, arXiv:2410.01201, the form that their log-space scan computes.
 
@@ -39,11 +49,6 @@ class MinLSTM(Cell):
     projected = units_stay
 
     def step(self, a, s):
-        # 1 / s = 1 + exp(-x); where both gates are all but shut that overflows, and only the ratio of the two counts.
-        least = torch.where(a.f < a.i, a.f, a.i)
-        shut = least < -40
-        shift, one = torch.where(shut, least, 0.0), torch.where(shut, 0.0, 1.0)
-        not_f, not_i = exp(shift - a.f), exp(shift - a.i)
-        f, n = (one + not_i) / (2 * one + not_f + not_i), positive(a.n)
+        f, n = fraction(a.f, a.i), positive(a.n)
         i = 1 - f
         return f * s.h + i * a.update(n)

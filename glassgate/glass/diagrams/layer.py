@@ -96,8 +96,8 @@ class _Drawing:
             self._wire([(far, y), (near, y)] if when == "0" else [(near, y), (far, y)], "state")
             names = '<tspan dy="-3">, </tspan>'.join(state_name(state, when) for state in states)
             room = x + side * (BOX[0] / 2 + 30)
-            label = svg.text(room, y + 5, names, "name state-name")
-            self._body.append(label.replace("<text", f'<text style="text-anchor: {"start" if side > 0 else "end"}"'))
+            end = "at-start" if side > 0 else "at-end"
+            self._body.append(svg.text(room, y + 5, names, f"name state-name {end}"))
 
     def _residual(self, start: svg.Place, end: svg.Place) -> svg.Place:
         """The wire of an input around its layer, added to the output."""

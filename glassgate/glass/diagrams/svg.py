@@ -7,7 +7,8 @@ from math import hypot
 from pathlib import Path
 
 STYLE = """
-.gg-diagram { --gg-ink: #1f2328; --gg-muted: #59636e; --gg-ground: #f7f9fb; --gg-edge: #d0d7de; --gg-wire: #57606a;
+.gg-diagram { max-width: 100%; height: auto;
+  --gg-ink: #1f2328; --gg-muted: #59636e; --gg-ground: #f7f9fb; --gg-edge: #d0d7de; --gg-wire: #57606a;
   --gg-gate: #fff0c2; --gg-gate-edge: #bf8700; --gg-op: #ffe3ea; --gg-op-edge: #c4506f;
   --gg-function: #ece4fb; --gg-function-edge: #8250df; --gg-state: #0a69c4; --gg-input: #1a7f37; --gg-paper: #ffffff; }
 @media (prefers-color-scheme: dark) { .gg-diagram { --gg-ink: #e6edf3; --gg-muted: #9198a1; --gg-ground: #161b22;
@@ -31,7 +32,7 @@ STYLE = """
 .gg-diagram .wire.input .head, .gg-diagram .wire.input circle { fill: var(--gg-input); stroke: none; }
 .gg-diagram .state-name { fill: var(--gg-state); } .gg-diagram .input-name { fill: var(--gg-input); }
 .gg-diagram .value { font: 10px ui-monospace, 'DejaVu Sans Mono', monospace; fill: var(--gg-muted); }
-.gg-diagram .value.beside { text-anchor: start; }
+.gg-diagram .value.beside, .gg-diagram .at-start { text-anchor: start; } .gg-diagram .at-end { text-anchor: end; }
 """.strip()
 """A page may set the variables itself; each class is named in `Diagram`."""
 
@@ -135,7 +136,7 @@ def document(width: float, height: float, title: str, description: str, body: Se
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="gg-diagram" role="img" {size} '
-            f'aria-label="{escape(title)}" style="max-width: 100%; height: auto">',
+            f'aria-label="{escape(title)}">',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(description)}</desc>",
             f"<style>{STYLE}</style>",
