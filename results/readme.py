@@ -21,6 +21,8 @@ NAMES = {
     "shakespeare": ("Tiny Shakespeare, nats a character", "Tiny Shakespeare，每字符奈特"),
     "tang-blanks": ("Tang poems, nats a blank of one character", "唐诗单字填空，每字奈特"),
     "tang-poems": ("Tang poems, nats a character", "唐诗，每字奈特"),
+    "tatoeba-en-zh": ("Tatoeba, English to Chinese (BLEU)", "Tatoeba 英译中（BLEU）"),
+    "tatoeba-zh-en": ("Tatoeba, Chinese to English (BLEU)", "Tatoeba 中译英（BLEU）"),
     "snips-intents": ("SNIPS, intents", "SNIPS 意图"),
 }
 

@@ -1,16 +1,20 @@
 """`glassgate predict`: what a trained run says of a file or of standard input."""
 
 from argparse import ArgumentParser
+from pathlib import Path
 
 from rich.console import Console
 
 from glassgate.cli.colours import can_colour, coloured
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
+from glassgate.tasks.attention import attention_picture
 from glassgate.tasks.data.lines import STDIN
 from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.runs import write
 
 _AT_ONCE = 4096  # examples whose predictions are in memory together
+_DRAWN = 4
 
 
 def command(words: list[str]) -> None:
@@ -18,6 +22,7 @@ def command(words: list[str]) -> None:
     parser = ArgumentParser(prog="glassgate predict", description="Let a trained run label a file or standard input.")
     parser.add_argument("run", metavar="RUN", help="folder that training made")
     parser.add_argument("file", metavar="FILE", help=f"data, or {STDIN} for standard input, a sequence a line")
+    parser.add_argument("--picture", metavar="SVG", help="draw where a run with attention looks in the first sequences")
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
@@ -30,3 +35,6 @@ def command(words: list[str]) -> None:
                 console.print(coloured(example.units, prediction), soft_wrap=True)
             else:
                 print(task.text(example, prediction))
+    if arguments.picture:
+        shown = attention_picture(*(task.attend(example) for example in examples[:_DRAWN]))
+        write(Path(arguments.picture), shown.encode())

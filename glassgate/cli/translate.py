@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from glassgate.tasks import run_class
+from glassgate.tasks.attention import attention_picture
 from glassgate.tasks.data.lines import STDIN
 from glassgate.tasks.errors import OptionError, RunError
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation import Translation
-from glassgate.tasks.translation.picture import attention_picture
 
 
 def command(words: list[str]) -> None:

@@ -14,13 +14,14 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from glassgate.tasks import confusion
+from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import keyed, python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.encoder import encoder
-from glassgate.tasks.errors import DataError
+from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.seen import Seen, seen
@@ -200,6 +201,17 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             steps = range(1, len(example.content) + 1) if numbered else self._units(example)
             words.append(" ".join(f"{s}:{w:.3f}" for s, w in zip(steps, prediction.attention, strict=True)))
         return "\t".join(words)
+
+    def attend(self, example: Labelled) -> Attended:
+        """Return the weight of each unit, or step, in the decision, with pooling "attention"."""
+        (answer,) = self.predict([example])
+        if answer.attention is None:
+            raise OptionError(
+                f"pooling: this run was trained with {self.options.pooling}; train one with --pooling attention"
+            )
+        content = example.content
+        steps = range(1, len(content) + 1) if isinstance(content, np.ndarray) else self._units(example)
+        return Attended([str(step) for step in steps], [answer.label], np.array([answer.attention]))
 
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         """Write the confusion matrix."""

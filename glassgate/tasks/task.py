@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
+from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data.batches import (
     Batch,
@@ -328,6 +329,14 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the scores that the line of an epoch shows."""
         return dict(scores)
+
+    def attend(self, example: Example) -> Attended:
+        """Return where the network looks at an example.
+
+        Raises:
+            OptionError: it has no attention
+        """
+        raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
 
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         """Write what is worth seeing beside the scores of encoded examples into a folder, and return the files."""

@@ -10,7 +10,7 @@ import torch
 from glassgate.tasks import confusion, pictures
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
 from glassgate.tasks.data.table import Labelled
-from glassgate.tasks.errors import DataError
+from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.task import Split
 
 QUICK = {"hidden_size": 8, "embedding_size": 8, "learning_rate": 0.03, "least_count": 1, "batch_size": 8, "epochs": 8}
@@ -51,6 +51,18 @@ def trained(train: list[Labelled], **options: object) -> Classification:
 @pytest.fixture(scope="module")
 def attentive() -> Classification:
     return trained(texts(150), pooling="attention")
+
+
+def test_where_attention_looked(attentive: Classification) -> None:
+    example = texts(1)[0]
+    (answer,), shown = attentive.predict([example]), attentive.attend(example)
+    assert shown.target == [answer.label]
+    assert shown.weights.tolist() == [answer.attention]
+    assert " ".join(shown.source) == example.content
+    with pytest.raises(
+        OptionError, match="pooling: this run was trained with last; train one with --pooling attention"
+    ):
+        trained(texts(8), epochs=1, pooling="last").attend(example)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)

@@ -2,6 +2,6 @@
 
 from glassgate.tasks.translation.options import TranslationOptions
 from glassgate.tasks.translation.search import Search
-from glassgate.tasks.translation.task import Attended, Translated, Translation
+from glassgate.tasks.translation.task import Translated, Translation
 
-__all__ = ["Attended", "Search", "Translated", "Translation", "TranslationOptions"]
+__all__ = ["Search", "Translated", "Translation", "TranslationOptions"]

@@ -12,8 +12,8 @@ class Memory(NamedTuple):
     """What the encoder made of a batch of sentences.
 
     Attributes:
-        values: its states, `(N, S, M)`
-        keys: what queries are compared with, made of the states once a sentence
+        values: what contexts are means of, made of its states once for each sentence, `(N, S, H)`
+        keys: what queries are compared with, likewise
         inside: which steps are units and which padding, `(N, S)`
     """
 
@@ -31,6 +31,8 @@ class Memory(NamedTuple):
 class Attention(nn.Module):
     """Weights over a source for each query, and the mean of its states under them; padding weighs exactly nothing.
 
+    A context is what the papers' is after its matrix: a mean of products is the product of the mean, and takes fewer.
+
     Args:
         kind: how a query q is compared with a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
             2015, arXiv:1409.0473); "general", `q W m`; or "dot", `q m`, with the two directions of m added up (Luong,
@@ -44,12 +46,13 @@ class Attention(nn.Module):
         >>> memory = attention.memory(torch.randn(2, 5, 6), lengths=torch.tensor([5, 3]))
         >>> context, weights = attention(torch.randn(2, 7, 4), memory)
         >>> context.shape, weights.shape, weights[1, 0, 3:].tolist()
-        (torch.Size([2, 7, 6]), torch.Size([2, 7, 5]), [0.0, 0.0])
+        (torch.Size([2, 7, 4]), torch.Size([2, 7, 5]), [0.0, 0.0])
     """
 
     def __init__(self, kind: str, query_size: int, memory_size: int, directions: int):
         super().__init__()
         self.kind, self.directions = kind, directions
+        self.value = nn.Linear(memory_size, query_size, bias=False)
         if kind == "general":
             self.key = nn.Linear(memory_size, query_size, bias=False)
         elif kind == "additive":
@@ -60,12 +63,11 @@ class Attention(nn.Module):
     def memory(self, states: Tensor, lengths: Tensor) -> Memory:
         """Keep an encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""
         inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
-        if self.kind == "dot":
-            return Memory(states, states.unflatten(-1, (self.directions, -1)).sum(-2), inside)
-        return Memory(states, self.key(states), inside)
+        halves = states.unflatten(-1, (self.directions, -1))
+        return Memory(self.value(states), halves.sum(-2) if self.kind == "dot" else self.key(states), inside)
 
     def forward(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """From queries, `(N, T, H)`, to contexts, `(N, T, M)`, and weights, `(N, T, S)`."""
+        """From queries, `(N, T, H)`, to contexts, `(N, T, H)`, and weights, `(N, T, S)`."""
         weights = self.scores(query, memory).masked_fill(~memory.inside[:, None], -torch.inf).softmax(-1)
         return weights @ memory.values, weights
 

@@ -105,9 +105,9 @@ class Bridge(nn.Module):
 class Decoder(nn.Module):
     """Vectors of the units so far, layers of one direction, a look at the source, and a score for each next unit.
 
-    The look is Luong's: `tanh(W [context, state])` is what scores are made of. With input feeding it also stands beside
-    the next unit's vector, so that the decoder knows where it has looked; its steps then run one after another, and
-    without it all of a sentence's steps are one call.
+    The look is Luong's, equation 5: `tanh(W [context, state])` is what scores are made of. With input feeding it also
+    stands beside the next unit's vector, so that the decoder knows where it has looked; its steps then run one after
+    another, and without it all of a sentence's steps are one call.
 
     Args:
         options: sizes, cell, attention
@@ -125,7 +125,7 @@ class Decoder(nn.Module):
         self.attention = None
         if options.attention != "none":
             self.attention = Attention(options.attention, size, reader.output_size, reader.num_directions)
-            self.combine = nn.Linear(reader.output_size + size, size)
+            self.combine = nn.Linear(size, size)
         self.head: nn.Module = Tied(self.embedding, size) if options.tied else nn.Linear(size, units - UNKNOWN)
 
     def remember(self, states: Tensor, lengths: Tensor) -> Memory:
@@ -181,7 +181,7 @@ class Decoder(nn.Module):
         if self.attention is None:
             return self.dropout(output), None
         context, weights = self.attention(output, memory)
-        return self.dropout(self.combine(torch.cat([context, output], -1)).tanh()), weights
+        return self.dropout((context + self.combine(output)).tanh()), weights
 
     def scores(self, looks: Tensor) -> Tensor:
         """Score each unit but padding."""

@@ -1,6 +1,6 @@
 """Greedy and beam search: the decoder step by step on streams, many sentences and many beams at a time."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -61,22 +61,13 @@ class Search:
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
-@dataclass
-class _Sentence:
-    """What was found for a sentence: all that ended, until there are as many as beams."""
-
-    row: int
-    limit: int
-    found: list[Found] = field(default_factory=list)
-
-
 @torch.inference_mode()
 def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], how: Search) -> list[list[Found]]:
     """Translate a batch of sentences.
 
-    At each step the best `2 * beam` continuations of a sentence's beams are looked at. Those of the first `beam` that
-    end are translations; the best `beam` of the others go on. A sentence is done when `beam` translations have ended,
-    or at its limit, where all that go on must end.
+    A sentence has room for `beam` translations. At each step the best continuations of its beams are looked at, as many
+    as it has room for. Those that end are translations, and take their room; the best of the others fill what is left
+    and go on (Sutskever, Vinyals & Le 2014, arXiv:1409.3215, section 3.2). At the sentence's limit all must end.
 
     Args:
         decoder: in evaluation
@@ -87,78 +78,80 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
     Returns:
         for each sentence its translations, the best first: at least one, at most `beam`
     """
-    sentences = [_Sentence(row, limit) for row, limit in enumerate(limits)]
-    live, steps = sentences, _Steps(decoder, memory, state)
-    before = torch.full((len(live), 1), PADDING, device=memory.values.device)
-    totals = before.new_zeros(before.shape, dtype=torch.float32)
+    device, steps = memory.values.device, _Steps(decoder, memory, state)
+    found: list[list[Found]] = [[] for _ in limits]
+    # Of the sentences that go on: which they are, where they must end, for how many translations there is room.
+    numbers, ends = torch.arange(len(limits)), torch.tensor(limits)
+    room = torch.full((len(limits),), how.beam)
+    before = torch.full((len(limits), 1), PADDING, device=device)
+    totals = torch.zeros(before.shape, device=device)  # log probabilities; of beams that are none, minus infinity
     history = before[..., None][..., :0]
     for length in range(1, max(limits) + 1):
-        logs = steps(before).float().log_softmax(-1)
-        logs[..., 0] = -torch.inf  # nobody asks for an unknown unit
-        last = torch.tensor([each.limit == length for each in live])
+        alive, last = totals.isfinite(), (ends == length).to(device)
+        logs = steps(before, alive)
+        logs[:, 0] = -torch.inf  # nobody asks for an unknown unit
         if last.any():
-            ends = logs[last][..., _SCORED_END]
-            logs[last] = -torch.inf
-            logs[..., _SCORED_END][last] = ends
-        best, beams, units = _best(totals[..., None] + logs, how.beam)
-        ended = (units == END) & best.isfinite()
-        ended[:, how.beam :] &= last[:, None]
-        _keep(live, ended, best, beams, history, how, length)
-        going = [k for k, each in enumerate(live) if len(each.found) < how.beam and each.limit > length]
-        if not going:
+            must = (last[:, None] & alive)[alive]
+            logs[must] = logs[must].where(torch.arange(logs.shape[1], device=device) == _SCORED_END, -torch.inf)
+        best, beams, units = _best(totals, alive, logs, 2 * how.beam)
+        place = torch.arange(best.shape[1])
+        ended = ((units == END) & best.isfinite()).cpu() & (place < room[:, None])
+        rows, places = ended.nonzero(as_tuple=True)
+        written = history[rows, beams[rows, places]].tolist()
+        scores = (best[rows, places] / how.penalty(length)).tolist()
+        for number, its_units, score in zip(numbers[rows].tolist(), written, scores, strict=True):
+            found[number].append(Found(tuple(its_units), score))
+        room = room - ended.sum(1)
+        going = ((room > 0) & (ends > length)).nonzero().squeeze(1)
+        if not len(going):
             break
-        live = [live[k] for k in going]
-        rows = torch.tensor(going)
-        # The best of those that do not end, in their order; where there are too few, an end that never goes on.
+        numbers, ends, room = numbers[going], ends[going], room[going]
+        # The best of those that do not end, in their order, as many as there is room for.
+        order = (units[going] == END).to(torch.int8).sort(stable=True).indices[:, : int(room.max())]
         best = best.masked_fill(units == END, -torch.inf)
-        order = (units[rows] == END).to(torch.int8).sort(stable=True).indices[:, : how.beam]
-        totals, beams, before = (each[rows].gather(1, order) for each in (best, beams, units))
-        history = torch.cat([history[rows[:, None], beams], before[..., None]], -1)
-        steps.go_on(rows, beams)
-    return [sorted(each.found, key=lambda found: -found.score)[: how.beam] for each in sentences]
+        totals, beams, before = (each[going].gather(1, order) for each in (best, beams, units))
+        totals = totals.masked_fill((place[: order.shape[1]] >= room[:, None]).to(device), -torch.inf)
+        history = torch.cat([history[going[:, None], beams], before[..., None]], -1)
+        steps.go_on(going, beams, totals.isfinite())
+    return [sorted(each, key=lambda one: -one.score) for each in found]
 
 
-def _best(totals: Tensor, beam: int) -> tuple[Tensor, Tensor, Tensor]:
+def _best(totals: Tensor, alive: Tensor, logs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations of each sentence, `(N, C)`: their log probabilities, their beams, and their units."""
-    known = totals.shape[-1]
-    best, places = totals.flatten(1).topk(min(2 * beam if beam > 1 else 2, totals[0].numel()))
-    return best, places // known, places % known + UNKNOWN
-
-
-def _keep(
-    live: list[_Sentence], ended: Tensor, best: Tensor, beams: Tensor, history: Tensor, how: Search, length: int
-) -> None:
-    """Add the translations that end at this step."""
-    rows, places = ended.nonzero(as_tuple=True)
-    units = history[rows, beams[rows, places]].tolist()
-    scores = (best[rows, places] / how.penalty(length)).tolist()
-    for row, *found in zip(rows.tolist(), map(tuple, units), scores, strict=True):
-        live[row].found.append(Found(*found))
+    scores, units = (totals[alive][:, None] + logs).topk(min(most, logs.shape[1]))
+    of_beams = totals.new_full((*alive.shape, scores.shape[1]), -torch.inf)
+    units_of_beams = units.new_full(of_beams.shape, END)
+    of_beams[alive], units_of_beams[alive] = scores, units + UNKNOWN
+    best, places = of_beams.flatten(1).topk(min(most, of_beams[0].numel()))
+    return best, places // scores.shape[1], units_of_beams.flatten(1).gather(1, places)
 
 
 class _Steps:
-    """The decoder one step at a time, its rows those of a sentence's beams."""
+    """The decoder one step at a time. Its rows are the beams that are alive, sentence by sentence, and no others."""
 
     def __init__(self, decoder: Decoder, memory: Memory, state: State):
         self.decoder, self.memory = decoder, memory
-        self.looks = state[0].new_zeros(len(memory.values), 1, decoder.size)
+        self.alive = torch.ones(len(memory.values), 1, dtype=torch.bool)
+        self.looks = state[0].new_zeros(len(memory.values), decoder.size)
         self.state = state
         self.stream: Any = None
 
-    def __call__(self, before: Tensor) -> Tensor:
-        """From each beam's last unit, `(N, K)`, to the scores of the next, `(N, K, units - 1)`."""
+    def __call__(self, before: Tensor, alive: Tensor) -> Tensor:
+        """From each beam's last unit, `(N, K)`, to the log probabilities of the next, `(R, units - 1)`, R alive."""
         decoder = self.decoder
-        inputs = decoder.input(decoder.embedding(before), self.looks).flatten(0, 1)
-        output = self._advance(inputs).unflatten(0, before.shape)
-        self.looks, _ = decoder.look(output, self.memory)
-        return decoder.scores(self.looks)
+        output = self._advance(decoder.input(decoder.embedding(before[alive]), self.looks))
+        queries = output.new_zeros(*before.shape, decoder.size)
+        queries[alive] = output
+        self.looks, self.alive = decoder.look(queries, self.memory)[0][alive], alive
+        return decoder.scores(self.looks).float().log_softmax(-1)
 
-    def go_on(self, rows: Tensor, beams: Tensor) -> None:
-        """Let some sentences go on, `(R,)`, with some of their beams, `(R, K)`, and drop the others."""
-        places = (rows[:, None] * self.looks.shape[1] + beams).flatten()
-        if len(rows) < len(self.memory.values):
-            self.memory = self.memory.rows(rows)
-        self.looks = self.looks.flatten(0, 1)[places].unflatten(0, beams.shape)
+    def go_on(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
+        """Let some sentences go on, `(N,)`: each beam that is alive where one of the last step left off, `(N, K)`."""
+        rows = (self.alive.flatten().cumsum(0) - 1).unflatten(0, self.alive.shape)
+        places = rows[sentences[:, None], beams][alive]
+        if len(sentences) < len(self.memory.values):
+            self.memory = self.memory.rows(sentences)
+        self.looks = self.looks[places]
         self._reorder(places)
 
     def _advance(self, inputs: Tensor) -> Tensor:

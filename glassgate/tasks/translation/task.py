@@ -12,25 +12,29 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MetricCollection
 
+from glassgate.tasks.attention import Attended, attention_picture
 from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Piece, collate, whole
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
 from glassgate.tasks.data.pairs import Pair, hold_out, read_pairs
 from glassgate.tasks.data.spoken import dates_and_numbers
 from glassgate.tasks.data.subwords import Subwords
-from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN, Vocabulary
+from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.runs import write
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.seen import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions
 from glassgate.tasks.translation.scores import TranslationScores, signatures, tokenizer_for
-from glassgate.tasks.translation.search import Found, Search, search
+from glassgate.tasks.translation.search import END, Found, Search, search
 
 _END = "\n"  # no sentence has it
 _AT_ONCE = 64  # sentences that are translated together, at least
 _OWN = 12_000  # pairs made by rule
+_SHOWN = 200  # translations in a report
+_DRAWN = 4
 
 
 class Translated(NamedTuple):
@@ -43,20 +47,6 @@ class Translated(NamedTuple):
 
     text: str
     score: float
-
-
-class Attended(NamedTuple):
-    """Where the decoder looked.
-
-    Attributes:
-        source: the units of the source
-        target: those of the translation, its end as an empty one
-        weights: for each unit of the translation the weight of each of the source, `(T, S)`; a row's sum is 1
-    """
-
-    source: list[str]
-    target: list[str]
-    weights: np.ndarray
 
 
 class Translation(Task[TranslationOptions, Pair, list[Translated]]):
@@ -87,7 +77,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         "hidden_size": 128,
         "embedding_size": 64,
         "dropout": 0.1,
-        "epochs": 6,
+        "epochs": 8,
         "best_by": "exact_match",
     }
 
@@ -189,30 +179,55 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         """Return the best translation of each source."""
         return [found[0].text for found in self.predict([Pair(source) for source in sources])]
 
-    @torch.inference_mode()
     def attend(self, example: Pair) -> Attended:
-        """Return where the decoder looks while it writes a translation: the one given, or the best that it finds.
-
-        Raises:
-            OptionError: the run has no attention
-        """
-        if self.options.attention == "none":
-            raise OptionError(
-                "attention: this run was trained without; train one with, for instance --attention general"
-            )
+        """Return where the decoder looks while it writes a translation: the one given, or the best that it finds."""
+        self._check_attention()
         if example.target is None:
             example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
+        fields, target = self.encode(example), self._lower(example.target or "")
+        units = [*self._split(self._lower(example.source), 0)], [*self._split(target, 1), ""]
+        return Attended(*units, self._weights(fields["source"], fields["target"]))
+
+    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        """Write the translations of the first examples, and where the decoder looked in the first few."""
+        encoded = encoded[:_SHOWN]
+        rows: list[list[str]] = [[] for _ in encoded]
+        pictures: dict[int, Attended] = {}
+        source, target = (self.vocabularies[side].symbols for side in ("source", "target"))
+        for output, batch, pieces in self.outputs(encoded):
+            found, right = self._found(output, batch, self.search), _references(batch)
+            for piece, best, reference in zip(pieces, found, right, strict=True):
+                numbers = encoded[piece.index]["source"]
+                units = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers]
+                rows[piece.index] = [self._joined(units, 0), reference, self._text(best[0])]
+                if piece.index < _DRAWN and self.options.attention != "none":
+                    weights = self._weights(numbers, np.array([*best[0].units, END]))
+                    written = [*(target[number - FIRST] for number in best[0].units), ""]
+                    pictures[piece.index] = Attended(units, written, weights)
+        files = [folder / "translations.tsv"]
+        lines = ["\t".join(row) for row in (["source", "reference", "translation"], *rows)]
+        write(files[0], "".join(f"{line}\n" for line in lines).encode())
+        if pictures:
+            files.append(folder / "attention.svg")
+            write(files[1], attention_picture(*(pictures[place] for place in sorted(pictures))).encode())
+        return files
+
+    def _check_attention(self) -> None:
+        if self.options.attention == "none":
+            raise OptionError("attention: this run was trained without; train one with --attention general, say")
+
+    @torch.inference_mode()
+    def _weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Where the decoder looks while it reads a translation, `(T, S)`, from the numbers of both sides."""
         assert isinstance(self.network, Translator)
-        fields = self.encode(example)
-        batch = collate([fields], [Piece(0, 0, len(fields["source"]))], self.padding)
         device = next(self.network.parameters()).device
         self.network.eval()
-        memory, state = self.network.encode(batch["source"].to(device), batch["lengths"].to(device))
-        before = F.pad(batch["target"].to(device), (1, -1), value=PADDING)
+        sources = torch.from_numpy(source)[None].to(device)
+        memory, state = self.network.encode(sources, torch.tensor([len(source)]))
+        before = F.pad(torch.from_numpy(target)[None].to(device), (1, -1), value=PADDING)
         weights = self.network.decoder.read(before, memory, state)[1]
         assert weights is not None
-        units = [[*self._split(self._lower(t), side)] for side, t in enumerate((example.source, example.target or ""))]
-        return Attended(units[0], [*units[1], ""], weights[0].float().cpu().numpy())
+        return weights[0].float().cpu().numpy()
 
     def see(self, output: Output, batch: Batch) -> Seen:
         """Return each unit of the target, given those before it."""
@@ -233,7 +248,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return {
             "nats": F.cross_entropy(scores, targets, reduction="none"),
             "hypotheses": [self._text(found[0]) for found in self._found(output, batch, how)],
-            "references": [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()],
+            "references": _references(batch),
         }
 
     def _found(self, output: Output, batch: Batch, how: Search) -> list[list[Found]]:
@@ -263,8 +278,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return subwords.split(text) if subwords else texts.split(text, unit)
 
     def _text(self, found: Found) -> str:
-        symbols, unit = self.vocabularies["target"].symbols, self.options.target_unit
-        units = [symbols[number - UNKNOWN - 1] for number in found.units]
+        symbols = self.vocabularies["target"].symbols
+        return self._joined([symbols[number - FIRST] for number in found.units], 1)
+
+    def _joined(self, units: Sequence[str], side: int) -> str:
+        unit = (self.options.source_unit, self.options.target_unit)[side]
         return Subwords.join(units) if unit == SUBWORD else texts.join(units, unit)
 
     def _lower(self, text: str) -> str:
@@ -281,3 +299,8 @@ def _inside(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
     inside = batch["target"] != PADDING
     assert output.scores is not None
     return output.scores[inside].float(), batch["target"][inside] - UNKNOWN
+
+
+def _references(batch: Batch) -> list[str]:
+    """The right translations of a batch, as they were given."""
+    return [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()]

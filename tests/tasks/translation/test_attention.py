@@ -34,7 +34,7 @@ def test_weights_and_context_are_those_of_the_papers(kind: str) -> None:
             scores = [math.exp(score(attention, query, state)) for state in states[row, :length].tolist()]
             expected = torch.tensor([each / sum(scores) for each in scores])
             torch.testing.assert_close(weights[row, step, :length], expected)
-            torch.testing.assert_close(context[row, step], expected @ states[row, :length])
+            torch.testing.assert_close(context[row, step], attention.value.weight @ (expected @ states[row, :length]))
     assert (weights[1, :, 2:] == 0).all()
 
 
@@ -63,13 +63,13 @@ def test_input_feeding_is_luongs(cell: str) -> None:
     network = Translator(options, 9, 8).double()
     batch = {"source": torch.tensor([[2, 3, 4]]), "target": torch.tensor([[3, 4, 2]]), "lengths": torch.tensor([3])}
     output, decoder = network(batch), network.decoder
+    memory = network.encoder(network.embedding(batch["source"]))[0][0]
+    matrix = torch.cat([decoder.attention.value.weight, decoder.combine.weight], 1)
     state, look, scores = output.state, torch.zeros(1, 4, dtype=torch.float64), []
     for before in (0, 3, 4):
-        vector = torch.cat([decoder.embedding.weight[[before]], look], -1)
-        out, state = decoder.layer(
-            vector[:, None], state if cell == "lstm" else (state[0] if isinstance(state, tuple) else state)
-        )
-        weights = (out[0] @ output.memory.keys[0].T).softmax(-1)
-        look = torch.tanh(decoder.combine(torch.cat([weights @ output.memory.values[0], out[0]], -1)))
+        vector = torch.cat([decoder.embedding.weight[[before]], look], -1)[:, None]
+        out, state = decoder.layer(vector, state if cell == "lstm" or not isinstance(state, tuple) else state[0])
+        weights = (out[0] @ decoder.attention.key.weight @ memory.T).softmax(-1)
+        look = torch.tanh(torch.cat([weights @ memory, out[0]], -1) @ matrix.T + decoder.combine.bias)
         scores.append(decoder.head(look))
     torch.testing.assert_close(output.scores, torch.stack(scores, 1))

@@ -57,6 +57,17 @@ def test_it_learns_to_reverse_and_looks_at_the_letter_that_it_writes(trained: tu
     assert (shown.weights[:-1].argmax(1) == np.arange(4, -1, -1)).mean() > 0.5
 
 
+def test_a_run_shows_its_translations_and_where_it_looked(trained: tuple[Translation, Path]) -> None:
+    _, run = trained
+    header, *rows = (run / "translations.tsv").read_text("utf-8").splitlines()
+    assert header == "source\treference\ttranslation"
+    assert [row.split("\t")[:2] for row in rows] == [[pair.source, pair.target] for pair in SPLIT.test]
+    drawn = (run / "attention.svg").read_text("utf-8")
+    steps = sum(len(row.split("\t")[2]) + 1 for row in rows[:4])
+    assert drawn.count("text-anchor='end'") == steps
+    assert steps <= drawn.count("<title>") <= 6 * steps
+
+
 def test_n_best_come_in_order_and_greedy_is_one(trained: tuple[Translation, Path]) -> None:
     task, _ = trained
     task.search = Search(beam=4)
@@ -118,7 +129,8 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     numbered = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
     assert [number for number, *_ in numbered] == ["1", "1", "4", "4", "5", "5"]
     assert all(float(score) < 0 for _, score, _ in numbered)
-    assert main(["predict", run, f"{folder}/text.txt"]) == 0
+    assert main(["predict", run, f"{folder}/text.txt", f"--picture={folder}/first.svg"]) == 0
+    assert (folder / "first.svg").read_text("utf-8").count("<title>") > 4
 
 
 @pytest.mark.parametrize(

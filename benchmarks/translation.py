@@ -1,0 +1,167 @@
+"""`python -m benchmarks.translation`: beam search over 1,000 sentences, ours beside the same model in plain torch.nn.
+
+The other side is written as one writes it without us: `nn.LSTM` called for one step at a time, the sources repeated for
+each beam, and a batch that goes on until its last sentence is done. Both hold the same weights and must find the same
+translations. Runs are by turns; the figure is the median of the rounds' ratios of processor time, which other processes
+disturb less than time on the clock.
+"""
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.translation import Search, Translation
+from glassgate.tasks.translation.network import Translator
+from glassgate.tasks.translation.search import END, Found, search
+from results.plain import with_plain_layers
+
+
+class Plain(nn.Module):
+    """The same model in plain torch.nn, with Luong's general attention and no input feeding."""
+
+    def __init__(self, ours: Translator):
+        super().__init__()
+        encoder, layer = ours.encoder, ours.decoder.layer
+        sizes = (encoder.input_size, encoder.hidden_size, encoder.num_layers)
+        self.encoder = nn.LSTM(*sizes, batch_first=True, bidirectional=True)
+        self.decoder = nn.LSTM(layer.input_size, layer.hidden_size, layer.num_layers, batch_first=True)
+        self.encoder.load_state_dict(encoder.state_dict())
+        self.decoder.load_state_dict(layer.state_dict())
+        self.source, self.target = ours.embedding, ours.decoder.embedding
+        self.bridge, self.key = ours.bridge.layers, ours.decoder.attention.key
+        context, state = ours.decoder.attention.value, ours.decoder.combine
+        self.combine = nn.Linear(context.in_features + state.in_features, state.out_features)
+        self.combine.weight = nn.Parameter(torch.cat([context.weight, state.weight], 1))
+        self.combine.bias, self.head = state.bias, ours.decoder.head
+
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        packed = pack_padded_sequence(self.source(source), lengths, batch_first=True, enforce_sorted=False)
+        output, last = self.encoder(packed)
+        states, _ = pad_packed_sequence(output, batch_first=True)
+        first = []
+        for name, state in zip("hc", last, strict=True):
+            both = [torch.cat([*pair], -1) for pair in state.chunk(self.encoder.num_layers)]
+            new = torch.stack([linear(each) for linear, each in zip(self.bridge[name], both, strict=True)])
+            first.append(new.tanh() if name == "h" else new)
+        return states, (first[0], first[1])
+
+    @torch.inference_mode()
+    def search(self, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Found]]:
+        """Beam search over a batch, by the rules of `glassgate.tasks.translation.search`."""
+        rows, beam = len(source), how.beam
+        states, (h, c) = self.encode(source, lengths)
+        states, keys = (each.repeat_interleave(beam, 0) for each in (states, self.key(states)))
+        outside = (torch.arange(states.shape[1]) >= lengths[:, None]).repeat_interleave(beam, 0)[:, None]
+        h, c = h.repeat_interleave(beam, 1), c.repeat_interleave(beam, 1)
+        units = torch.full((rows * beam, 1), PADDING)
+        totals = torch.full((rows, beam), -torch.inf)
+        totals[:, 0] = 0
+        found: list[list[Found]] = [[] for _ in range(rows)]
+        last, room = torch.tensor(limits), torch.full((rows,), beam)
+        for length in range(1, max(limits) + 1):
+            output, (h, c) = self.decoder(self.target(units[:, -1:]), (h, c))
+            weights = (output @ keys.transpose(1, 2)).masked_fill(outside, -torch.inf).softmax(-1)
+            look = self.combine(torch.cat([weights @ states, output], -1)).tanh()
+            logs = self.head(look[:, 0]).log_softmax(-1).view(rows, beam, -1)
+            logs[..., 0] = -torch.inf
+            known = logs.shape[-1]
+            must = last == length
+            if must.any():
+                logs[must] = logs[must].where(torch.arange(known) == END - UNKNOWN, -torch.inf)
+            best, places = (totals[..., None] + logs).view(rows, -1).topk(2 * beam)
+            beams, said = places // known, places % known + UNKNOWN
+            ended = (said == END) & best.isfinite() & (torch.arange(2 * beam) < room[:, None])
+            for row, place in ended.nonzero().tolist():
+                history = units[row * beam + beams[row, place], 1:].tolist()
+                found[row].append(Found(tuple(history), float(best[row, place]) / how.penalty(length)))
+            room = (room - ended.sum(1)) * ~must
+            if not room.any():
+                break
+            totals, kept = best.masked_fill(said == END, -torch.inf).topk(beam)
+            totals = totals.masked_fill(torch.arange(beam) >= room[:, None], -torch.inf)
+            flat = (beams.gather(1, kept) + beam * torch.arange(rows)[:, None]).flatten()
+            units = torch.cat([units[flat], said.gather(1, kept).view(-1, 1)], 1)
+            h, c = h[:, flat], c[:, flat]
+        return [sorted(each, key=lambda one: -one.score)[:beam] for each in found]
+
+
+def batches(task: Translation, pairs: list[Pair]) -> list[tuple[Tensor, Tensor, list[int]]]:
+    """The sources in the batches that `task.predict` makes, and the longest translation of each."""
+    encoded = task.encoded(pairs)
+    made = []
+    for pieces in task.evaluation_batches([len(each["source"]) for each in encoded]):
+        rows = [torch.from_numpy(encoded[piece.index]["source"]) for piece in pieces]
+        lengths = torch.tensor([len(row) for row in rows])
+        limits = [10 + int(2 * task.facts["ratio"] * len(row)) for row in rows]
+        made.append((nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING), lengths, limits))
+    return made
+
+
+def timed(work: Callable[[], list[list[Found]]]) -> tuple[float, list[list[Found]]]:
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
+
+
+def main() -> None:
+    """Measures what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.translation", description=__doc__.splitlines()[0])
+    parser.add_argument("run", help="folder of a trained translation: LSTM, general attention, no input feeding")
+    parser.add_argument("file", help="pairs or sentences")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    task = Translation.load(options.run)
+    task.network.eval()
+    pairs = list(task.read(options.file, labelled=False))[-options.sentences :]
+    how, plain, made = (
+        Search(options.beam, task.options.length_penalty),
+        Plain(task.network).eval(),
+        batches(task, pairs),
+    )
+
+    @torch.inference_mode()
+    def ours() -> list[list[Found]]:
+        decoder = task.network.decoder
+        return [each for s, n, limits in made for each in search(decoder, *task.network.encode(s, n), limits, how)]
+
+    def theirs() -> list[list[Found]]:
+        return [each for s, n, limits in made for each in plain.search(s, n, limits, how)]
+
+    swapped = with_plain_layers(copy.deepcopy(task.network)).eval()
+
+    @torch.inference_mode()
+    def ours_on_theirs() -> list[list[Found]]:
+        return [each for s, n, limits in made for each in search(swapped.decoder, *swapped.encode(s, n), limits, how)]
+
+    sides = {"ours": ours, "plain torch.nn": theirs, "our search on layers of torch.nn": ours_on_theirs}
+    first = {name: work() for name, work in sides.items()}
+    print(f"{len(pairs)} sentences, beam {options.beam}, {options.threads} threads, medians of {options.rounds} rounds")
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(options.rounds):
+        for name, work in sides.items():
+            times[name].append(timed(work)[0])
+    for name in sides:
+        ratios = sorted(other / own for own, other in zip(times["ours"], times[name], strict=True))
+        pairs_of = list(zip(first["ours"], first[name], strict=True))
+        same = sum(a[0].units == b[0].units for a, b in pairs_of)
+        error = max(abs(a[0].score - b[0].score) for a, b in pairs_of)
+        print(
+            f"{name:34}{statistics.median(times[name]):6.2f} s, {statistics.median(ratios):.2f} times ours "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f}); {same} translations equal, scores within {error:.0e}"
+        )
+
+
+if __name__ == "__main__":
+    main()
