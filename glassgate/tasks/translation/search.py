@@ -18,7 +18,7 @@ END = FIRST
 
 _SCORED_END = END - UNKNOWN  # scores begin with the unknown unit
 
-# A stream whose rows in use are no more than this share of it gives way to a smaller one.
+# A stream of whose rows no more than this fraction is in use is replaced by a smaller one.
 _FULL = 0.75
 
 
