@@ -70,6 +70,7 @@ class Recurrent(nn.Module):
     """The cell that a namesake of `torch.nn` stands for."""
 
     weight_ih_l0: Tensor
+    _edits: Edits | None = None
 
     def __init__(
         self,
@@ -130,7 +131,6 @@ class Recurrent(nn.Module):
         self._check_sizes()
         self._parts = tuple(self._make_parts())
         self._watchers: list[Watcher] = []
-        self._edits: Edits | None = None
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
 

@@ -185,6 +185,22 @@ def test_a_projected_state_is_as_wide_as_its_projection():
     assert output.shape == (L, N, 2)
 
 
+def test_second_gradients_transforms_and_smaller_types():
+    layer, changes = gg.LSTM(D, 3, dtype=torch.float64), {"layer0.forward.f": gg.scale(0.5), "layer0.forward.h": HELD}
+    x = noise(0, 3, 1, D).requires_grad_()
+    with gg.edit(layer, changes):
+        assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], (x,))
+        both = torch.func.vmap(lambda x: layer(x)[0])(torch.stack([x, x]).detach())
+        torch.testing.assert_close(both[1], layer(x)[0], atol=1e-12, rtol=0)
+    for dtype in (torch.float16, torch.bfloat16):
+        layer.to(dtype)
+        with gg.engine("reference"), gg.edit(layer, changes):
+            assert layer(x.to(dtype))[0][1:, 0, 1].tolist() == [0.5, 0.5]
+
+
+HELD = gg.hold(0.5, units=1, steps=slice(1, 3))
+
+
 def test_edits_inside_edits_and_models():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.GRU(H, H)})
     x = torch.randn(L, N, D)
