@@ -1,13 +1,10 @@
 """Trainings at the same time, each in a process of its own, drawn in one terminal."""
 
-import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from typing import Any, TypeVar
@@ -16,6 +13,7 @@ from rich import progress as rich
 
 from glassgate.cli.progress import Bar
 from glassgate.tasks.progress import Interrupted, Progress
+from glassgate.tasks.stop import end_with_parent
 
 Result = TypeVar("Result")
 
@@ -96,13 +94,7 @@ def _connect(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Even
     global _connection
     _connection = events, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if parent := parent_process():
-        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_after(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)  # nothing is lost: what a run has saved is whole at every moment
+    end_with_parent()
 
 
 def _work(name: str, job: Callable[[Progress], Result]) -> Result:

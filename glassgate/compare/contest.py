@@ -20,6 +20,7 @@ from glassgate.compare.gradients import flow
 from glassgate.compare.problems import PROBLEMS
 from glassgate.compare.trial import Network, Trial, network_of, train
 from glassgate.tasks.runs import write_json
+from glassgate.tasks.stop import end_with_parent
 
 FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100
@@ -89,7 +90,7 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, told: Told) -> li
             told(trial, results[trial])
     left = [trial for trial in trials if trial not in results]
     if left:
-        with ProcessPoolExecutor(min(processes, len(left)), get_context("spawn"), _ignore_interrupts) as pool:
+        with ProcessPoolExecutor(min(processes, len(left)), get_context("spawn"), _begin) as pool:
             futures: dict[Future[dict[str, Any]], Trial] = {pool.submit(train, trial): trial for trial in left}
             try:
                 for future in as_completed(futures):
@@ -105,9 +106,10 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, told: Told) -> li
     return [results[trial] for trial in trials]
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C is the parent's to answer."""
+def _begin() -> None:
+    """Begin a process: Ctrl-C is the parent's to answer, and its end is this one's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
 
 
 def gradients(contest: Contest) -> list[dict[str, Any]]:

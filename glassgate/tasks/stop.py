@@ -1,9 +1,12 @@
-"""Ctrl-C and SIGTERM in a training: the first of them ends it between two steps, the next one at once."""
+"""What ends a training: Ctrl-C and SIGTERM, the first between two steps, the next at once; and its parent's end."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
 from types import FrameType
 
 from glassgate.tasks.progress import Progress
@@ -47,3 +50,14 @@ class Stop:
     def _leave(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def end_with_parent() -> None:
+    """Let this process, the child of another, end when that one does, even by kill -9."""
+    if parent := parent_process():
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # nothing is lost: what is saved is whole at every moment
