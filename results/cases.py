@@ -199,7 +199,6 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1) -> Case:
         reported = (
             Reported("mse", 0.0274, FIRST_TRY, "LSTM, H=64, 6 epochs"),
             Reported("mse", 0.0343, "the last value, naive", "the same windows"),
-            Reported("mse", 0.114, "Zhou et al. 2021, LSTMa", "Informer's table"),
         )
     elif (univariate, horizon) == (False, 24):
         reported = (Reported("mse", 0.395, FIRST_TRY, "LSTM, H=64, 6 epochs"),)

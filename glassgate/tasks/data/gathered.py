@@ -71,8 +71,8 @@ class Gathered:
         times = [layout.time] if layout.time else []
         read = list(dict.fromkeys([*ids, *times, *columns, *layout.static]))
         counts: dict[str, int] = {} if ids else {"": 0}
-        tell = progress.keeping if folder else lambda file, share: None
-        tell(rows.source, 0.0)
+        report = progress.keeping if folder else lambda file, share: None
+        report(rows.source, 0.0)
         for _, batch in rows.batches(read):
             for name, count in _counted(batch, layout.series):
                 counts[name] = counts.get(name, 0) + count
@@ -106,8 +106,8 @@ class Gathered:
             for kind, place in zip(kinds, order[first], strict=True):
                 if not self.static[kind]:
                     self.static[kind] = [_static(batch.column(name)[int(place)].as_py()) for name in layout.static]
-            tell(rows.source, min(0.99, float(filled.sum() - self.bounds[:-1].sum()) / total))
-        tell(rows.source, 1.0)
+            report(rows.source, min(0.99, float(filled.sum() - self.bounds[:-1].sum()) / total))
+        report(rows.source, 1.0)
 
     def stamps(self, number: int) -> np.ndarray:
         """The time stamps of a series."""
@@ -122,7 +122,7 @@ class Gathered:
             raise self.rows.fault(
                 int(self.places[self.bounds[longest]]),
                 f"expected at least two time stamps, got {len(times)} of {times[0]}; give a longer series, or name the "
-                "column that tells series apart with --series",
+                "column of the series' names with --series",
             )
         try:
             return infer(times)
@@ -187,12 +187,12 @@ class Gathered:
         if times[k] == times[k - 1]:
             message = (
                 f"the time stamp {_shown(times[k])}{of} stands in {before}, too; remove one of the two, or name the "
-                "column that tells series apart with --series"
+                "column of the series' names with --series"
             )
         else:
             message = (
                 f"the time stamp {_shown(times[k])}{of} comes after {_shown(times[k - 1])} in {before}; sort the rows "
-                "by time, or name the column that tells series apart with --series"
+                "by time, or name the column of the series' names with --series"
             )
         return self.rows.fault(self._row(number, k), message)
 

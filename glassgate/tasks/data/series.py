@@ -61,7 +61,7 @@ class Series:
 
     Attributes:
         values: what is forecast, `(L,)`
-        name: tells it from others
+        name: identifies it
         start: the first time stamp, or its whole number
         frequency: how far apart the time stamps are
         past: covariates known up to the present, `(L,)` each
@@ -133,7 +133,7 @@ def read_series(
     Args:
         source: a CSV, TSV or Parquet file, or a frame
         layout: which columns are what
-        progress: told how far a large file is
+        progress: receives how far a large file is
 
     Raises:
         DataError: the table cannot be read, lacks a column or a value, or its time stamps are not regular

@@ -17,7 +17,7 @@ _AT_ONCE = 2**20  # steps that are in memory together
 
 
 class Learned:
-    """What turns series into fields.
+    """Makes fields of series.
 
     Args:
         options: of the task

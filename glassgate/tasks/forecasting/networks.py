@@ -12,7 +12,7 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 
 
 class Sizes(NamedTuple):
-    """What a network reads beside the values.
+    """What a network reads besides the values.
 
     Attributes:
         known: covariates known ahead
@@ -61,7 +61,7 @@ class Window(NamedTuple):
 
 
 class Forecaster(nn.Module):
-    """What all three share: the window, moved by what it holds up to the present, and the vectors of the series."""
+    """The common part: the window, moved by what it holds up to the present, and the vectors of the series."""
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
         super().__init__()
@@ -194,7 +194,7 @@ class Segments(Forecaster):
     """SegRNN (Lin et al. 2023, arXiv:2308.11200): the past in segments, a step each, and the horizon's segments all at
     once, each from the last state and a vector of its place and of its series.
 
-    Covariates are segments beside those of the values, and those known ahead are added to the vector of the place.
+    Covariates are segments, too; those known ahead are added to the vector of the place.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):

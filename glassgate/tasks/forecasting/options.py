@@ -1,4 +1,4 @@
-"""What forecasting can be told."""
+"""The options of forecasting."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ NORMALIZE = ("last", "window", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastingOptions(Options):
-    """What forecasting can be told.
+    """The options of forecasting.
 
     Raises:
         OptionError: parts that do not go together; see `Options`

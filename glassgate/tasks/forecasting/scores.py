@@ -1,4 +1,4 @@
-"""Scores of forecasts over rolling origins, the naive forecasts always beside; tests compare them with NumPy."""
+"""Scores of forecasts over rolling origins, of the model and of two naive forecasts; tests compare them with NumPy."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ class Errors(Metric):
     - mase: the absolute error over that of the seasonal naive forecast in the training part (Hyndman & Koehler 2006)
     - rmsse: the root of the squared error over the same squared, of each window (Makridakis et al. 2022)
 
-    torchmetrics has the first two for one forecast; here three share one sum.
+    torchmetrics has the first two for one forecast; here one sum serves three.
     """
 
     total: Tensor
@@ -51,7 +51,7 @@ class Intervals(Metric):
 
     - wql: twice the pinball loss over the sum of all values, the mean over the levels (as GluonTS has it); of
       a forecast without quantiles each is its value
-    - coverage: the share of values between the lowest quantile and the highest
+    - coverage: the fraction of values between the lowest quantile and the highest
 
     Args:
         levels: of the quantiles, rising
@@ -100,11 +100,11 @@ def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, 
     return values[:, present - 1 : present].expand(-1, horizon), values[:, before]
 
 
-def told(scores: Mapping[str, float], levels: Sequence[float]) -> str:
+def score_table(scores: Mapping[str, float], levels: Sequence[float]) -> str:
     """Return the scores as a table: the model, the naive forecasts, and whether it beats them.
 
     Example:
-        >>> print(told({"mse": 2.0, "naive_mse": 1.0, "seasonal_mse": 4.0}, []))
+        >>> print(score_table({"mse": 2.0, "naive_mse": 1.0, "seasonal_mse": 4.0}, []))
                            mse
         model           2.0000
         last value      1.0000

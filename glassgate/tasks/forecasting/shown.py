@@ -30,7 +30,7 @@ class Forecast(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A forecast from a place inside a series, beside what came.
+    """A forecast from a place inside a series, and what came.
 
     Attributes:
         series: the series

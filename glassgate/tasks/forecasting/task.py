@@ -19,7 +19,7 @@ from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
 from glassgate.tasks.forecasting.networks import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.scores import Errors, Intervals, naive_forecasts, told
+from glassgate.tasks.forecasting.scores import Errors, Intervals, naive_forecasts, score_table
 from glassgate.tasks.forecasting.shown import PICTURE, SHOWN, Forecast, Origin, fan_picture, frame, rows
 from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
 from glassgate.tasks.pictures import has_pictures
@@ -255,7 +255,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return frame(self.from_end(self.read(source, labelled=False)), self.options.levels)
 
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write the table of scores, and draw the last forecasts of some series beside what came."""
+        """Draw the last forecasts of some series, and what came."""
         if not isinstance(encoded, EncodedSeries) or not has_pictures():
             return []
         size = self.context + self.options.horizon
@@ -298,7 +298,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return "\n".join("\t".join(map(str, row)) for row in rows(example, len(example), prediction[0]))
 
     def table(self, scores: Mapping[str, float]) -> str:
-        return told(scores, self.options.levels)
+        return score_table(scores, self.options.levels)
 
     def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
         return {name: value for name, value in scores.items() if not name.startswith(("naive_", "seasonal_"))}

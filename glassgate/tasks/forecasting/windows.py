@@ -36,12 +36,13 @@ class Windows(Cuts):
         random: np.random.Generator | None = None,
     ):
         counts = count(lengths, size, every)
+        kind = np.int32 if np.sum(lengths, dtype=np.int64) < 2**31 else np.int64
         self.index = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        first = np.cumsum(counts) - counts
-        self.start = (np.arange(len(self.index)) - first[self.index]) * every
-        self.stop = self.start + size
+        first = (np.cumsum(counts) - counts).astype(kind)
+        self.start = (np.arange(len(self.index), dtype=kind) - first[self.index]) * kind(every)
+        self.stop = self.start + kind(size)
         if random is not None:
-            self.order(random.permutation(len(self.index)))
+            self.order(random.permutation(np.arange(len(self.index), dtype=kind)))
         starts = np.arange(0, len(self.index), batch_size)
         self.bounds = np.stack([starts, np.minimum(starts + batch_size, len(self.index))], 1)
 
@@ -57,7 +58,7 @@ class Lazy:
     Args:
         parts: give a stretch of some of the columns each
         length: L
-        digest: tells these numbers from others
+        digest: identifies these numbers
         ndim: 1 for a single column as `(L,)`
     """
 
@@ -80,7 +81,7 @@ class Lazy:
         return found[:, 0] if self.ndim == 1 else found
 
     def tobytes(self) -> bytes:
-        """Return what tells these numbers from others."""
+        """Return what identifies these numbers."""
         return self.digest.encode()
 
 
