@@ -7,13 +7,14 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz clients bench results check clean
+.PHONY: help demo test fuzz browser clients bench results check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
 	@echo "make clients other people's programs on these layers: Captum"
+	@echo "make browser the report in a real browser; it needs chromium and npm"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
 	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
@@ -33,6 +34,11 @@ fuzz: .venv/installed
 clients: .venv/installed
 	@$(pip) --quiet --no-build-isolation --editable '.[clients]'
 	@$(pytest) -m clients tests/clients
+
+browser: .venv/installed
+	@$(pip) playwright | $(progress)
+	@npm install --silent --no-save --prefix build/browser axe-core
+	@$(bin)/python -m pytest -m browser tests/browser
 
 bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)
