@@ -201,8 +201,14 @@ def _learned_by_heart(study: Study) -> Iterator[Finding]:
 
 
 def _causes(study: Study) -> Iterator[Finding]:
-    for name, worth, said in study.causes[:1]:
-        yield Finding("causes", f"{name} is worth {worth:.3g} {said}.", "So much is lost when it is held at its mean.")
+    ways = [each for each in study.causes if each[0].endswith((".forward", ".reverse"))]
+    layers = {name.rsplit(".", 1)[0] for name, *_ in ways}
+    for name, worth, said in ways if len(ways) > len(layers) else study.causes[:1]:
+        yield Finding(
+            "causes",
+            f"{name} is worth {worth:.3g} {said}.",
+            "So much is lost when it is held at its mean, and all else goes on as before.",
+        )
 
 
 RULES: tuple[Callable[[Study], Iterator[Finding]], ...] = (

@@ -40,7 +40,11 @@ def follows(study: Study) -> list[Follower]:
             found = Follower(name, direction.label, unit, state, float(correlation[unit, place]))
             if name not in best or found.correlation > best[name].correlation:
                 best[name] = found
-    return sorted(best.values(), key=lambda each: (each.label == PLACE, -round(each.correlation, 9)))
+    # The label that nearly everything has is the ground, and what follows it tells least.
+    ground = max(names, key=lambda name: float(things[name].mean()) if things[name].max() == 1 else 0.0)
+    return sorted(
+        best.values(), key=lambda each: (each.label == PLACE, each.label == ground, -round(each.correlation, 9))
+    )
 
 
 def marks(study: Study) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ from glassgate.layers.stack import Recurrent
 
 # So many of the passages have their own connectivity picture.
 _MOST_PICTURES = 4
+_MOST_CAUSES = 16
 _SHADES = 10
 
 
@@ -235,17 +236,27 @@ def _reach_back(study: Study, number: int) -> str:
 
 def _causes(study: Study) -> Section:
     most = max((abs(worth) for _, worth, _ in study.causes), default=1.0) or 1.0
+    shown = study.causes[:_MOST_CAUSES]
     rows = "".join(
         f'<tr><td>{escape(name)}</td><td class="num">{worth:+.4f}</td><td><svg class="bar" viewBox="0 0 100 8" '
-        f'aria-hidden="true"><rect width="{100 * abs(worth) / most:.0f}" height="8"/></svg></td></tr>'
-        for name, worth, _ in study.causes
+        f'aria-hidden="true"><rect width="{max(0.0, 100 * worth / most):.0f}" height="8"/></svg></td></tr>'
+        for name, worth, _ in shown
     )
     said = study.causes[0][2] if study.causes else ""
-    body = (
-        f'<div class="scroll"><table><thead><tr><th>held at its mean</th><th class="num">{escape(said)}</th><th></th>'
-        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+    more = (
+        f"<p class='source'>and {len(study.causes) - len(shown)} with less</p>"
+        if len(study.causes) > len(shown)
+        else ""
     )
-    return Section("causes", "Causes", "What the loss gains when a part is held at its mean.", body if rows else "")
+    body = (
+        f'<div class="scroll"><table><thead><tr><th>held at its mean</th><th class="num">loss, {escape(said)}</th>'
+        f"<th></th></tr></thead><tbody>{rows}</tbody></table></div>{more}"
+    )
+    lede = (
+        "What the answers above lose when a gate, a state, a group of units, a direction or a layer is held at its "
+        "mean: not what goes together with an answer, but what it rests on."
+    )
+    return Section("causes", "Causes", lede, body if rows else "")
 
 
 def _gates(study: Study) -> Section:

@@ -106,8 +106,9 @@ def test_answers_a_follower_and_what_was_learned_by_heart() -> None:
     assert "in training" not in said(made)
     made.training.append({"step": 3.0, "train_loss": 0.1, "dev_loss": 0.9})
     assert "The loss is 0.9 on dev data and 0.1 in training." in said(made)
-    made.causes = [("the reverse direction", 4.2, "points of accuracy")]
-    assert "the reverse direction is worth 4.2 points of accuracy" in said(made)
+    made.causes = [("layer0.forward.f", 0.9, "nats"), ("layer0.forward", 0.4, "nats"), ("layer0.reverse", 0.2, "nats")]
+    assert "layer0.reverse is worth 0.2 nats." in said(made)
+    assert "layer0.forward.f is worth" not in said(made)
 
 
 def test_every_finding_has_a_plot_and_a_meaning() -> None:
