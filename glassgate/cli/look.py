@@ -13,24 +13,34 @@ from glassgate.cli.arguments import positive
 from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import keyed, table, tagged
-from glassgate.tasks.data.columns import look_at_table
+from glassgate.tasks.data.columns import look, look_at_table
 from glassgate.tasks.data.layout import Layout, resolved
 from glassgate.tasks.data.lines import suffix_of
+from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.piano import Roll
 from glassgate.tasks.data.rows import Rows
 from glassgate.tasks.data.series import Series
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
 
+_MUSIC = (".mat", ".npy")
 _UNITS = 12  # of an example that are shown
 _CHARACTERS = 72
 _OPTIONS = ("format", "column", "text_column", "label_column", "unit", "label_suffix")
 
 
 class _Notes(Progress):
-    """Prints what readers say."""
+    """Prints what readers say.
+
+    Attributes:
+        any: whether they have said something
+    """
+
+    any = False
 
     def note(self, text: str) -> None:
+        self.any = True
         print(text)
 
 
@@ -49,7 +59,13 @@ def command(words: list[str]) -> None:
     task = arguments.task or guessed(arguments.file)
     kind = task_class(task)
     chosen = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
-    examples = kind(kind.options_type.from_mapping(chosen)).read(arguments.file, progress=_Notes())
+    if task == "language-model" and suffix_of(arguments.file) in _MUSIC:
+        arguments.unit = chosen["unit"] = "notes"
+    notes = _Notes()
+    examples = kind(kind.options_type.from_mapping(chosen)).read(arguments.file, progress=notes)
+    if not notes.any:
+        count = "1 example" if len(examples) == 1 else f"{len(examples):,} examples"
+        print(f"{arguments.file}: data for {task}, {count}")
     for number, example in enumerate(islice(examples, arguments.examples), start=1):
         print(f"\n{number}.")
         for line in _shown(example):
@@ -82,12 +98,17 @@ def guessed(path: str) -> str:
         _, first, _ = next(keyed.read(path), (0, {}, {}))
         lists = isinstance(first, dict) and any(isinstance(value, list) for value in first.values())
         return "tagging" if lists else "classification"
+    if suffix in _MUSIC:
+        return "language-model"
     try:
         format, _ = tagged.recognised(path, label_suffix=tagged.LABEL_SUFFIX)
     except UserError:
         return "language-model"
-    beside = Path(path).with_suffix(tagged.LABEL_SUFFIX)
-    return "language-model" if format == "text" and not beside.exists() else "tagging"
+    if format != "text" or Path(path).with_suffix(tagged.LABEL_SUFFIX).exists():
+        return "tagging"
+    columns = look(path)
+    pairs = columns is not None and columns.separator == "\t" and columns.width in (2, 3)
+    return "translation" if pairs else "language-model"
 
 
 def _holds_series(path: str) -> bool:
@@ -114,6 +135,10 @@ def _shown(example: Any) -> list[str]:
             return [f"{example.label}\t{len(content)} steps of {content.shape[1]} channels"]
         text = content if isinstance(content, str) else " ".join(islice(content, _CHARACTERS))
         return [f"{example.label}\t{_short(text)}"]
+    if isinstance(example, Pair):
+        return [f"{_short(example.source)}\t{_short(example.target or '')}"]
+    if isinstance(example, Roll):
+        return [f"{len(example.steps)} steps of {example.steps.shape[1]} keys"]
     units = getattr(example, "units", None)
     if units is not None:
         first = [*islice(units, 4 * _CHARACTERS)]

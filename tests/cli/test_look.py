@@ -33,6 +33,7 @@ def test_look_at_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         ("a.txt", "salt and pepper\n", "language-model"),
         ("a.odd", "salt and pepper\n", "language-model"),
         ("a.py", "x = 1\n", "tagging"),
+        ("a.txt", "".join(f"word {n}\tWort {n}\n" for n in range(40)), "translation"),
     ],
 )
 def test_the_task_is_found_out(

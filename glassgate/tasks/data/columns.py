@@ -142,8 +142,10 @@ def is_clear(layout: Layout | None, path: str | Path) -> bool:
     rows = [text.split(layout.separator) for _, text in islice(read_lines(path), _LINES) if text.strip()]
     if any(len(row) != layout.width for row in rows):
         return False
-    labels = {row[-1] for row in rows}
-    return layout.separator == "\t" or (len(rows) >= 20 and len(labels) * 5 <= len(rows))
+    labels = len({row[-1] for row in rows})
+    return (len(rows) >= 20 and labels * 5 <= len(rows)) or (
+        layout.separator == "\t" and labels < max(20, len(rows) / 2)
+    )
 
 
 def _layout(
