@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from glassgate.compare import contest as contests
-from glassgate.compare.contest import Contest
-from glassgate.compare.contestants import CELLS, cell_of, hidden_size
-from glassgate.compare.problems import PROBLEMS
-from glassgate.compare.trial import Trial
+from glassgate.claims import contest as contests
+from glassgate.claims.contest import Contest
+from glassgate.claims.contestants import CELLS, cell_of, hidden_size
+from glassgate.claims.problems import PROBLEMS
+from glassgate.claims.trial import Trial
 from glassgate.tasks.errors import UserError
 
 LAGS = (50, 100, 200, 500, 1000)
@@ -48,7 +48,7 @@ def command(words: list[str]) -> None:
     console.print("Gradients at the start and after a short training ...")
     gradients = contests.gradients(contest)
     results = _run(contest, folder / "trials", arguments.processes, console)
-    from glassgate.compare.long_lags import write
+    from glassgate.claims.long_lags import write
 
     _say(console, write(contest, results, gradients, folder))
 
@@ -80,7 +80,7 @@ def _directions(words: list[str]) -> None:
     )
     parser.add_argument("--test", metavar="FILE", help="labelled text to score on (every fifth sequence of --data)")
     arguments = parser.parse_args(words)
-    from glassgate.compare import directions
+    from glassgate.claims import directions
 
     console = Console(highlight=False)
     train, test = directions.text_of(*_tagged(arguments))
@@ -116,7 +116,7 @@ def _products(words: list[str]) -> None:
         "two sizes, three rounds",
     )
     arguments = parser.parse_args(words)
-    from glassgate.compare import products
+    from glassgate.claims import products
 
     console = Console(highlight=False)
     sizes, rounds = (products.SIZES[:2], 3) if arguments.quick else (products.SIZES, products.ROUNDS)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from glassgate.compare.problems import PROBLEMS
+from glassgate.claims.problems import PROBLEMS
 
 
 def _made(name, lag=40, N=64, seed=3):

@@ -3,8 +3,8 @@ import json
 import pytest
 import torch
 
+from glassgate.claims import products
 from glassgate.cli.compare import command
-from glassgate.compare import products
 
 
 def test_all_rungs_compute_the_same_and_gradients_too():

@@ -12,7 +12,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from glassgate.compare.problems import PROBLEMS
+from glassgate.claims.problems import PROBLEMS
 
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
 """After Okabe and Ito (2008): colour-blind eyes tell them apart, on white and on black."""

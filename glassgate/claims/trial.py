@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.compare.contestants import cell_of, hidden_size
-from glassgate.compare.problems import PROBLEMS, Batch, Problem
+from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
 IN_A_ROW = 2_000
 """Sequences answered rightly one after the other that count as solved (section 5.4 of the paper)."""

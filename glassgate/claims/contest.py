@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.compare.contestants import cell_of, hidden_size
-from glassgate.compare.gradients import flow
-from glassgate.compare.problems import PROBLEMS
-from glassgate.compare.trial import Network, Trial, network_of, train
+from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims.gradients import flow
+from glassgate.claims.problems import PROBLEMS
+from glassgate.claims.trial import Network, Trial, network_of, train
 from glassgate.tasks.runs import write_json
 from glassgate.tasks.stop import end_with_parent
 

@@ -3,9 +3,9 @@ import json
 import pytest
 import torch
 
+from glassgate.claims import directions
+from glassgate.claims.directions import REACH, Reader, Settings, next_units, sensitivity, text_of
 from glassgate.cli.compare import command
-from glassgate.compare import directions
-from glassgate.compare.directions import REACH, Reader, Settings, next_units, sensitivity, text_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError, UserError
 

@@ -15,10 +15,10 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.compare import rungs
-from glassgate.compare.machine import machine
-from glassgate.compare.page import figure, page, table
-from glassgate.compare.pictures import Picture, drawing
+from glassgate.claims import rungs
+from glassgate.claims.machine import machine
+from glassgate.claims.page import figure, page, table
+from glassgate.claims.pictures import Picture, drawing
 from glassgate.tasks.runs import write as write_file
 from glassgate.tasks.runs import write_json
 

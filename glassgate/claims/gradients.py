@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 import glassgate as gg
-from glassgate.compare.problems import PROBLEMS
-from glassgate.compare.trial import Network
+from glassgate.claims.problems import PROBLEMS
+from glassgate.claims.trial import Network
 
 ROWS = 32
 

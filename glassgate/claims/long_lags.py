@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from glassgate.compare import pictures
-from glassgate.compare.contest import GRADIENT_STEPS, Contest, summary
-from glassgate.compare.machine import machine
-from glassgate.compare.page import figure, page, table
-from glassgate.compare.problems import PROBLEMS
+from glassgate.claims import pictures
+from glassgate.claims.contest import GRADIENT_STEPS, Contest, summary
+from glassgate.claims.machine import machine
+from glassgate.claims.page import figure, page, table
+from glassgate.claims.problems import PROBLEMS
 from glassgate.tasks.runs import write as write_file
 from glassgate.tasks.runs import write_json
 

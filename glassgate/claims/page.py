@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from html import escape
 
-from glassgate.compare.pictures import Picture
+from glassgate.claims.pictures import Picture
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1d2530; --paper: #fdfdfb; --faint: #667085; --line: #d9dde3; }

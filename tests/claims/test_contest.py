@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.claims import contest
+from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims.gradients import flow
+from glassgate.claims.problems import PROBLEMS
+from glassgate.claims.trial import Network, Trial, train
 from glassgate.cli.compare import command
-from glassgate.compare import contest
-from glassgate.compare.contestants import cell_of, hidden_size
-from glassgate.compare.gradients import flow
-from glassgate.compare.problems import PROBLEMS
-from glassgate.compare.trial import Network, Trial, train
 from glassgate.tasks.errors import UserError
 
 
@@ -53,7 +53,7 @@ def test_the_flow_of_gradients_is_what_autograd_gives_through_a_loop():
 
 
 def test_a_training_that_answers_rightly_is_solved(monkeypatch):
-    monkeypatch.setattr("glassgate.compare.trial.IN_A_ROW", 64)
+    monkeypatch.setattr("glassgate.claims.trial.IN_A_ROW", 64)
     result = train(Trial("noise-free", "gru", 10, 0, 6_400, 900))
     assert 64 <= result["sequences_until_solved"] < 6_400
     assert result["wrong_of_2560"] < 256

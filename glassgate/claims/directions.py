@@ -14,10 +14,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 import glassgate as gg
-from glassgate.compare.contestants import hidden_size
-from glassgate.compare.machine import machine
-from glassgate.compare.page import figure, page
-from glassgate.compare.pictures import Picture, drawing
+from glassgate.claims.contestants import hidden_size
+from glassgate.claims.machine import machine
+from glassgate.claims.page import figure, page
+from glassgate.claims.pictures import Picture, drawing
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.runs import write as write_file
