@@ -13,13 +13,23 @@ from glassgate.cli import main as glassgate
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 WIDTH, EDGE = 1120, 16
+CODE = '''\
+@cache
+def area(radius: float) -> float:
+    """The area of a circle, in square metres."""
+    # Three digits are enough for a garden.
+    return 3.14 * radius**2
+
+for name, size in {"pond": 2.5, "lawn": 11}.items():
+    print(f"{name}: {area(size)}")
+'''
 
 
 def main(run: str, folder: str) -> None:
     """Writes report.png, report-gates.png and report-dark.png."""
     with tempfile.TemporaryDirectory() as work, sync_playwright() as playwright:
         report = Path(work, "report.html")
-        glassgate(["report", run, "-o", str(report)])
+        glassgate(["report", run, CODE, "-o", str(report)])
         program = shutil.which("chromium")
         context = playwright.chromium.launch_persistent_context(
             work + "/browser", executable_path=program, headless=True, args=FLAGS, color_scheme="light"
@@ -33,7 +43,7 @@ def main(run: str, folder: str) -> None:
         page.evaluate("scrollTo(0, 0)")
         stacked(
             page,
-            ("header", "#text", "#saturation", "[data-name=f]", "[data-name=c]", "#bar"),
+            ("header", "#text", "#saturation", "figure[data-name=f]", "figure[data-name=c]", "#bar"),
             Path(folder, "report.png"),
         )
         picture(page, "gates", Path(folder, "report-gates.png"))
@@ -58,7 +68,9 @@ def stacked(page: Page, places: tuple[str, ...], path: Path) -> None:
         page.evaluate("show => document.getElementById('bar').style.display = show ? '' : 'none'", place == "#bar")
         found = page.locator(f"{place} >> visible=true").first.screenshot()
         parts.append(Image.open(io.BytesIO(found)).convert("RGB"))
-    heights = [part.height + (EDGE if place.startswith("[") else 0) for part, place in zip(parts, places, strict=True)]
+    heights = [
+        part.height + (EDGE if place.startswith("figure") else 0) for part, place in zip(parts, places, strict=True)
+    ]
     whole = Image.new("RGB", (WIDTH, sum(heights)), parts[0].getpixel((2, 2)))
     top = 0
     for part, height in zip(parts, heights, strict=True):

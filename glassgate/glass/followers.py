@@ -10,6 +10,8 @@ from glassgate.glass.study import Study
 _MOST_LABELS = 40
 # What happens less often than this, or is left out less often, cannot be followed.
 _LEAST = 4
+# What labels call all that has no label of its own: a unit that follows it tells least.
+_GROUND = ("other", "O", "_")
 PLACE = "place in the sequence"
 
 
@@ -40,10 +42,8 @@ def follows(study: Study) -> list[Follower]:
             found = Follower(name, direction.label, unit, state, float(correlation[unit, place]))
             if name not in best or found.correlation > best[name].correlation:
                 best[name] = found
-    # The label that nearly everything has is the ground, and what follows it tells least.
-    ground = max(names, key=lambda name: float(things[name].mean()) if things[name].max() == 1 else 0.0)
     return sorted(
-        best.values(), key=lambda each: (each.label == PLACE, each.label == ground, -round(each.correlation, 9))
+        best.values(), key=lambda each: (each.label == PLACE, each.label in _GROUND, -round(each.correlation, 9))
     )
 
 

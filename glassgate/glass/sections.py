@@ -195,11 +195,11 @@ def _connectivity(study: Study) -> Section:
     blocks = []
     for number, each in enumerate(study.connections[:_MOST_PICTURES] if len(study.passages) > 1 else study.connections):
         matrix, passage = each.matrix, study.passages[number]
-        peak = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
+        peak = np.maximum(np.abs(matrix).max(1, keepdims=True), 1e-12)
         share = _reach_back(study, number)
         sentence = f"{count(len(passage.said), 'answer', 'answers')} over {len(passage.steps)} steps. {share}"
         kind = "square" if len(each.targets) > 1 else "line"
-        picture = heat_map(np.clip(matrix / peak, -1, 1), "signed")
+        picture = heat_map(matrix / peak, "signed")
         blocks.append(
             f'<figure class="heat matrix {kind}" data-passage="{number}"><div class="pane">'
             f'<img alt="{escape(sentence)}" src="{picture}"></div>'
@@ -207,8 +207,8 @@ def _connectivity(study: Study) -> Section:
             f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
         )
     lede = (
-        "Which step's input mattered to which answer: gradient times input, orange for it, blue against it. A narrow "
-        "diagonal means that only neighbours count. After Madsen 2019 in Distill."
+        "Which step's input mattered to which answer: gradient times input, orange for it, blue against it, each row "
+        "on its own scale. A narrow diagonal means that only neighbours count. After Madsen 2019 in Distill."
     )
     body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
     return Section("connectivity", "Connectivity", lede, body)
