@@ -12,8 +12,9 @@ import numpy as np
 from glassgate.cli.arguments import positive
 from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
-from glassgate.tasks.data import keyed, table, tagged
+from glassgate.tasks.data import keyed, table
 from glassgate.tasks.data.columns import look, look_at_table
+from glassgate.tasks.data.formats import LABEL_SUFFIX, recognised
 from glassgate.tasks.data.layout import Layout, resolved
 from glassgate.tasks.data.lines import suffix_of
 from glassgate.tasks.data.pairs import Pair
@@ -101,10 +102,10 @@ def guessed(path: str) -> str:
     if suffix in _MUSIC:
         return "language-model"
     try:
-        format, _ = tagged.recognised(path, label_suffix=tagged.LABEL_SUFFIX)
+        format, _ = recognised(path, label_suffix=LABEL_SUFFIX)
     except UserError:
         return "language-model"
-    if format != "text" or Path(path).with_suffix(tagged.LABEL_SUFFIX).exists():
+    if format != "text" or Path(path).with_suffix(LABEL_SUFFIX).exists():
         return "tagging"
     columns = look(path)
     pairs = columns is not None and columns.separator == "\t" and columns.width in (2, 3)

@@ -20,22 +20,11 @@ from glassgate.tasks.data import keyed, python_source
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
+from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS, recognised, sources_of
 from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.spellings import Spellings
 from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
-from glassgate.tasks.data.tagged import (
-    FORMATS,
-    LABEL_SUFFIX,
-    UNITS,
-    Tagged,
-    read_columns,
-    read_conllu,
-    read_folder,
-    read_rows,
-    read_text,
-    recognised,
-    sources_of,
-)
+from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
 from glassgate.tasks.data.tagged import of_rows as tagged_of_rows
 from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary

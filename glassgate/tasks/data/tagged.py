@@ -10,29 +10,12 @@ from typing import Any
 
 from glassgate.tasks.bio import to_iob2
 from glassgate.tasks.data import keyed
-from glassgate.tasks.data.columns import Layout, is_clear, is_comment, look
-from glassgate.tasks.data.lines import STDIN, read_lines, suffix_of
+from glassgate.tasks.data.columns import Layout, is_comment
+from glassgate.tasks.data.formats import FOLDER
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.errors import DataError, OptionError
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-FORMATS = ("auto", "conllu", "columns", "tsv", "jsonl", "parquet", "text", "python", "folder")
-UNITS = ("word", "character")
-LABEL_SUFFIX = ".labels"
-
-_BY_SUFFIX = {
-    ".conllu": "conllu",
-    ".conll": "columns",
-    ".iob": "columns",
-    ".iob2": "columns",
-    ".bio": "columns",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "text",
-    ".py": "python",
-}
-_FOLDER = ("seq.in", "seq.out", "label")
 _INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
 
 
@@ -63,80 +46,6 @@ class Tagged:
     def line(self, unit: int = 0) -> int:
         """The number of the line that holds this unit."""
         return self.lines if isinstance(self.lines, int) else int(self.lines[unit]) if len(self.lines) else 1
-
-
-def format_of(path: str | Path, format: str = "auto") -> str:
-    """Name the format of a file: the one asked for, or by its suffix.
-
-    Raises:
-        OptionError: "auto" and an unknown suffix
-
-    Example:
-        >>> format_of("train.conllu")
-        'conllu'
-    """
-    if format != "auto":
-        return format
-    if str(path) == STDIN:
-        return "text"
-    if Path(path).is_dir():
-        return "folder"
-    suffix = suffix_of(path)
-    if suffix not in _BY_SUFFIX:
-        raise OptionError(
-            f"{path}: it holds no columns; cannot tell the format by the suffix {suffix!r}; known are "
-            f"{', '.join(_BY_SUFFIX)}; name it with --format {'|'.join(FORMATS[1:-2])}"
-        )
-    return _BY_SUFFIX[suffix]
-
-
-def recognised(
-    path: str | Path,
-    format: str = "auto",
-    column: str | None = None,
-    text_column: str | None = None,
-    label_suffix: str | None = None,
-) -> tuple[str, Layout | None]:
-    """Name the format of a file, and what its columns are where it has some: by its suffix, and by what it holds.
-
-    Args:
-        format: one of `FORMATS`; any but "auto" is taken at its word
-        column, text_column: the columns of labels and of units, where they are given
-        label_suffix: turns a text file's name into the label file's; None where no labels are read
-
-    Raises:
-        DataError: see `read_lines`
-        OptionError: see `format_of`; there is no such column
-    """
-    labelled, named, readable = label_suffix is not None, format, False
-    if format == "auto":
-        readable = str(path) != STDIN and not Path(path).is_dir()
-        named = _BY_SUFFIX.get(suffix_of(path), "") if readable else format_of(path)
-    if named in ("columns", "tsv"):
-        layout = look(path, column, text_column, labelled, "\t" if named == "tsv" else None)
-        return ("conllu" if layout is not None and layout.conllu else named), layout
-    beside = label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
-    if readable and named in ("", "text") and not beside:
-        layout = look(path, column, text_column, labelled)
-        if layout is not None and is_clear(layout, path):
-            return ("conllu" if layout.conllu else "columns"), layout
-    return named or format_of(path), None
-
-
-def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
-    """Return the files that hold the sequences of a file or folder, the one of their units first.
-
-    Args:
-        format: one of `FORMATS`
-        label_suffix: turns a text file's name into the label file's; None where no labels are read
-    """
-    beside: list[Path] = []
-    if label_suffix is not None and format == "text":
-        beside = [Path(path).with_suffix(label_suffix)]
-    if format == "folder":
-        path, *others = (Path(path) / name for name in _FOLDER)
-        beside = [each for each in others if label_suffix is not None and each.exists()]
-    return [Path(path), *beside]
 
 
 def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -> Iterator[Tagged]:
@@ -326,9 +235,9 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     Raises:
         DataError: see `read_lines`; a file is missing, shorter or longer, a line is empty or its counts differ
     """
-    texts, tags, names = (Path(path) / name for name in _FOLDER)
+    texts, tags, names = (Path(path) / name for name in FOLDER)
     if not texts.exists():
-        raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(_FOLDER)}; check the path")
+        raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(FOLDER)}; check the path")
     beside = [tags] if labelled else []
     intents = labelled and names.exists()
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.data import tagged
-from glassgate.tasks.data.tagged import Tagged, format_of
+from glassgate.tasks.data.formats import format_of
+from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.corpus import sentences, write_conllu
 

@@ -1,0 +1,100 @@
+"""Which format a file of labelled sequences has: the one asked for, or told by its name and by what it holds."""
+
+from pathlib import Path
+
+from glassgate.tasks.data.columns import Layout, is_clear, look
+from glassgate.tasks.data.lines import STDIN, suffix_of
+from glassgate.tasks.errors import OptionError
+
+FORMATS = ("auto", "conllu", "columns", "tsv", "jsonl", "parquet", "text", "python", "folder")
+UNITS = ("word", "character")
+LABEL_SUFFIX = ".labels"
+
+_BY_SUFFIX = {
+    ".conllu": "conllu",
+    ".conll": "columns",
+    ".iob": "columns",
+    ".iob2": "columns",
+    ".bio": "columns",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".py": "python",
+}
+FOLDER = ("seq.in", "seq.out", "label")
+
+
+def format_of(path: str | Path, format: str = "auto") -> str:
+    """Name the format of a file: the one asked for, or by its suffix.
+
+    Raises:
+        OptionError: "auto" and an unknown suffix
+
+    Example:
+        >>> format_of("train.conllu")
+        'conllu'
+    """
+    if format != "auto":
+        return format
+    if str(path) == STDIN:
+        return "text"
+    if Path(path).is_dir():
+        return "folder"
+    suffix = suffix_of(path)
+    if suffix not in _BY_SUFFIX:
+        raise OptionError(
+            f"{path}: it holds no columns; cannot tell the format by the suffix {suffix!r}; known are "
+            f"{', '.join(_BY_SUFFIX)}; name it with --format {'|'.join(FORMATS[1:-2])}"
+        )
+    return _BY_SUFFIX[suffix]
+
+
+def recognised(
+    path: str | Path,
+    format: str = "auto",
+    column: str | None = None,
+    text_column: str | None = None,
+    label_suffix: str | None = None,
+) -> tuple[str, Layout | None]:
+    """Name the format of a file, and what its columns are where it has some: by its suffix, and by what it holds.
+
+    Args:
+        format: one of `FORMATS`; any but "auto" is taken at its word
+        column, text_column: the columns of labels and of units, where they are given
+        label_suffix: turns a text file's name into the label file's; None where no labels are read
+
+    Raises:
+        DataError: see `read_lines`
+        OptionError: see `format_of`; there is no such column
+    """
+    labelled, named, readable = label_suffix is not None, format, False
+    if format == "auto":
+        readable = str(path) != STDIN and not Path(path).is_dir()
+        named = _BY_SUFFIX.get(suffix_of(path), "") if readable else format_of(path)
+    if named in ("columns", "tsv"):
+        layout = look(path, column, text_column, labelled, "\t" if named == "tsv" else None)
+        return ("conllu" if layout is not None and layout.conllu else named), layout
+    beside = label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
+    if readable and named in ("", "text") and not beside:
+        layout = look(path, column, text_column, labelled)
+        if layout is not None and is_clear(layout, path):
+            return ("conllu" if layout.conllu else "columns"), layout
+    return named or format_of(path), None
+
+
+def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
+    """Return the files that hold the sequences of a file or folder, the one of their units first.
+
+    Args:
+        format: one of `FORMATS`
+        label_suffix: turns a text file's name into the label file's; None where no labels are read
+    """
+    beside: list[Path] = []
+    if label_suffix is not None and format == "text":
+        beside = [Path(path).with_suffix(label_suffix)]
+    if format == "folder":
+        path, *others = (Path(path) / name for name in FOLDER)
+        beside = [each for each in others if label_suffix is not None and each.exists()]
+    return [Path(path), *beside]
