@@ -1,5 +1,6 @@
 """Diagrams say what a step does: each item and wire is there, wires keep apart, the pictures of the docs are true."""
 
+import random
 import re
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -97,6 +98,32 @@ def test_every_cell_draws_with_wires_that_keep_apart(drawn):
         taps = sum(bool(item.reads) if shared else len(item.reads) for item in read.items)
         assert picture.count('class="head"') == sum(len(item.inputs) for item in read.items) + len(read.new) + taps
         assert all(item.find(f"{SVG}title") is not None for item in items(picture, "gate", "operation", "function"))
+
+
+def drawn_by_lot(seed: int) -> gg.Cell:
+    """A cell with random equations, also such that pass states on crosswise or read one value many times."""
+    lot = random.Random(seed)
+
+    class Random(gg.Cell):
+        gates, state = tuple("abde"[: lot.randint(1, 4)]), tuple("hcm"[: lot.randint(1, 3)])
+        recurrent = lot.random() < 0.8
+
+        def step(self, a, s):
+            lot = random.Random(seed + 1)
+            pool = [lot.choice([torch.sigmoid, torch.relu, lambda v: v])(getattr(a, gate)) for gate in self.gates]
+            pool += list(s)
+            for _ in range(lot.randint(0, 9)):
+                x, y = lot.choice(pool), lot.choice(pool)
+                several = (x + y, x * y, 1 - x, torch.tanh(x), torch.where(x > 0, x, y), x - x.mean(-1, keepdim=True))
+                pool.append(lot.choice(several))
+            return tuple(lot.choice(pool) for _ in self.state)
+
+    return Random()
+
+
+def test_random_cells_draw_too():
+    for seed in range(40):
+        check_wires(str(gg.draw(drawn_by_lot(seed))))
 
 
 def test_an_lstm_looks_as_in_the_tutorials(drawn):

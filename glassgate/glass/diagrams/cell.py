@@ -1,7 +1,6 @@
 """The diagram of a cell: its items and wires, in pixels."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from html import escape
 from itertools import accumulate
 
@@ -24,16 +23,27 @@ def draw_cell(cell: Cell, projected: bool = False) -> svg.Diagram:
     read = flow(cell, projected)
     plan = place(read)
     drawings: list[_Drawing] = []
-    for tracks in (2, 3, 4, 6, 9):
+    for tracks in (2, 3, 4, 6, 9, 14):
         if tracks > 4 and drawings:
             break
-        with suppress(NoWay):
-            drawing = _Drawing(cell, read, plan, tracks)
-            drawing.lay_wires()
+        drawing = _laid(cell, read, plan, tracks)
+        if drawing is not None:
             drawings.append(drawing)
             if not drawing.crossings:
                 break
     return min(drawings, key=lambda drawing: drawing.cost).picture()
+
+
+def _laid(cell: Cell, read: Flow, plan: Plan, tracks: int) -> "_Drawing | None":
+    """A drawing with all its wires. One that found no way is laid first at the next of some attempts."""
+    first: list[int] = []
+    for _ in range(6):
+        drawing = _Drawing(cell, read, plan, tracks)
+        stuck = drawing.lay_wires(first)
+        if stuck is None:
+            return drawing
+        first = [stuck, *(link for link in first if link != stuck)]
+    return None
 
 
 def size_of(item: Item) -> tuple[float, float]:
@@ -106,6 +116,7 @@ class _Drawing:
         ys.add(self._bottom)
         self._right = right + TRACK
         self._xs, self._ys = sorted(xs), sorted(ys)
+        self._entries = self._find_entries()
 
     def _at(self, x: float, y: float) -> Point:
         return self._xs.index(x), self._ys.index(y)
@@ -166,19 +177,24 @@ class _Drawing:
         """Of wires with others."""
         return self._router.crossings
 
-    def lay_wires(self) -> None:
-        """Finds the way of every wire.
-
-        Raises:
-            NoWay: there is not room for all.
-        """
+    def lay_wires(self, first: Sequence[int]) -> int | None:
+        """Finds the way of every wire, those of some numbers first; gives the number of one that finds none."""
+        for name, value in self._flow.new.items():
+            self._router.reserve(self._net(value), (len(self._xs) - 2, self._ys.index(self._entry(name))))
+        for name, item in self._flow.states.items():
+            self._router.reserve(self._net(Value(item)), (1, self._ys.index(self._entry(name))))
         self._lay_buses()
         links: list[tuple[Value, list[Port], Item | None]] = [
             (value, self._ports_in(item, value), item) for item in self._flow.items for value in item.inputs
         ]
         links += [(value, [self._exit(name)], None) for name, value in self._flow.new.items()]
-        for value, ends, item in sorted(links, key=self._turn):
-            self._connect(value, ends, item)
+        order = sorted(range(len(links)), key=lambda k: self._turn(links[k]))
+        for k in [*first, *(k for k in order if k not in first)]:
+            try:
+                self._connect(*links[k])
+            except NoWay:
+                return k
+        return None
 
     def _turn(self, link: tuple[Value, list[Port], Item | None]) -> tuple[bool, bool, float]:
         """Sorts wires: straight along a rail, then straight up, then the short ones."""
@@ -194,14 +210,21 @@ class _Drawing:
         return (self._columns[self._plan.column(value)] if value.item.results > 1 else x), y
 
     def _entry(self, state: str) -> float:
-        """The height at which a state enters."""
-        if state in self._plan.rails:
-            return self._rows[self._plan.rails[state]]
-        if state == self._output:
-            return self._bus["h"]
-        users = [item for item in self._flow.items if self._flow.states[state] in [v.item for v in item.inputs]]
-        free = [row for row in self._rows if row not in {self._rows[r] for r in self._plan.rails.values()}]
-        return self._rows[self._plan.row[users[0]]] if users else free[-1]
+        """The height at which a state enters and leaves."""
+        return self._entries[state]
+
+    def _find_entries(self) -> dict[str, float]:
+        """Each state's own height: its rail's, the lower edge for an output without one, else beside what reads it."""
+        entries = {state: self._rows[row] for state, row in self._plan.rails.items()}
+        if self._output not in entries:
+            entries[self._output] = self._bus["h"]
+        for state, before in self._flow.states.items():
+            if state not in entries:
+                users = [item for item in self._flow.items if before in [v.item for v in item.inputs]]
+                near = self._rows[self._plan.row[users[0]]] if users else self._ys[0]
+                free = [y for y in self._ys if y < self._bus["h"] and y not in entries.values()]
+                entries[state] = min(free, key=lambda y: abs(y - near))
+        return entries
 
     def _lay_buses(self) -> None:
         readers = {half: [item for item in self._flow.items if half in item.reads] for half in "xh"}

@@ -52,6 +52,10 @@ class Router:
                 if left <= x <= right and top <= y <= bottom:
                     self._blocked.add((i, j))
 
+    def reserve(self, net: int, at: Point) -> None:
+        """Keeps a point for a net's way across; others may only go straight down through it."""
+        self._across.setdefault(at, net)
+
     def is_blocked(self, at: Point) -> bool:
         return at in self._blocked
 
@@ -129,6 +133,8 @@ class Router:
                 after = point[0] + turn[0], point[1] + turn[1]
                 if not (0 <= after[0] < len(self._xs) and 0 <= after[1] < len(self._ys)) or after in self._blocked:
                     continue
+                if turn[0] == 0 and point[0] in (0, len(self._xs) - 1):
+                    continue  # the sides are where states enter and leave
                 if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
                     continue
                 way = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
