@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -22,6 +23,7 @@ from glassgate.tasks.runs import CHECKPOINT, MODEL
 from tests.tasks.test_resume import CtrlC, same_files
 
 HOUR = Frequency(TIME, 3600 * 10**6)
+HOURS = [f"2024-01-01 {hour:02}:00" for hour in range(15)]
 SMALL = {
     "horizon": 4, "look_back": 8, "segment": 4, "hidden_size": 6, "embedding_size": 3, "epochs": 1, "batch_size": 16,
     "samples": 5, "season": 6, "dev_steps": 12, "test_steps": 12, "threads": 1, "save_every": 0.0,
@@ -271,6 +273,9 @@ def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Pa
         fitted.predict([monthly])
     with pytest.raises(DataError, match=r"expected 8 steps or more for a look-back of 8 .*, got 7"):
         fitted.predict([made(count=7)])
+    rare = trained([made()], look_back=4, season=12)
+    with pytest.raises(DataError, match="expected 16 steps or more, a season of 12 before the first origin, for"):
+        rare.read(pa.table({"ds": HOURS, "y": [1.0] * 15}))
     assert not (tmp_path / "run").exists()
 
 

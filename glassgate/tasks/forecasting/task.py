@@ -96,9 +96,11 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     ) -> Sequence[Series]:
         """Read the series of a file or of a frame; `labelled` is whether what is to be forecast must be in them."""
         found = read_series(path, self.options.layout, progress)
-        needed = self.options.steps_back + (self.options.horizon if labelled else 0)
+        before, why = self.options.steps_back, ""
+        if self.facts and labelled and self.context > before:
+            before, why = self.context, f", a season of {self.learned.season} before the first origin,"
         for series in found:
-            self._check_length(series, needed)
+            self._check_length(series, before + (self.options.horizon if labelled else 0), why)
         return found
 
     def read_own(self) -> Split[Series]:
@@ -326,10 +328,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         at = torch.tensor(levels, dtype=paths.dtype, device=paths.device)
         return preds, paths.quantile(at, 1).permute(1, 2, 0)
 
-    def _check_length(self, series: Series, needed: int) -> None:
+    def _check_length(self, series: Series, needed: int, why: str = "") -> None:
         if len(series) < needed:
             raise series.fault(
-                f"expected {needed} steps or more for a look-back of {self.options.steps_back} and a horizon of "
+                f"expected {needed} steps or more{why} for a look-back of {self.options.steps_back} and a horizon of "
                 f"{self.options.horizon}, got {len(series)}; give a longer series, or choose a shorter --horizon or "
                 "--look-back"
             )
