@@ -32,22 +32,25 @@ class Named:
 
 
 class Recurrent:
-    """The half of the pre-activations that comes from the state: `hh.n`, or of another row vector: `hh(r * s.h).n`."""
+    """The half of the pre-activations that comes from the state: `hh.n`, or of another row vector: `hh(r * s.h).n`.
 
+    `hh * mask` has the same products of row vectors times a mask.
+    """
+
+    # With two underscores, so that no gate's name hides them.
     def __init__(self, product: Callable[[Any], Named], h: Any) -> None:
-        self._product, self._h = product, h
+        self.__product, self.__h = product, h
 
     def __call__(self, u: Any) -> Named:
-        return self._product(u)
+        return self.__product(u)
 
-    def masked(self, mask: Any) -> "Recurrent":
-        """The same products of row vectors times `mask`."""
-        return Recurrent(lambda u: self._product(u * mask), self._h)
+    def __mul__(self, mask: Any) -> "Recurrent":
+        return Recurrent(lambda u: self(u * mask), self.__h)
 
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
             raise AttributeError(gate)
-        of_state = self._product(self._h)
+        of_state = self(self.__h)
         self.__dict__.update(of_state.__dict__)
         return getattr(of_state, gate)
 
@@ -177,6 +180,13 @@ class Cell:
             names = getattr(cls, kind)
             if not isinstance(names, tuple) or not all(isinstance(n, str) and n.isidentifier() for n in names):
                 raise TypeError(f"cell {cls.__name__}: {kind} must be a tuple of names, got {names!r}")
+            if kind == "gates" and (taken := sorted({"update", "noise"} & set(names))):
+                raise ValueError(
+                    f"cell {cls.__name__}: a gate cannot be called {taken[0]!r}, for a.{taken[0]} is something else in "
+                    f"a step, got {names!r}"
+                )
+            if any(name.startswith("__") for name in names):
+                raise ValueError(f"cell {cls.__name__}: {kind} must not begin with two underscores, got {names!r}")
             if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
                 raise ValueError(f"cell {cls.__name__}: {kind} must differ and be neither 'ih' nor 'hh', got {names!r}")
         if not cls.state:

@@ -1,6 +1,7 @@
 """One layer, one direction, stateless: the parameters are arguments."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -40,7 +41,7 @@ def rnn(
         (torch.Size([5, 2, 4]), torch.Size([2, 4]))
     """
     weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
-    return recurrent(cells.RNN(nonlinearity), input, hx, weights, batch_first, lengths, resets)
+    return recurrent(_cell(cells.RNN, nonlinearity), input, hx, weights, batch_first, lengths, resets)
 
 
 def gru(
@@ -66,7 +67,7 @@ def gru(
         (torch.Size([5, 2, 4]), torch.Size([2, 4]))
     """
     weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
-    return recurrent(cells.GRU(), input, hx, weights, batch_first, lengths, resets)
+    return recurrent(_cell(cells.GRU), input, hx, weights, batch_first, lengths, resets)
 
 
 def lstm(
@@ -109,7 +110,13 @@ def lstm(
         (torch.Size([5, 2, 4]), torch.Size([2, 4]), torch.Size([2, 4]))
     """
     weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
-    return recurrent(cells.LSTM(), input, hx, weights, batch_first, lengths, resets)
+    return recurrent(_cell(cells.LSTM), input, hx, weights, batch_first, lengths, resets)
+
+
+@cache
+def _cell(kind: type[Cell], *options: str) -> Cell:
+    """The same cell for all calls, whose equations are then found once."""
+    return kind(*options)
 
 
 def recurrent(

@@ -44,6 +44,15 @@ WRONG = {
     "state must be a tuple of names, got ['h']": (TypeError, {"state": ["h"]}),
     "gates must differ and be neither 'ih' nor 'hh', got ('i', 'i')": (ValueError, {"gates": ("i", "i")}),
     "gates must differ and be neither 'ih' nor 'hh', got ('ih',)": (ValueError, {"gates": ("ih",)}),
+    "a gate cannot be called 'update', for a.update is something else in a step, got ('i', 'update')": (
+        ValueError,
+        {"gates": ("i", "update")},
+    ),
+    "a gate cannot be called 'noise', for a.noise is something else in a step, got ('noise',)": (
+        ValueError,
+        {"gates": ("noise",)},
+    ),
+    "state must not begin with two underscores, got ('__iter__',)": (ValueError, {"state": ("__iter__",)}),
     "state must name at least the output, got ()": (ValueError, {"state": ()}),
 }
 

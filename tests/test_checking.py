@@ -60,7 +60,15 @@ class WrongDerivative(gg.Cell):
         return _Wrong.apply(a.n)
 
 
-@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.RNN("tanh")], ids=repr)
+class Unused(gg.Cell):
+    gates = ("n", "m")
+    parameters = {"gain": gg.Parameter(1.0), "scale": gg.Parameter(1.0, per_gate=True)}
+
+    def step(self, a, s, p):
+        return torch.tanh(a.n) * p.scale.n
+
+
+@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.RNN("tanh"), Unused()], ids=repr)
 def test_good_cells_pass(cell):
     report = gg.check(cell)
     assert report, str(report)

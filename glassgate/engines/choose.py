@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import kernels, reference, stock
-from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.shapes import check_choice
 
 ENGINES: dict[str, ModuleType] = {
@@ -25,7 +25,9 @@ ENGINES: dict[str, ModuleType] = {
 class _Wanted(threading.local):
     """The engine that the user named, for each thread."""
 
-    name = "auto"
+    def __init__(self) -> None:
+        # In every thread's own attributes from the start: torch.compile guards that they are there or are not.
+        self.name = "auto"
 
 
 _wanted = _Wanted()
@@ -100,6 +102,8 @@ def run(
         all_states: whether every state at every step is wanted.
         recordings: one a direction, where the gates are to be shown.
     """
+    if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
+        raise EngineError("torch.jit.trace cannot follow these layers; torch.export.export takes them as they are")
     record = recordings is not None
     more = {"recordings": recordings} if record else {}
     for name in ENGINES if _wanted.name == "auto" else (_wanted.name,):
@@ -108,15 +112,15 @@ def run(
             results: list[Result] = ENGINES[name].run(steps, directions, all_states or record, **more)
             return results
         if _wanted.name != "auto":
-            raise EngineError(f"engine {name!r} cannot run this call: {reason}")
+            raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _tell(reason)
     raise AssertionError("the reference runs everything")
 
 
-def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> str | None:
+def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> Reason | None:
     if name == "torch" and record:
-        return "torch's kernels show no gates"
-    reason: str | None = ENGINES[name].why_not(steps, directions, all_states)
+        return Reason("torch's kernels show no gates")
+    reason: Reason | None = ENGINES[name].why_not(steps, directions, all_states)
     return reason
 
 
@@ -130,13 +134,14 @@ def stepper(direction: Direction) -> Stepper:
 
 def choose(steps: Steps, directions: list[Direction]) -> Choice:
     """What `run` would do, with every engine's reason."""
-    reasons = {name: _why_not(name, steps, directions, False, False) for name in ENGINES}
+    found = {name: _why_not(name, steps, directions, False, False) for name in ENGINES}
+    reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
     wanted = _wanted.name
     return Choice(wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None), reasons)
 
 
-def _tell(reason: str) -> None:
+def _tell(reason: Reason) -> None:
     """A cell that no kernel can express is slow for good: its author hears so, once."""
-    if reason.startswith("cell ") and not torch.compiler.is_compiling() and reason not in _told:
-        _told.add(reason)
-        warnings.warn(reason, stacklevel=5)
+    if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _told:
+        _told.add(reason.text)
+        warnings.warn(reason.text, stacklevel=5)

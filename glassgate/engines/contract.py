@@ -37,6 +37,17 @@ class Direction(NamedTuple):
     """One (N, H_out or H_cell) a state: what a reset falls back to, if not to `initial`."""
 
 
+class Reason(NamedTuple):
+    """Why an engine cannot run a call."""
+
+    text: str
+    of_cell: bool = False
+    """Whether it is the cell's own equations, so that no call of it will ever run there."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Recording:
     """What a call of one direction shows: its gates, and after `backward` what reached gates and new states.
 

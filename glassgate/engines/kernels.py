@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Direction, Recording, Result, Steps, is_transformed
+from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed
 from glassgate.engines.meaning import untraceable
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.plan import given_of, plan_of, text_for
@@ -16,22 +16,25 @@ from glassgate.engines.torch_op import backend
 from glassgate.engines.torch_op.autograd import Layer
 
 
-def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
+def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
     """What kernels lack for this call, or None."""
     if steps.data.device.type != "cpu":
-        return f"kernels run on the CPU, and the input is on {steps.data.device}"
+        return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
     if steps.data.dtype not in COMPUTED_IN:
-        return f"kernels compute in floating point, and the input is {steps.data.dtype}"
+        return Reason(f"kernels compute in floating point, and the input is {steps.data.dtype}")
     if is_transformed():
-        return "kernels have no rule for vmap, jvp and other transforms of torch.func"
+        return Reason("kernels have no rule for vmap, jvp and other transforms of torch.func")
     if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
         for tensor in (steps.data, *given_of(directions)):
             if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
-                return f"kernels read memory, and a {type(tensor).__name__} computes in its own way"
+                return Reason(f"kernels read memory, and a {type(tensor).__name__} computes in its own way")
+    seen = None
     for direction in directions:
-        reason = untraceable(direction.cell, "weight_hr" in direction.weights)
-        if reason is not None:
-            return reason
+        if direction.cell is not seen:
+            seen = direction.cell
+            reason = untraceable(seen, "weight_hr" in direction.weights)
+            if reason is not None:
+                return Reason(reason, of_cell=True)
     return None
 
 
@@ -41,7 +44,7 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
-    """One layer, all of its directions in one call."""
+    """One layer, all of its directions in one call, for which `why_not` has just found nothing."""
     record, given = recordings is not None, given_of(directions)
     data, sizes, resets = steps
     if torch.is_autocast_enabled("cpu"):

@@ -37,7 +37,7 @@ class Meaning:
     def __init__(self, cell: Cell) -> None:
         self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
         self._watch = Watch(cell)
-        self._found: dict[bool, Equations | str] = {}
+        self.found: dict[bool, Equations | str] = {}
 
     def holds(self, cell: Cell) -> bool:
         """Whether it is still that cell's."""
@@ -49,7 +49,7 @@ class Meaning:
         Args:
             projected: whether the output goes through `weight_hr`.
         """
-        found = self._found.get(projected)
+        found = self.found.get(projected)
         if found is None:
             cell = self.cell()
             assert cell is not None
@@ -57,7 +57,7 @@ class Meaning:
                 found = interned(self._find(cell, projected))
             except NotTraceable as error:
                 found = str(error)
-            self._found[projected] = found
+            self.found[projected] = found
         return found
 
     def _find(self, cell: Cell, projected: bool) -> Equations:
@@ -120,6 +120,13 @@ def meant(cell: Cell, projected: bool = False) -> Equations:
     if isinstance(found, str):
         raise NotTraceable(found)
     return found
+
+
+def meant_just_now(cell: Cell, projected: bool) -> Equations:
+    """The equations that were found when this call began; nothing is looked at again."""
+    known = _known.get(id(cell))
+    found = known.found.get(projected) if known is not None and known.cell() is cell else None
+    return found if isinstance(found, Equations) else meant(cell, projected)
 
 
 def constant(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.contract import Direction
-from glassgate.engines.meaning import constant, interned, meant
+from glassgate.engines.guards import guarded
+from glassgate.engines.meaning import constant, interned, meant, meant_just_now
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, differentiated
@@ -136,7 +137,7 @@ def plan_of(direction: Direction, record: bool = False) -> Plan:
         NotTraceable: no kernel can have the cell's step.
     """
     weights = direction.weights
-    equations = meant(direction.cell, "weight_hr" in weights)
+    equations = meant_just_now(direction.cell, "weight_hr" in weights)
     return _plan(equations, _way(direction), tuple(weights), tuple(direction.noise), record)
 
 
@@ -153,11 +154,13 @@ def _plan(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple
 
 def text_for(directions: Sequence[Direction], record: bool = False) -> str:
     """The plans of all directions as text."""
-    return "\n".join([_text(d.cell, _way(d), tuple(d.weights), tuple(d.noise), record) for d in directions])
+    ways = [(d.cell, _way(d), tuple(d.weights), tuple(d.noise)) for d in directions]
+    return "\n".join([_text(cell, way, weights, noise, record, guarded(cell)) for cell, way, weights, noise in ways])
 
 
 @constant
-def _text(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
+def _text(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
+    """Of one direction; `_` is what the compiler shall look at again."""
     return _plan(meant(cell, "weight_hr" in weights), way, weights, noise, record).text
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights, author_names
-from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 
 
-def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
+def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
     """The reference runs everything."""
     return None
 

@@ -7,11 +7,16 @@ import torch
 from torch import Tensor
 
 from glassgate.cells import GRU, LSTM, RNN
-from glassgate.engines.contract import Direction, Result, Steps, is_transformed
+from glassgate.engines.contract import Direction, Reason, Result, Steps, is_transformed
 
 
-def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> str | None:
+def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
     """What torch's kernels lack for this call, or None."""
+    lack = _lack(steps, directions, all_states)
+    return None if lack is None else Reason(lack)
+
+
+def _lack(steps: Steps, directions: list[Direction], all_states: bool) -> str | None:
     cell, weights = directions[0].cell, directions[0].weights
     if type(cell) not in (LSTM, GRU, RNN):
         return f"torch has kernels for LSTM, GRU and RNN alone, and this cell is {type(cell).__name__}"

@@ -63,7 +63,7 @@ class Noisy(Cell):
         """The cell's new states, with the noise of its regularisers."""
         hh = a.hh if self.recurrent else None
         if hh is not None and "state" in self.noise:
-            hh = hh.masked(a.noise.state)
+            hh = hh * a.noise.state
         marked = []
 
         def update(g: Any) -> Any:

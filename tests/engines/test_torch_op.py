@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from torch.export import Dim
 import glassgate as gg
 from glassgate.engines import kernels, reference
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.plan import plans_in, text_for, without_final
+from glassgate.engines.plan import plans_in, split, text_for, without_final
+from glassgate.engines.torch_op import backend
 from tests.compare import check, measure, noise
 
 
@@ -71,6 +73,105 @@ def test_compiles_whole_and_stays_whole(options):
     check(gradients(layer, lambda _, x: run(compiled, x), x), wanted)
     longer = noise(2, 8, 3, 3)
     check(run(compiled, longer), {k: v.detach() for k, v in run(layer, longer).items()})
+
+
+FACTOR = 2.0
+
+
+class Options:
+    rate = 2.0
+
+
+class Scaled(gg.Cell):
+    gates = ("x",)
+    of_class = 2.0
+
+    def __init__(self):
+        self.rate, self.options, self.table = 2.0, Options(), {"rate": 2.0}
+
+    def step(self, a, s):
+        number = self.rate * self.of_class * self.options.rate * self.table["rate"] * FACTOR
+        return torch.tanh(a.x) * number + 0.1 * s.h
+
+
+def whole(module):
+    torch._dynamo.reset()
+    return torch.compile(module, fullgraph=True, backend="eager")
+
+
+def test_a_compiled_graph_is_made_again_when_its_cell_changes(monkeypatch):
+    def by_reference(steps, plans, given, *_):
+        """What a kernel would compute; compiling one for each of these cells would take a minute."""
+        (result,) = reference.run(steps, split(plans, given))
+        return [result.states[0], *result.final]
+
+    monkeypatch.setattr(backend, "forward", by_reference)
+    layer, x = gg.Recurrent(Scaled(), 3, 4, dtype=torch.float64).requires_grad_(False), noise(1, 5, 2, 3)
+    compiled, cell, seen = whole(layer), layer.cell, []
+    changes = [
+        lambda: None,
+        lambda: setattr(cell, "rate", 3.0),
+        lambda: setattr(cell, "rate", 3.5),
+        lambda: monkeypatch.setattr(Scaled, "of_class", 3.0),
+        lambda: setattr(cell.options, "rate", 3.0),
+        lambda: cell.table.update(rate=3.0),
+        lambda: monkeypatch.setitem(globals(), "FACTOR", 3.0),
+        lambda: monkeypatch.setattr(Scaled, "step", lambda self, a, s: torch.relu(a.x)),
+    ]
+    for change in changes:
+        change()
+        with gg.engine("reference"):
+            wanted = layer(x)[0]
+        check({"output": compiled(x)[0]}, {"output": wanted})
+        assert all(not torch.equal(wanted, before) for before in seen)
+        seen.append(wanted)
+
+
+def test_engines_are_named_inside_and_around_what_is_compiled():
+    layer, x = gg.LSTM(3, 4, dtype=torch.float64), noise(1, 5, 2, 3)
+
+    def inside(x):
+        with gg.engine("cpu"):
+            return layer(x)[0]
+
+    wanted = layer(x)[0]
+    torch.testing.assert_close(whole(inside)(x), wanted)
+    compiled = whole(layer)
+    for name in ("cpu", "reference", "torch", "auto"):
+        if name == "torch":  # torch.compile has no LSTM of torch's in a whole graph
+            continue
+        with gg.engine(name):
+            torch.testing.assert_close(compiled(x)[0], wanted)
+
+
+def test_compiled_calls_of_every_kind_one_after_the_other():
+    layer = gg.LSTM(3, 4)
+    compiled = whole(layer)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    for length in (5, 1, 9):
+        for x in (torch.randn(length, 2, 3), torch.randn(2, length, 3).transpose(0, 1)):
+            torch.testing.assert_close(compiled(x)[0], layer(x)[0])
+            optimizer.zero_grad()
+            compiled(x)[0].sum().backward()
+            optimizer.step()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(compiled(x)[0], layer(x)[0])
+    with torch.no_grad():
+        layer.weight_hh_l0.mul_(0.5)
+    torch.testing.assert_close(compiled(x)[0], layer(x)[0])
+    half = gg.LSTM(3, 4, dtype=torch.bfloat16)
+    assert torch.equal(torch.compile(half, fullgraph=True, backend="eager")(x.bfloat16())[0], half(x.bfloat16())[0])
+
+
+def test_what_has_no_kernel_says_what_to_do():
+    layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
+    y = layer(x)[0].sum((1, 2))
+    with pytest.raises(RuntimeError, match=r"is_grads_batched.*`with glassgate.engine\(\"reference\"\)`"):
+        torch.autograd.grad(y, list(layer.parameters()), torch.eye(5), is_grads_batched=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(gg.EngineError, match=r"torch.jit.trace cannot follow these layers; torch.export.export"):
+            torch.jit.trace(layer, x)
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -81,7 +81,7 @@ class Watch:
         for sized, size, _ in self._sizes:
             if len(sized) != size:
                 return False
-        return all([read(thing) == content for read, thing, content, _ in self._contents])
+        return not self._contents or all([read(thing) == content for read, thing, content, _ in self._contents])
 
     def changed(self) -> str | None:
         """The first place that has another value, in words."""
@@ -244,6 +244,11 @@ def _names(code: CodeType) -> _Names:
             elif isinstance(instruction.argval, str) and instruction.opname.endswith(("_ATTR", "_METHOD", "_FROM")):
                 attributes.add(instruction.argval)
     return _Names(frozenset(of_globals), frozenset(attributes))
+
+
+def globals_of(code: CodeType) -> frozenset[str]:
+    """The names of globals that code reads."""
+    return _names(code).globals
 
 
 def _all_code(code: CodeType) -> Iterator[CodeType]:

@@ -31,6 +31,11 @@ class Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
+        if any([d is not None and _is_batched(d) for d in d_results]):
+            raise RuntimeError(
+                "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward "
+                'pass): run the forward pass inside `with glassgate.engine("reference")`'
+            )
         if torch.is_grad_enabled():
             text = "\n".join(plan.text for plan in ctx.plans)
             d_data, d_given = _by_operator(ctx, text, d_results, ctx.needs_input_grad[3])
@@ -41,6 +46,11 @@ class Layer(torch.autograd.Function):
                 steps, ctx.plans, given, flat, d_results, needed[3], needed[4:], ctx.recordings
             )
         return None, None, None, d_data, *d_given
+
+
+def _is_batched(d: Tensor) -> bool:
+    """Whether it stands for many gradients at once."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(d) or torch._C._functorch.is_legacy_batchedtensor(d)
 
 
 def _remember(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
