@@ -91,13 +91,14 @@ class Cuts:
         return self.stop - self.start
 
 
-def whole(lengths: Lengths, batch_size: int, longest: int = 0) -> Cuts:
+def whole(lengths: Lengths, batch_size: int, longest: int = 0, most_units: int = _MOST_UNITS) -> Cuts:
     """Batch sequences by falling length, for evaluation.
 
     Args:
         lengths: units of each sequence
         batch_size: sequences a batch
         longest: longer sequences are cut into pieces of so many units; 0 to cut none
+        most_units: of a batch, padding included, unless one sequence alone has more
 
     Example:
         >>> [len(piece) for batch in whole([2, 9, 5], batch_size=2) for piece in batch]
@@ -107,7 +108,7 @@ def whole(lengths: Lengths, batch_size: int, longest: int = 0) -> Cuts:
     cuts.order(np.argsort(-cuts.sizes(), kind="stable"))
     sizes, starts = cuts.sizes(), [0]
     while starts[-1] < len(sizes):
-        room = min(batch_size, _MOST_UNITS // max(1, int(sizes[starts[-1]])))
+        room = min(batch_size, most_units // max(1, int(sizes[starts[-1]])))
         starts.append(min(len(sizes), starts[-1] + max(1, room)))
     cuts.bounds = np.stack([starts[:-1], starts[1:]], 1)
     return cuts

@@ -118,10 +118,10 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
 
 def _best(totals: Tensor, alive: Tensor, logs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations of each sentence, `(N, C)`: their log probabilities, their beams, and their units."""
-    scores, units = (totals[alive][:, None] + logs).topk(min(most, logs.shape[1]))
+    scores, units = logs.topk(min(most, logs.shape[1]))
     of_beams = totals.new_full((*alive.shape, scores.shape[1]), -torch.inf)
     units_of_beams = units.new_full(of_beams.shape, END)
-    of_beams[alive], units_of_beams[alive] = scores, units + UNKNOWN
+    of_beams[alive], units_of_beams[alive] = scores + totals[alive][:, None], units + UNKNOWN
     best, places = of_beams.flatten(1).topk(min(most, of_beams[0].numel()))
     return best, places // scores.shape[1], units_of_beams.flatten(1).gather(1, places)
 

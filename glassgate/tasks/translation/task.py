@@ -31,7 +31,7 @@ from glassgate.tasks.translation.scores import TranslationScores, signatures, to
 from glassgate.tasks.translation.search import END, Found, Search, search
 
 _END = "\n"  # no sentence has it
-_AT_ONCE = 64  # sentences that are translated together, at least
+_AT_ONCE, _UNITS_AT_ONCE = 256, 4096  # sentences that are translated together, and their units, at most
 _OWN = 12_000  # pairs made by rule
 _SHOWN = 200  # translations in a report
 _DRAWN = 4
@@ -90,7 +90,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self.options.best_by
 
     def evaluation_batches(self, lengths: Lengths) -> Batches:
-        return whole(lengths, max(_AT_ONCE, self.options.batch_size))
+        return whole(lengths, _AT_ONCE, most_units=_UNITS_AT_ONCE)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
         return read_pairs(path, labelled, self.options.reverse)
