@@ -22,11 +22,16 @@ def cache_folder() -> Path:
     return (given_by_system if given_by_system.is_absolute() else _home() / ".cache") / "glassgate"
 
 
+class UntrustedError(PermissionError):
+    """Others than this user and root can write to a place."""
+
+
 def read_trusted(path: Path) -> bytes:
     """Read a file that nobody but this user and root can have written, for what it holds is run.
 
     Raises:
-        OSError: there is none, it is no plain file, or others can write to it or to its folder
+        UntrustedError: others can write to it or to its folder.
+        OSError: there is none, or it is no plain file.
     """
     if os.name != "posix":
         return path.read_bytes()
@@ -34,12 +39,22 @@ def read_trusted(path: Path) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path}: this is no plain file")
-        for status in (os.fstat(file.fileno()), path.parent.stat()):
-            kept_by_owner = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-            others = stat.S_IWOTH | (0 if status.st_gid == os.getegid() else stat.S_IWGRP)
-            if status.st_uid not in (0, os.geteuid()) or (status.st_mode & others and not kept_by_owner):
-                raise PermissionError(f"{path}: others than this user can write there")
+        check_trusted(path.parent)
+        _check(path, os.fstat(file.fileno()))
         return file.read()
+
+
+def check_trusted(folder: Path) -> None:
+    """Raise UntrustedError where others than this user and root can write to a folder."""
+    if os.name == "posix":
+        _check(folder, folder.stat())
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    kept_by_owner = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    others = stat.S_IWOTH | (0 if status.st_gid == os.getegid() else stat.S_IWGRP)
+    if status.st_uid not in (0, os.geteuid()) or (status.st_mode & others and not kept_by_owner):
+        raise UntrustedError(f"{path}: others than this user can write there")
 
 
 def _home() -> Path:

@@ -44,7 +44,13 @@ def test_a_kernel_that_others_could_write_is_compiled_again(tmp_path: Path) -> N
     for place, open_to_all in ((path, 0o666), (folder, 0o777)):
         before = place.stat().st_mode
         place.chmod(open_to_all)
-        assert cache.read(path) is None
+        cache._warn.cache_clear()
+        with pytest.warns(RuntimeWarning, match=f"chmod -R go-w {folder}"):
+            assert cache.read(path) is None
+        assert cache.read(path) is None  # and says so once
+        (folder / "b.kernel").unlink(missing_ok=True)
+        cache.write(folder / "b.kernel", kernel)
+        assert (folder / "b.kernel").exists() == (place == path)
         place.chmod(before)
     assert cache.read(path) == kernel
     path.rename(folder / "real")

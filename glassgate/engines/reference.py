@@ -144,7 +144,9 @@ def advance(
         return Named(cell.gates, v.chunk(len(cell.gates), -1))
 
     def product(u: Tensor) -> Named:
-        return by_gate(recur(u.detach() if held else u, weights["weight_hh"], weights.get("bias_hh"), cell.heads))
+        units = ih.shape[1] // len(cell.gates)
+        u = u.detach() if held else u
+        return by_gate(recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads, units))
 
     def projection(h: Tensor) -> Tensor:
         return linear(h, weights["weight_hr"])
@@ -159,10 +161,13 @@ def advance(
     return cell.new_state(a, Named(cell.state, state), p, projection if "weight_hr" in weights else None)
 
 
-def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:
-    """`W_hh u + b_hh`; with heads, unit block k of every gate sees block k of `u` alone."""
+def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int, units: int | None = None) -> Tensor:
+    """`W_hh u + b_hh`; with heads, unit block k of every gate sees block k of `u` alone.
+
+    A gate has as many units as `u` has numbers, unless `u` is a projected output.
+    """
     if heads == 1:
         return linear(u, weight, bias)
-    blocks = weight.unflatten(0, (-1, heads, weight.shape[1]))
+    blocks = weight.unflatten(0, (-1, heads, (units or u.shape[1]) // heads))
     out = torch.einsum("nki,gkoi->ngko", u.unflatten(1, (heads, -1)), blocks).flatten(1)
     return out if bias is None else out + bias

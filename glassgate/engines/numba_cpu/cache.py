@@ -2,6 +2,7 @@
 
 import hashlib
 import tempfile
+import warnings
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from glassgate.storage import cache_folder, read_trusted
+from glassgate.storage import UntrustedError, cache_folder, check_trusted, read_trusted
 
 
 class MachineCode(NamedTuple):
@@ -28,9 +29,11 @@ def path_of(text: str, *properties: object) -> Path:
 
 @cache
 def _tools() -> str:
-    """Numba's and LLVM's versions, and what this folder's own files say."""
+    """Numba's and LLVM's versions, and what the files say that make machine code of a text."""
     digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]
+    for source in (*translators, *sorted(here.glob("simd/*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
@@ -39,6 +42,9 @@ def read(path: Path) -> MachineCode | None:
     """What the file holds; None where there is none, not all of it, or one that others may have written."""
     try:
         digest, symbol, code = read_trusted(path).split(b"\n", 2)
+    except UntrustedError:
+        _warn(path.parent)
+        return None
     except (OSError, ValueError):
         return None
     if hashlib.sha256(symbol + code).hexdigest().encode() != digest:
@@ -46,13 +52,24 @@ def read(path: Path) -> MachineCode | None:
     return MachineCode(symbol.decode(), code)
 
 
+@cache
+def _warn(folder: Path) -> None:
+    warnings.warn(
+        f"kernels are compiled in every process, for others than you can write to {folder} and could put theirs there; "
+        f"run `chmod -R go-w {folder}`, or set GLASSGATE_CACHE to a folder of your own",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
 def write(path: Path, kernel: MachineCode) -> None:
-    """Keep it, at once or not at all: other processes see the whole file or none."""
+    """Keep it, at once or not at all, where others cannot write: other processes see the whole file or none."""
     symbol = kernel.symbol.encode()
     digest = hashlib.sha256(symbol + kernel.code).hexdigest().encode()
     unfinished = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        check_trusted(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".kernel-", delete=False) as file:
             unfinished = Path(file.name)
             file.write(b"\n".join([digest, symbol, kernel.code]))

@@ -3,7 +3,9 @@
 import ctypes
 import gc
 import linecache
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -21,8 +23,8 @@ _UNUSED = ctypes.addressof(_unused)
 class Function:
     """A kernel's machine code, called with the address of its words."""
 
-    def __init__(self, address: int) -> None:
-        self.address = address
+    def __init__(self, address: int, name: str) -> None:
+        self.address, self.name = address, name
         self._function = _KIND(address)
 
     def __call__(self, words: int) -> None:
@@ -42,7 +44,7 @@ def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
         with _collecting_no_garbage():
             code = _translate(text, name, bits, processor)
         write(path, code)
-    return _load(code)
+    return _load(code, name)
 
 
 @contextmanager
@@ -60,7 +62,7 @@ def _collecting_no_garbage() -> Iterator[None]:
 def _translate(text: str, name: str, bits: int, processor: Processor) -> MachineCode:
     from numba import njit, types
 
-    from glassgate.engines.numba_cpu.language import names
+    from glassgate.engines.numba_cpu.namespace import names
 
     file = f"<glassgate {name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -81,9 +83,17 @@ def _machine() -> llvm.TargetMachine:
     return llvm.Target.from_default_triple().create_target_machine()
 
 
-def _load(kernel: MachineCode) -> Function:
+def _load(kernel: MachineCode, name: str) -> Function:
+    """All of it or nothing: LLVM ends the process if half-loaded code is thrown away, so no Ctrl-C may come between."""
+    if threading.current_thread() is not threading.main_thread():
+        return _loaded(kernel, name)
+    with ThreadPoolExecutor(1) as elsewhere:  # Python raises KeyboardInterrupt in the main thread alone
+        return elsewhere.submit(_loaded, kernel, name).result()
+
+
+def _loaded(kernel: MachineCode, name: str) -> Function:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()
     _engines.append(engine)
-    return Function(engine.get_function_address(kernel.symbol))
+    return Function(engine.get_function_address(kernel.symbol), name)

@@ -3,16 +3,17 @@
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell
+from glassgate.engines.lowering.program import Program, lower
 from glassgate.engines.numba_cpu.compile import Function, compiled
-from glassgate.engines.numba_cpu.printer import Kernel, print_kernel
+from glassgate.engines.numba_cpu.emit import Kernel, emit
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.stages import Stages
 from glassgate.engines.symbolic.trace import Trace
 
 
 class Compiled(NamedTuple):
-    """A printed kernel and its machine code."""
+    """A lowered program, its printed kernel and its machine code."""
 
+    program: Program
     kernel: Kernel
     function: Function
 
@@ -25,14 +26,18 @@ def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool) -> Compile
     processor = host()
     key = trace, bits, is_backward, cell.heads, processor
     if key not in _compiled:
-        kernel = printed(cell, trace, is_backward)
+        program = lower(cell, trace, is_backward)
+        kernel = _emitted(cell, program)
         name = "backward" if is_backward else "forward"
-        _compiled[key] = Compiled(kernel, compiled(kernel.text, name, bits, processor))
+        _compiled[key] = Compiled(program, kernel, compiled(kernel.text, name, bits, processor))
     return _compiled[key]
 
 
 def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
     """The kernel of a cell as text."""
-    name = "backward" if is_backward else "forward"
-    title = f"{type(cell).__name__}, {name} through time: one direction of a layer, the rows `first` to `last`."
-    return print_kernel(Stages(trace, is_backward, cell.heads), title, cell.state)
+    return _emitted(cell, lower(cell, trace, is_backward))
+
+
+def _emitted(cell: Cell, program: Program) -> Kernel:
+    name = "backward" if program.backward else "forward"
+    return emit(program, f"{type(cell).__name__}, {name} through time: one direction of a layer, some sequences.")

@@ -1,8 +1,10 @@
-"""The small works beside the products: where rows lie, where sequences end, sums of biases."""
+"""The small tasks beside the products: where rows are, where sequences end, sums of biases."""
 
-from glassgate.engines.numba_cpu.dense import Rows
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu.arguments import Argument
+from glassgate.engines.numba_cpu.gemm.products import RowVectors
 from glassgate.engines.numba_cpu.native import native
-from glassgate.engines.numba_cpu.work import Word, Work
+from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 ROWS = '''
 def rows(address):
@@ -48,24 +50,26 @@ def add(address):
 '''
 
 
-def rows_of(table: Word, buffer: Rows, rows: Word) -> Work:
+def rows_of(to: Argument, buffer: RowVectors, rows: Operand) -> ParallelTask:
     """What fills a table with the addresses of rows."""
-    return Work(native(ROWS), (table, buffer.start, buffer.pitch), rows, light=True)
+    return ParallelTask(native(ROWS), (to, buffer.start, buffer.pitch), rows, light=True)
 
 
-def rows_before(table: Word, state: Rows, initial: Word, restart: Word, reverse: bool) -> Work:
+def rows_before(to: Argument, state: RowVectors, initial: Operand, restart: Operand, reverse: bool) -> ParallelTask:
     """What fills a table with the addresses of the state before each row of all steps."""
     turn = 1 if reverse else -1
-    words = (table, turn, "sizes", "starts", "resets", state.start, state.pitch, initial, restart)
-    return Work(native(BEFORE), words, "steps", light=True)
+    operands = (to, turn, given.SIZES, given.STARTS, given.RESETS, state.start, state.pitch, initial, restart)
+    return ParallelTask(native(BEFORE), operands, given.STEPS, light=True)
 
 
-def last(out: Word, state: Rows, initial: Word, starts: Word, N: int, reverse: bool, bits: int) -> Work:
+def last(
+    out: Operand, state: RowVectors, initial: Operand, starts: Operand, N: int, reverse: bool, bits: int
+) -> ParallelTask:
     """What fills `out` with the state after the last step of each of N sequences."""
-    words = (out, state.pitch, state.width, state.start, initial, "sizes", starts, "steps", int(reverse))
-    return Work(native(LAST, bits), words, N, light=True)
+    where = (out, state.pitch, state.width, state.start, initial)
+    return ParallelTask(native(LAST, bits), (*where, given.SIZES, starts, given.STEPS, int(reverse)), N, light=True)
 
 
-def add(out: Word, a: Word, b: Word, width: int, bits: int) -> Work:
+def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:
     """The sum of two vectors."""
-    return Work(native(ADD, bits), (out, a, b), width, light=True)
+    return ParallelTask(native(ADD, bits), (out, a, b), width, light=True)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.numba_cpu.call import Call
-from glassgate.engines.numba_cpu.jobs import Job
+from glassgate.engines.lowering.batch import batch_layout
+from glassgate.engines.numba_cpu.bind import Call
+from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.plan import forward_plan
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.program import forward_program
-from glassgate.engines.numba_cpu.timetable import timetable
-from glassgate.engines.numba_cpu.workspace import Memory
+from glassgate.engines.numba_cpu.workspace import Workspace
 from glassgate.engines.plan import Plan, Sizes
 
 
@@ -25,23 +25,25 @@ class Step:
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, weights: Sequence[Tensor], initial: Sequence[Tensor]) -> None:
-        program = forward_program(plan, sizes, False, True, host())
+        kernel = forward_plan(plan, sizes, False, True, host())
         x = initial[0].new_empty(sizes.N, sizes.D)
         here, there = initial, [torch.empty_like(v) for v in initial]
         self._sets: list[Sequence[Tensor]] = [here, there]
-        self._call = Call(program, timetable(None, sizes.N, sizes.N), Memory(own=True), x, [*weights, *here])
-        packing, product = program.rounds_before
-        packing.part(self._call.facts)()
-        self._input = product.part(self._call.facts)
-        self._jobs = [self._job(old, new) for old, new in ((here, there), (there, here))]
+        layout = batch_layout(None, sizes.N, sizes.N)
+        final = [torch.empty_like(v) for v in initial]
+        self._call = Call(kernel, layout, Workspace(own=True), [x, *weights, *here, *there, *final])
+        packing, *product = kernel.rounds_before
+        packing.part(self._call.bindings)()
+        self._input = [task.part(self._call.bindings) for task in product]
+        self._steps = [self._launch(old, new) for old, new in ((here, there), (there, here))]
         self._weights, self._turn = weights, 0
 
-    def _job(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> Job:
+    def _launch(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> Launch:
         """The step from one set of states to the other."""
-        names = self._call.program.cell.state
-        own = {f"{name}_0": v.data_ptr() for name, v in zip(names, old, strict=True)}
-        own |= {f"{name}_rows": v.data_ptr() for name, v in zip(names, new, strict=True)}
-        return self._call.loop(0, len(new[0]), **own)
+        kernel = self._call.plan
+        own = {address: v.data_ptr() for address, v in zip(kernel.initial, old, strict=True)}
+        own |= {address: v.data_ptr() for address, v in zip(kernel.states, new, strict=True)}
+        return self._call.loop(0, len(new[0]), own)
 
     @property
     def states(self) -> Sequence[Tensor]:
@@ -50,8 +52,9 @@ class Step:
 
     def run(self, x: Tensor) -> Tensor:
         """One step from x (N, D), contiguous; returns the output, (N, W), which the step after the next overwrites."""
-        self._input.words[0] = x.data_ptr()
-        self._input()
-        self._jobs[self._turn]()
+        for product in self._input:
+            product.arguments[0] = x.data_ptr()
+            product()
+        self._steps[self._turn]()
         self._turn = 1 - self._turn
         return self._sets[self._turn][0]

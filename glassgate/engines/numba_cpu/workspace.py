@@ -15,7 +15,7 @@ def aligned(size: int) -> int:
     return size + -size % ALIGN
 
 
-class Memory:
+class Workspace:
     """What one call works in, unwritten.
 
     Args:

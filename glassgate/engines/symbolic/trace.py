@@ -140,7 +140,9 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
 
     outputs = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
     leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
-    outputs |= {("d_state", k): gradient(leaves[name,]) for k, name in enumerate(cell.state) if (name,) in leaves}
+    for k, (name, state) in enumerate(zip(cell.state, states, strict=True)):
+        # Of a state that is not read nothing comes back, and that has to be said: the step before reads it.
+        outputs["d_state", k] = gradient(leaves[name,]) if (name,) in leaves else spread(0.0, state.axis)
     outputs |= {("left", k): replay[u] for k, u in enumerate(left)}
     for node in order:
         if node.op == "hr":

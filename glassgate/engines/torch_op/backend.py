@@ -11,10 +11,10 @@ from glassgate.engines.plan import Plan, plans_in
 
 
 def forward(*args: Any) -> list[Tensor]:
-    """`layer.forward` of the kernels."""
-    from glassgate.engines.numba_cpu import layer
+    """`run.forward` of the kernels."""
+    from glassgate.engines.numba_cpu import run
 
-    return layer.forward(*args)
+    return run.forward(*args)
 
 
 def backward(
@@ -27,12 +27,12 @@ def backward(
     needed: Sequence[bool] | None = None,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor | None]:
-    """`layer.backward` of the kernels, with the gradients of the results, None where there is none."""
-    from glassgate.engines.numba_cpu import layer
+    """`run.backward` of the kernels, with the gradients of the results, None where there is none."""
+    from glassgate.engines.numba_cpu import run
 
     dtype = COMPUTED_IN[steps.data.dtype]
     d = {place: readable(v, dtype) for place, v in enumerate(d_results) if v is not None}
-    return layer.backward(steps, plans, given, flat, d, data_too, needed, recordings)
+    return run.backward(steps, plans, given, flat, d, data_too, needed, recordings)
 
 
 def forward_of_operator(

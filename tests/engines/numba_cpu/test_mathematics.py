@@ -4,9 +4,9 @@ import numba
 import pytest
 import torch
 
-from glassgate.engines.numba_cpu.mathematics import FUNCTIONS
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.vector import memory
+from glassgate.engines.numba_cpu.simd.mathematics import FUNCTIONS
+from glassgate.engines.numba_cpu.simd.vector import memory
 
 WIDTHS = [(bits, width * 8 // bits) for bits in (32, 64) for width in (16, 32, 64) if width <= host().width]
 TORCH = {

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.engines.numba_cpu import team
+from glassgate.engines.numba_cpu.pool import openmp
 from tests.compare import noise
 
 H = 96
@@ -128,6 +128,31 @@ def python(code, **environment):
     return done.stdout
 
 
+INTERRUPTED = """
+import gc, os, signal, time
+import llvmlite.binding as llvm
+from tests.engines.numba_cpu.test_survival import call
+
+add, interrupts = llvm.ExecutionEngine.add_object_file, []
+def interrupted(engine, code):
+    add(engine, code)
+    if not interrupts:
+        interrupts.append(os.kill(os.getpid(), signal.SIGINT))
+        time.sleep(0.05)
+
+llvm.ExecutionEngine.add_object_file = interrupted
+try:
+    call()
+except KeyboardInterrupt:
+    gc.collect()
+    print(call()[0].sum().item())
+"""
+
+
+def test_an_interrupt_while_a_kernel_is_loaded_breaks_nothing():
+    assert float(python(INTERRUPTED)) == pytest.approx(call()[0].sum().item())
+
+
 SUM = "from tests.engines.numba_cpu.test_survival import call; print(call()[0].sum().item())"
 
 
@@ -203,6 +228,6 @@ def test_no_rows():
 
 
 def test_workers_wait_asleep(two_threads, monkeypatch):
-    monkeypatch.setattr(team, "_openmp", None)
+    monkeypatch.setattr(openmp, "_openmp", None)
     call()
     assert {t.daemon for t in threading.enumerate() if t.name == "glassgate"} == {True}

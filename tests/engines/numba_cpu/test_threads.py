@@ -10,18 +10,18 @@ from array import array
 import pytest
 import torch
 
-from glassgate.engines.numba_cpu import team, threads, workers
-from glassgate.engines.numba_cpu.jobs import Job, in_turn
+from glassgate.engines.numba_cpu.launch import Launch, in_turn
 from glassgate.engines.numba_cpu.native import native
+from glassgate.engines.numba_cpu.pool import openmp, own, threads
 from glassgate.engines.numba_cpu.rows import ROWS
 
-of_torch = pytest.mark.skipif(team._openmp is None, reason="torch has no GNU OpenMP here, or one whose threads sleep")
+of_torch = pytest.mark.skipif(openmp._openmp is None, reason="torch has no GNU OpenMP here, or one whose threads sleep")
 
 
 def job(table, first, last, base=0):
     """One that writes base + row * 8 to rows of a table."""
-    words = array("q", (table.data_ptr(), base, 8, first, last))
-    return Job(native(ROWS), words)
+    arguments = array("q", (table.data_ptr(), base, 8, first, last))
+    return Launch(native(ROWS), arguments)
 
 
 def rows(n, base=0):
@@ -31,12 +31,12 @@ def rows(n, base=0):
 @pytest.fixture
 def quiet(monkeypatch):
     """No threads have waited for each other yet."""
-    monkeypatch.setattr(threads, "crowd", threads.Crowd())
-    return threads.crowd
+    monkeypatch.setattr(threads, "contention", threads.Contention())
+    return threads.contention
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.01], ids=["awake", "asleep"])
-@pytest.mark.parametrize("run", [threads.run, workers.run, pytest.param(team.run, marks=of_torch)])
+@pytest.mark.parametrize("run", [threads.run, own.run, pytest.param(openmp.run, marks=of_torch)])
 def test_all_jobs_are_done(run, pause):
     for _ in range(20):
         table = torch.zeros(30, dtype=torch.int64)
@@ -54,27 +54,27 @@ def test_jobs_in_turn():
 
 
 def test_a_job_that_nobody_has_begun_is_done_by_its_giver(monkeypatch):
-    monkeypatch.setattr(workers._Worker, "_work", lambda _: threading.Event().wait())  # a thread that never comes
-    table, worker = torch.zeros(10, dtype=torch.int64), workers._Worker()
+    monkeypatch.setattr(own._Worker, "_work", lambda _: threading.Event().wait())  # a thread that never comes
+    table, worker = torch.zeros(10, dtype=torch.int64), own._Worker()
     given = job(table, 0, 10)
     worker.give(given)
     worker.finish()
     assert torch.equal(table, rows(10))
 
 
-@pytest.mark.parametrize(("late", "own"), [(False, 0), (True, 1), (None, 2)], ids=["in time", "late", "no such team"])
-def test_our_own_threads_take_over_where_those_of_torch_come_late(monkeypatch, quiet, late, own):
+@pytest.mark.parametrize(("late", "times"), [(False, 0), (True, 1), (None, 2)], ids=["in time", "late", "no such team"])
+def test_our_own_threads_take_over_where_those_of_torch_come_late(monkeypatch, quiet, late, times):
     asked = []
     quiet._pause = 60.0
-    monkeypatch.setattr(workers, "run", lambda jobs: asked.append(jobs))
-    monkeypatch.setattr(team, "run", lambda jobs: late)
+    monkeypatch.setattr(own, "run", lambda jobs: asked.append(jobs))
+    monkeypatch.setattr(openmp, "run", lambda jobs: late)
     for _ in range(2):
         threads.run([None, None])
-    assert len(asked) == own
+    assert len(asked) == times
     assert bool(quiet) == bool(late)
 
 
-def test_a_crowd_is_remembered_longer_each_time(monkeypatch, quiet):
+def test_contention_is_remembered_longer_each_time(monkeypatch, quiet):
     now = [100.0]
     monkeypatch.setattr(threads.time, "monotonic", lambda: now[0])
     for pause in (0.1, 0.2, 0.4, 0.8):
@@ -94,11 +94,11 @@ def test_a_team_that_is_too_small_does_nothing():
     """As it is where OpenMP may not have as many threads."""
     code = """
 import torch
-from tests.engines.numba_cpu.test_threads import job, rows, team
+from tests.engines.numba_cpu.test_threads import job, rows, openmp
 torch.set_num_threads(2)
 table = torch.zeros(20, dtype=torch.int64)
 jobs = [job(table, 0, 10), job(table, 10, 20)]
-print(team.run(jobs), table.sum().item())
+print(openmp.run(jobs), table.sum().item())
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -121,6 +121,6 @@ def test_a_forked_child_has_threads_of_its_own():
     if child == 0:
         table = torch.zeros(20, dtype=torch.int64)
         threads.run([job(table, 0, 10), job(table, 10, 20)])
-        os._exit(0 if table.tolist() == list(range(0, 160, 8)) and workers._idle else 1)
+        os._exit(0 if table.tolist() == list(range(0, 160, 8)) and own._idle else 1)
     torch.set_num_threads(before)
     assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,115 @@
+"""Writes the blocks of from-step-to-machine-code.md: each stage of one cell's translation, as the engine has it.
+
+Run `python docs/from_step.py` after a change of the engine; a test compares the page with what this writes.
+"""
+
+import re
+from pathlib import Path
+
+import torch
+
+import glassgate as gg
+from glassgate.engines.contract import Direction
+from glassgate.engines.lowering.batch import batch_layout
+from glassgate.engines.lowering.listing import listing
+from glassgate.engines.lowering.program import Before, buffers_of, lower
+from glassgate.engines.lowering.sums import WeightGradient, weight_gradients
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu.backward import Backward, Wanted
+from glassgate.engines.numba_cpu.kernel import printed
+from glassgate.engines.numba_cpu.plan import Forward, KernelPlan
+from glassgate.engines.plan import plan_of
+from glassgate.engines.symbolic.trace import trace
+
+PAGE = Path(__file__).with_name("from-step-to-machine-code.md")
+L, N, D, H = 5, 3, 4, 8
+
+
+class Leaky(gg.Cell):
+    """The cell of the page."""
+
+    gates = ("f", "n")
+
+    def step(self, a, s):  # type: ignore[no-untyped-def]
+        f = torch.sigmoid(a.f)
+        n = torch.tanh(a.n)
+        return f * s.h + (1 - f) * n
+
+
+def blocks() -> dict[str, str]:
+    """The text of each block by its name."""
+    cell = Leaky()
+    traced = trace(cell)
+    found = {
+        "graph": "\n".join(map(str, traced.forward.nodes)),
+        "gradient": "\n".join(map(str, traced.backward.nodes)),
+        "results": "\n".join(f"{key}: {node.name or node}" for key, node in traced.backward.outputs.items()),
+        "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
+        "lowered": listing(lower(cell, traced, False)) + "\n" + listing(lower(cell, traced, True)),
+        "sums": "\n".join(map(_sum, weight_gradients(cell, traced, buffers_of(cell, traced)))),
+        "kernel": printed(cell, traced, False).text,
+    }
+    direction = _direction(cell)
+    plan = plan_of(direction)
+    sizes = plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D))
+    forward = Forward(plan, sizes, save=True, every_state=True)
+    backward = Backward(plan, sizes, Wanted(plan.weights, data=True, added=False))
+    found["bindings"] = _bindings(forward)
+    found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
+    return {name: text.strip("\n") for name, text in found.items()}
+
+
+def _direction(cell: gg.Cell) -> Direction:
+    weights = {name: torch.zeros(shape) for name, shape in cell.shapes(D, H).items()}
+    return Direction(cell, weights, (torch.zeros(N, H),), reverse=False)
+
+
+def _sum(gradient: WeightGradient) -> str:
+    weight, right = f"weight_{gradient.half}", gradient.right
+    rows = f"{right.state} before each step" if isinstance(right, Before) else right.buffer.label
+    more = f" and the {gradient.gates - 1} after it" if gradient.gates > 1 else ""
+    return f"{weight}, gate {gradient.gate}{more}: {gradient.d.buffer.label}[{gradient.d.column}]{more}, times {rows}"
+
+
+def _bindings(kernel: KernelPlan) -> str:
+    """Who says what each argument of the kernel is."""
+    who = dict.fromkeys(kernel.tensors.addresses, "a tensor of the call")
+    who |= dict.fromkeys([*kernel.fixed, *kernel.by_row], "the call's workspace")
+    who |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
+    time = batch_layout(None, L * N, N)
+    who |= dict.fromkeys(kernel.every_step, f"the batch layout: {time.starts[1:-1].tolist()}")
+    who |= {
+        given.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
+        given.STEPS: f"the batch layout: {time.steps}",
+    }
+    who |= dict.fromkeys([given.FIRST, given.LAST, *given.units("H"), given.BARRIER, given.PARTIES], "the launch")
+    who[given.number("of the processor")] = "always what the width of vectors makes it"
+    operands = [*kernel.loop.operands, given.FIRST, given.LAST]
+    lines = []
+    for k, (argument, operand) in enumerate(zip(kernel.kernel.arguments, operands, strict=True)):
+        if argument.label.startswith("block_pitch"):
+            operand = given.number("of the processor")
+        said = f"always {operand}" if isinstance(operand, int) else who.get(operand, "the call")
+        lines.append(f"{k:2} {argument.label:16} {said}")
+    return "\n".join(lines)
+
+
+def _launches(kernel: KernelPlan) -> str:
+    """What a call runs, in order; a line at a time is shared out among threads."""
+    rounds = [*kernel.before, [kernel.loop], *kernel.after]
+    return "\n".join(f"  {', '.join(task.function.name for task in tasks)}" for tasks in rounds if tasks)
+
+
+def filled(page: str) -> str:
+    """The page with each block as it is now."""
+    found = blocks()
+    return re.sub(
+        r"(<!-- (\w+) -->\n```\w*\n).*?(\n```\n)",
+        lambda match: match[1] + found[match[2]] + match[3],
+        page,
+        flags=re.DOTALL,
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,48 @@
+"""Which rows each step has."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class BatchLayout(NamedTuple):
+    """Which rows each step has."""
+
+    sizes: Tensor
+    """(L + 2,) int64: rows of each step, with a zero before and behind."""
+    starts: Tensor
+    """(L + 2,) int64: the first row of each step."""
+    rows: int
+    steps: int
+    N: int
+    even: bool
+    """Whether each step has all N rows."""
+
+
+def batch_layout(batch_sizes: Tensor | None, S: int, N: int) -> BatchLayout:
+    """That of `Steps` with S rows, of N sequences."""
+    if batch_sizes is None:
+        return _even(S // max(N, 1), N)
+    if len(batch_sizes) and int(batch_sizes[-1]) == N:
+        return _even(len(batch_sizes), N)
+    return _layout(batch_sizes, N, False)
+
+
+@lru_cache(256)
+def _even(steps: int, N: int) -> BatchLayout:
+    return _layout(torch.full((steps,), N), N, True)
+
+
+def _layout(batch_sizes: Tensor, N: int, even: bool) -> BatchLayout:
+    zero = batch_sizes.new_zeros(1)
+    sizes = torch.cat([zero, batch_sizes, zero])
+    ends = sizes.cumsum(0)
+    return BatchLayout(sizes, ends - sizes, int(ends[-1]), len(batch_sizes), N, even)
+
+
+@lru_cache(256)
+def two_turns(steps: int, N: int, reverse: bool) -> Tensor:
+    """The first row of each step, (L + 2,), where a buffer holds two steps in turn; the last one is at its front."""
+    return (torch.arange(steps + 2) + (1 if reverse else steps)) % 2 * N

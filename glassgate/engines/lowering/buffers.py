@@ -1,0 +1,190 @@
+"""The memory of one direction's pass, by what it holds. Where it is stored is a backend's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import NamedTuple, Protocol
+
+from glassgate.engines.symbolic.trace import Trace
+
+
+class Rows(Enum):
+    """Of what a buffer has one row each."""
+
+    STEP = "step of a sequence"
+    SEQUENCE = "sequence"
+    WHOLE = "call"
+
+
+@unique
+class Kind(Enum):
+    """What a buffer holds: how its name is made from its owner's, and of what it has rows."""
+
+    DATA = "data", Rows.STEP
+    D_DATA = "d_data", Rows.STEP
+    WEIGHT = "{}", Rows.WHOLE
+    """A parameter."""
+    D_WEIGHT = "d_{}", Rows.WHOLE
+    BIAS = "bias_{}", Rows.WHOLE
+    """What is added to the input half "ih" or to the recurrent half "hh", gate by gate."""
+    NOISE = "{}_noise", Rows.STEP
+    NOISE_OF_SEQUENCE = "{}_noise", Rows.SEQUENCE
+
+    STATE = "{}", Rows.STEP
+    """A state after each step."""
+    INITIAL = "{}_0", Rows.SEQUENCE
+    RESTART = "{}_restart", Rows.SEQUENCE
+    """What a reset falls back to."""
+    FINAL = "{}_n", Rows.SEQUENCE
+    D_STATE = "d_{}", Rows.STEP
+    """The gradient that the caller gives."""
+    D_NEXT = "d_{}_next", Rows.SEQUENCE
+    """The gradient that comes from the step after."""
+    D_INITIAL = "d_{}_0", Rows.SEQUENCE
+
+    INPUT = "ih", Rows.STEP
+    """The input halves of the gates; after a step of training, what the backward pass reads of them."""
+    RECURRENT = "hh", Rows.STEP
+    """Recurrent products that stand alone, or what a step makes of them, kept in training."""
+    ROW_SUM = "row_sum", Rows.STEP
+    PROJECTED = "hr", Rows.STEP
+    D_PRE = "d_pre", Rows.STEP
+    LEFT = "left", Rows.STEP
+    """Row vectors, other than the state, that `weight_hh` is multiplied by."""
+    UNPROJECTED = "raw", Rows.STEP
+    D_PROJECTED = "d_hr", Rows.STEP
+    D_PARAMETER = "d_parameter", Rows.SEQUENCE
+
+    GATE = "gate_{}", Rows.STEP
+    D_GATE = "d_gate_{}", Rows.STEP
+    D_NEW = "d_new_{}", Rows.STEP
+    """All of the gradient of a new state."""
+
+    TEMPORARY = "{}", Rows.SEQUENCE
+    """What a later stage of the same step reads."""
+
+    def __init__(self, label: str, rows: Rows) -> None:
+        self.label, self.rows = label, rows
+
+
+class Widths(Protocol):
+    """How many numbers a value of each axis has: of the input, the hidden state and the output."""
+
+    @property
+    def D(self) -> int: ...
+
+    @property
+    def H(self) -> int: ...
+
+    @property
+    def P(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory for rows of numbers: `columns` values of a row side by side, each as wide as its axis.
+
+    Attributes:
+        kind: what it holds.
+        owner: of which state, gate, parameter or value; empty where there is one of the kind.
+        axis: "H" the hidden size, "P" the output's, "D" the input's, "1" one number.
+        columns: how many values of a row.
+    """
+
+    kind: Kind
+    owner: str = ""
+    axis: str = "H"
+    columns: int = 1
+
+    @property
+    def label(self) -> str:
+        """What printed text calls it, where no other is called so."""
+        return self.kind.label.format(self.owner)
+
+    def width(self, widths: Widths) -> int:
+        """How many numbers a row has."""
+        match self.axis:
+            case "H":
+                return self.columns * widths.H
+            case "P":
+                return self.columns * widths.P
+            case "D":
+                return self.columns * widths.D
+        return self.columns
+
+
+class Place(NamedTuple):
+    """One column of a buffer."""
+
+    buffer: Buffer
+    column: int = 0
+
+
+_OF_TRACE = {
+    "ih": Kind.INPUT,
+    "hh": Kind.RECURRENT,
+    "row": Kind.ROW_SUM,
+    "hr": Kind.PROJECTED,
+    "d_pre": Kind.D_PRE,
+    "left": Kind.LEFT,
+    "raw": Kind.UNPROJECTED,
+    "d_hr": Kind.D_PROJECTED,
+    "d_parameter": Kind.D_PARAMETER,
+}
+
+
+class Buffers:
+    """The buffers that one cell's passes read and write.
+
+    Args:
+        trace: the cell's graphs.
+        states: their axes by name.
+    """
+
+    def __init__(self, trace: Trace, states: Mapping[str, str]) -> None:
+        self.states = states
+        self._names = tuple(states)
+        out = next(iter(states.values()))
+        count = trace.gradients
+        columns = {
+            Kind.INPUT: len(trace.ih),
+            Kind.RECURRENT: len(trace.hh_only),
+            Kind.ROW_SUM: trace.row_columns,
+            Kind.PROJECTED: 1,
+            Kind.D_PRE: count["d_pre"],
+            Kind.LEFT: len(trace.left),
+            Kind.UNPROJECTED: 1,
+            Kind.D_PROJECTED: 1,
+            Kind.D_PARAMETER: count["d_parameter"],
+            Kind.DATA: 1,
+            Kind.D_DATA: 1,
+        }
+        axes = {
+            Kind.DATA: "D",
+            Kind.D_DATA: "D",
+            Kind.ROW_SUM: "1",
+            Kind.PROJECTED: out,
+            Kind.LEFT: out,
+            Kind.D_PROJECTED: out,
+        }
+        self._one = {kind: Buffer(kind, "", axes.get(kind, "H"), n) for kind, n in columns.items()}
+
+    def __getitem__(self, kind: Kind) -> Buffer:
+        return self._one[kind]
+
+    def of_state(self, kind: Kind, name: str) -> Buffer:
+        """A buffer that belongs to a state."""
+        return Buffer(kind, name, self.states[name])
+
+    def place(self, key: tuple[str, int]) -> Place:
+        """Where a trace's column is."""
+        name, k = key
+        if name in ("state", "d_state"):
+            return Place(self.of_state(Kind.STATE if name == "state" else Kind.D_NEXT, self._names[k]))
+        if name in _OF_TRACE:
+            return Place(self._one[_OF_TRACE[name]], k)
+        for kind in (Kind.D_GATE, Kind.GATE):
+            prefix = kind.label.format("")
+            if name.startswith(prefix):
+                return Place(Buffer(kind, name.removeprefix(prefix)))
+        return Place(self.of_state(Kind.D_NEW, name.removeprefix(Kind.D_NEW.label.format(""))))

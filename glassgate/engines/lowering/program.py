@@ -1,0 +1,341 @@
+"""One step of a cell, or its backward step, as a program that a backend prints: loads, computations, products, stores.
+
+A value is a node of the cell's graph; an instruction says where it comes from or goes to.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from glassgate.cell import Cell
+from glassgate.engines.lowering.buffers import Buffer, Buffers, Kind, Place
+from glassgate.engines.lowering.schedule import PRODUCTS, Product, Schedule, Stage, place
+from glassgate.engines.symbolic.graph import Key, Node
+from glassgate.engines.symbolic.trace import Trace
+
+
+class Before(NamedTuple):
+    """A state before the step: after the step before, or the initial one at the start and where there is a reset."""
+
+    state: str
+
+
+class Sums(NamedTuple):
+    """A result of one of the stage's products: its number, and which of its results."""
+
+    product: int
+    column: int
+
+
+class RowSum(NamedTuple):
+    """A sum over the units of a row, by number: the same in every unit."""
+
+    number: int
+
+
+class KeptRowSum(NamedTuple):
+    """One that the forward pass has kept."""
+
+    place: Place
+
+
+class Size(NamedTuple):
+    """How many units there are."""
+
+    axis: str
+
+
+class Constant(NamedTuple):
+    """A number."""
+
+    value: float
+
+
+Term = Place | Before | Sums | RowSum | KeptRowSum | Size | Constant
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """A value that is the sum of what is stored in these places."""
+
+    value: Node
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """A value that its operation gives from the values before."""
+
+    value: Node
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """A value goes to a place; or is added to what is there."""
+
+    value: Node
+    to: Place
+    added: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """The gradient of the state before: to the step before, or, added, to the initial state where there was a reset."""
+
+    value: Node
+    to: Place
+    reset: Place
+
+
+@dataclass(frozen=True, eq=False)
+class AddUp:
+    """A value is a term of a sum over the units of its row."""
+
+    value: Node
+    number: int
+    kept: Place | None
+    """Where training keeps the sum."""
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """What a product multiplies: rows of a buffer from a column on, or the state before."""
+
+    rows: Place | Before
+    axis: str
+    columns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Multiply:
+    """A product of the stage, before anything else of it.
+
+    Attributes:
+        number: among all of the program.
+        product: which weights.
+        left: what they are multiplied by.
+        heads: blocks of the matrix.
+    """
+
+    number: int
+    product: Product
+    left: Factor
+    heads: int
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """What is done for all rows and units before any of it is done for the next phase, or row by row with the next.
+
+    Attributes:
+        axis: of its units.
+        products: done first.
+        values: loads and computations, each after what it needs.
+        writes: what goes where.
+        keeps: what only training writes.
+        sums: sums over a row that end here.
+        barrier: whether all units must be known before what follows.
+    """
+
+    axis: str
+    products: tuple[Multiply, ...]
+    values: tuple[Load | Compute, ...]
+    writes: tuple[Store | Carry, ...]
+    keeps: tuple[Store, ...]
+    sums: tuple[AddUp, ...]
+    barrier: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Temporary:
+    """Memory that one step needs for itself.
+
+    Attributes:
+        node: whose value.
+        buffer: one row each sequence.
+        of_one_pass: whether one row is enough for all, for no other pass reads it.
+        kept: the place where it is stored instead in training, which keeps it.
+    """
+
+    node: Node
+    buffer: Buffer
+    of_one_pass: bool
+    kept: Place | None
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """One direction's step, forward or backward.
+
+    Attributes:
+        backward: which.
+        buffers: what it reads and writes.
+        states: of which the value before the step is read.
+        passes: phases; those of one pass can follow each other row by row.
+        temporaries: memory of its own, by buffer.
+        row_sums: how many sums over a row there are.
+    """
+
+    backward: bool
+    buffers: Buffers
+    states: tuple[str, ...]
+    passes: tuple[tuple[Phase, ...], ...]
+    temporaries: dict[Buffer, Temporary]
+    row_sums: int
+
+    @property
+    def products(self) -> tuple[Multiply, ...]:
+        """All products, by number."""
+        return tuple(product for phases in self.passes for phase in phases for product in phase.products)
+
+
+def lower(cell: Cell, trace: Trace, backward: bool) -> Program:
+    """The program of a cell's step, or of its backward step."""
+    return _Lowering(cell, trace, backward).program()
+
+
+def buffers_of(cell: Cell, trace: Trace) -> Buffers:
+    """The buffers of a cell's passes."""
+    projected = any(node.op == "hr" for node in trace.forward.nodes)
+    return Buffers(trace, dict.fromkeys(cell.state, "H") | {cell.state[0]: "P" if projected else "H"})
+
+
+class _Lowering:
+    def __init__(self, cell: Cell, trace: Trace, backward: bool) -> None:
+        self.cell, self.trace = cell, trace
+        self.schedule = Schedule(trace, backward, cell.state, cell.heads)
+        self.buffers = buffers_of(cell, trace)
+        self.row_sums = [node for stage in self.schedule for node in stage.row_sums]
+        self.products = [product for stage in self.schedule for product in stage.products]
+        self.temporaries = {
+            node: Temporary(
+                node,
+                Buffer(Kind.TEMPORARY, node.name or str(k), node.axis),
+                node in self.schedule.of_one_pass,
+                self.buffers.place(self.schedule.kept[node]) if node in self.schedule.kept else None,
+            )
+            for k, node in enumerate(self.schedule.temporaries)
+        }
+
+    def program(self) -> Program:
+        states = {node.args[0] for node in self.schedule.graph.nodes if node.op == "state"}
+        return Program(
+            self.schedule.backward,
+            self.buffers,
+            tuple(name for name in self.cell.state if name in states),
+            tuple(tuple(map(self._phase, stages)) for stages in self.schedule.passes),
+            {temporary.buffer: temporary for temporary in self.temporaries.values()},
+            len(self.row_sums),
+        )
+
+    def _phase(self, stage: Stage) -> Phase:
+        kept_sums = {node: key for key, node in self.schedule.saved.items() if node in set(stage.row_sums)}
+        return Phase(
+            stage.axis,
+            tuple(map(self._multiply, stage.products)),
+            tuple(self._value(node, stage) for node in self.schedule.needed(stage)),
+            (
+                *(self._write(key, node) for key, node in stage.stores),
+                *(Store(node, Place(self.temporaries[node].buffer)) for node in stage.temporaries),
+            ),
+            tuple(Store(node, self.buffers.place(key)) for key, node in stage.keeps if node not in self.schedule.kept),
+            tuple(
+                AddUp(
+                    node.args[0],
+                    place(self.row_sums, node),
+                    self.buffers.place(kept_sums[node]) if node in kept_sums else None,
+                )
+                for node in stage.row_sums
+            ),
+            stage in self.schedule.barriers,
+        )
+
+    def _multiply(self, product: Product) -> Multiply:
+        left = product.left
+        rows: Place | Before
+        if left.op == "state":
+            rows = Before(left.args[0])
+        elif product.key is not None:
+            rows = self.buffers.place(product.key)
+        else:
+            rows = Place(self.temporaries[left].buffer)
+        columns = len(product.gates) if product.op == "hh_t" else 1
+        heads = self.cell.heads if product.op in ("hh", "hh_t") else 1
+        return Multiply(self._number(product), product, Factor(rows, left.axis, columns), heads)
+
+    def _number(self, product: Product) -> int:
+        return next(k for k, other in enumerate(self.products) if other is product)
+
+    def _write(self, key: Key, node: Node) -> Store | Carry:
+        to = self.buffers.place(key)
+        if to.buffer.kind is Kind.D_NEXT:
+            return Carry(node, to, Place(self.buffers.of_state(Kind.D_INITIAL, to.buffer.owner)))
+        return Store(node, to, added=to.buffer.kind is Kind.D_PARAMETER)
+
+    def _value(self, node: Node, stage: Stage) -> Load | Compute:
+        if not self.schedule.computed(node, stage):
+            return Load(node, self._stored(node))
+        if node.op in PRODUCTS:
+            return Load(node, self._product(node, stage))
+        if node.op == "grad":
+            of_state, name = self.buffers.of_state, node.args[0]
+            return Load(node, (Place(of_state(Kind.D_STATE, name)), Place(of_state(Kind.D_NEXT, name))))
+        return Compute(node)
+
+    def _stored(self, node: Node) -> tuple[Term, ...]:
+        """Where a value is stored that the stage does not compute."""
+        match node.op:
+            case "ih":
+                return self._input_half(self.trace.ih.index(node.args[0], len(self.trace.shared)))
+            case "saved":
+                kept = self.buffers.place(node.args)
+                return (KeptRowSum(kept) if kept.buffer.kind is Kind.ROW_SUM else kept,)
+            case "state":
+                return (Before(node.args[0]),)
+            case "parameter":
+                name, gate = node.args
+                column = 0 if gate is None else self.cell.gates.index(gate)
+                return (Place(weight_buffer(self.cell, name), column),)
+            case "noise":
+                return (Place(noise_buffer(self.cell, self.buffers, node.args[0])),)
+            case "size":
+                return (Size(node.args[0]),)
+            case "constant":
+                return (Constant(node.args[0]),)
+            case "row_sum":
+                return (RowSum(place(self.row_sums, node)),)
+        if node in self.schedule.homes:
+            return (self.buffers.place(self.schedule.homes[node]),)
+        return (Place(self.temporaries[node].buffer),)
+
+    def _input_half(self, column: int) -> tuple[Term, ...]:
+        return Place(self.buffers[Kind.INPUT], column), Place(bias_buffer("ih", self.trace), column)
+
+    def _product(self, node: Node, stage: Stage) -> tuple[Term, ...]:
+        """The sums that belong to a value, with what the product starts from."""
+        terms: list[Term] = []
+        for product in stage.products:
+            if any(result is node for result in product.results):
+                terms.append(Sums(self._number(product), place(product.results, node)))
+        if node.op == "sum":
+            return *self._input_half(place(self.trace.shared, node)), *terms
+        if node.op == "hh":
+            terms.append(Place(bias_buffer("hh", self.trace), place(self.trace.hh_only, node)))
+        return tuple(terms)
+
+
+def weight_buffer(cell: Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
+    """The memory of a parameter, or of its gradient; one of the cell's own has a column for each gate, or one."""
+    own = cell.parameters.get(name)
+    return Buffer(kind, name, "H", len(cell.gates) if own and own.per_gate else 1)
+
+
+def bias_buffer(half: str, trace: Trace) -> Buffer:
+    """What is added to the input half or to recurrent products that stand alone."""
+    return Buffer(Kind.BIAS, half, "H", len(trace.ih if half == "ih" else trace.hh_only))
+
+
+def noise_buffer(cell: Cell, buffers: Buffers, name: str) -> Buffer:
+    """The memory of random factors."""
+    noise = cell.noise[name]
+    kind = Kind.NOISE if noise.per_step else Kind.NOISE_OF_SEQUENCE
+    return Buffer(kind, name, buffers.states.get(noise.state or "", "H"))

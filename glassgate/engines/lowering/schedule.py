@@ -1,0 +1,267 @@
+"""A graph cut into stages: inside one each unit is on its own; products and sums over a row stand between them.
+
+Where one stage needs what others have computed of *all* units stands a barrier, for whoever shares the units of a row.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from glassgate.engines.symbolic.graph import Key, Node
+from glassgate.engines.symbolic.operations import CHEAP, COSTLY, MASKS
+from glassgate.engines.symbolic.trace import Trace
+
+PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
+LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
+"""What any stage can read again."""
+MOST_CHEAP, MOST_READS = 3, 1
+"""So many cheap operations on so many vectors that a stage reads anyway cost less than memory for their result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A matrix times one row vector: one or more sums for each unit.
+
+    Attributes:
+        op: "hh", "hr", or these transposed, "hh_t", "hr_t".
+        gates: whose rows of `weight_hh` the matrix holds.
+        left: the node that the matrix is multiplied by; for "hh_t" the first of them, the others follow in its buffer.
+        key: the column of that buffer where it begins, if it is no temporary and not the state before the step.
+        results: the nodes that the sums belong to, or of which they are a part.
+    """
+
+    op: str
+    gates: tuple[str, ...]
+    left: Node
+    key: Key | None
+    results: tuple[Node, ...]
+
+
+@dataclass(eq=False)
+class Stage:
+    """One pass over rows and units."""
+
+    level: int
+    axis: str
+    products: list[Product] = field(default_factory=list)
+    stores: list[tuple[Key, Node]] = field(default_factory=list)
+    """Results by their place."""
+    keeps: list[tuple[Key, Node]] = field(default_factory=list)
+    """What only training keeps."""
+    row_sums: list[Node] = field(default_factory=list)
+    """Sums over the units that end with this stage."""
+    temporaries: dict[Node, None] = field(default_factory=dict)
+    """What a later stage reads again and no other buffer has."""
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to do."""
+        return not (self.products or self.stores or self.keeps or self.row_sums or self.temporaries)
+
+
+def place(nodes: Iterable[Node], node: Node) -> int:
+    """The index of a node; comparing nodes would make a new one."""
+    return next(k for k, other in enumerate(nodes) if other is node)
+
+
+class Schedule(list[Stage]):
+    """The stages of a graph, in the order in which they run.
+
+    Args:
+        trace: the cell's graphs.
+        backward: which of them.
+        states: names of the cell's states.
+        heads: blocks of `weight_hh`.
+
+    Attributes:
+        homes: the column of a buffer, other than a temporary's, where a value can be read again.
+        barriers: stages after which all units must be known.
+        passes: stages by what can follow each other row by row; one with products stands alone.
+        of_one_pass: temporaries that no other pass reads, so that all rows can have them in one place.
+        kept: temporaries that training keeps: there they are stored where they are kept.
+    """
+
+    def __init__(self, trace: Trace, backward: bool, states: tuple[str, ...], heads: int) -> None:
+        super().__init__()
+        self.trace, self.backward, self.states, self.heads = trace, backward, states, heads
+        self.graph = trace.backward if backward else trace.forward
+        self.outputs = dict(self.graph.outputs)
+        self.saved = {} if backward else trace.saved
+        self.again = self._computed_again()
+        """What every stage computes for itself that needs it."""
+        self.level: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            self.level[node] = self._level(node)
+        self._delay_gradients()
+        places = {(level, axis) for level in self.level.values() for axis in "HP"}
+        self.by_place = {place: Stage(*place) for place in sorted(places)}
+        self.homes = {node: key for key, node in self.outputs.items() if key[0] not in ("d_state", "d_parameter")}
+        for node in self.graph.nodes:
+            self._place(node)
+        for key, node in self.outputs.items():
+            self._home(key, node).stores.append((key, node))
+        for key, node in self.saved.items():
+            if key[0] != "state" and node.op not in ("ih", "row_sum"):
+                self._at(node).keeps.append((key, node))
+        self._carry_over()
+        self._keep_input_halves()
+        self += [stage for stage in self.by_place.values() if not stage.empty]
+        self.temporaries = {node: None for stage in self for node in stage.temporaries}
+        self._lefts = {product.left for stage in self for product in stage.products}
+        self.barriers = self._barriers()
+        self.passes = self._passes()
+        self.of_one_pass = self._of_one_pass()
+        own = self.of_one_pass | self._lefts
+        self.kept = {node: key for key, node in self.saved.items() if node in self.temporaries and node not in own}
+
+    def _computed_again(self) -> set[Node]:
+        reads: dict[Node, frozenset[Node]] = {}
+        operations: dict[Node, int] = {}
+        again = set()
+        for node in self.graph.nodes:
+            wide = [arg for arg in node.inputs if arg.axis != "1"]
+            if node.axis == "1" or node.op in LEAVES or node.op in COSTLY:
+                reads[node], operations[node] = frozenset([node] if node.axis != "1" else []), 0
+            elif node.op in CHEAP and all(arg in reads for arg in wide):
+                reads[node] = frozenset().union(*(reads[arg] for arg in wide))
+                operations[node] = 1 + sum(operations[arg] for arg in wide)
+                if operations[node] <= MOST_CHEAP and len(reads[node]) <= MOST_READS:
+                    again.add(node)
+        return again
+
+    def _level(self, node: Node) -> int:
+        before = max((self.level[arg] for arg in node.inputs), default=0)
+        from_state = node.op in ("hh", "sum") and node.args[1].op == "state"
+        return before + (node.op == "row_sum" or (node.op in PRODUCTS and not from_state))
+
+    def _delay_gradients(self) -> None:
+        """A gradient carried through time is read where it is first used, for the same pass may overwrite it."""
+        users: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            for arg in node.inputs:
+                used = self.level[node] - (node.op in PRODUCTS or node.op == "row_sum")
+                users[arg] = min(users.get(arg, used), used)
+        for node in self.graph.nodes:
+            if node.op == "grad":
+                self.level[node] = max(0, users.get(node, 0))
+
+    def _at(self, node: Node) -> Stage:
+        return self.by_place[self.level[node], "H" if node.axis == "1" else node.axis]
+
+    def _home(self, key: Key, node: Node) -> Stage:
+        """Where a result is stored: a gradient for the step before not until that from the step after is read."""
+        level = self.level[node]
+        if key[0] == "d_state":
+            read = [n for n in self.graph.nodes if n.op == "grad" and n.args[0] == self.states[key[1]]]
+            level = max([level, *(self.level[n] for n in read)])
+        return self.by_place[level, "H" if node.axis == "1" else node.axis]
+
+    def _place(self, node: Node) -> None:
+        if node.op == "row_sum":
+            self._at(node.args[0]).row_sums.append(node)
+        elif node.op in ("hh", "sum", "hr"):
+            stage, left = self._at(node), node.args[-1]
+            for k, product in enumerate(stage.products):
+                if product.op == "hh" and product.left is left:
+                    gates, results = (*product.gates, node.args[0]), (*product.results, node)
+                    stage.products[k] = Product("hh", gates, left, product.key, results)
+                    return
+            op, gates = ("hr", ()) if node.op == "hr" else ("hh", (node.args[0],))
+            stage.products.append(Product(op, gates, left, self.homes.get(left), (node,)))
+        elif node.op == "hr_t":
+            left = node.args[0]
+            self._at(node).products.append(Product("hr_t", (), left, self.homes.get(left), (node,)))
+        elif node.op == "hh_t":
+            gates, *gradients = node.args
+            for run in self._runs(gates, gradients):
+                names, left = tuple(gate for gate, _ in run), run[0][1]
+                key = "d_pre", self.column(names[0], left)
+                self._at(node).products.append(Product("hh_t", names, left, key, (node,)))
+
+    def column(self, gate: str, gradient: Node) -> int:
+        """Where the gradient of a gate's product lies in the buffer of all such gradients."""
+        products = (*self.trace.hh_only, *self.trace.shared)
+        return next(k for k, p in enumerate(products) if p.args[0] == gate and self.outputs["d_pre", k] is gradient)
+
+    def _runs(self, gates: tuple[str, ...], gradients: list[Node]) -> list[list[tuple[str, Node]]]:
+        """Gradients that lie side by side form one row vector; with heads each stands alone."""
+        runs: list[list[tuple[str, Node]]] = []
+        last = None
+        for gate, gradient in zip(gates, gradients, strict=True):
+            column = self.column(gate, gradient)
+            if last is None or column != last + 1 or self.heads > 1:
+                runs.append([])
+            runs[-1].append((gate, gradient))
+            last = column
+        return runs
+
+    def _carry_over(self) -> None:
+        """Find what each stage reads of earlier ones, last stage first, for a temporary is itself to be computed."""
+        for stage in self.by_place.values():
+            for product in stage.products:
+                if product.left.op != "state" and product.key is None:
+                    self._at(product.left).temporaries[product.left] = None
+        for stage in reversed(self.by_place.values()):
+            for node in self.needed(stage):
+                if not self.computed(node, stage) and node.op not in (*LEAVES, "row_sum") and node not in self.homes:
+                    self._at(node).temporaries[node] = None
+
+    def _keep_input_halves(self) -> None:
+        """With their bias, in the place of the product without it: not before the last stage has read that."""
+        for key, node in self.saved.items():
+            if node.op == "ih":
+                readers = [stage for stage in self.by_place.values() if node in set(self.needed(stage))]
+                readers[-1].keeps.append((key, node))
+
+    def _barriers(self) -> list[Stage]:
+        """Stages whose results a product reads: in the same step, or in the next."""
+        shared = [
+            stage
+            for stage in self
+            if self._lefts & stage.temporaries.keys()
+            or self._lefts & {node for key, node in stage.stores if key[0] != "d_state"}
+        ]
+        next_step_too = any(left.op == "state" or left not in self.homes for left in self._lefts)
+        if next_step_too and self[-1] not in shared:
+            shared.append(self[-1])
+        return shared
+
+    def _passes(self) -> list[list[Stage]]:
+        passes: list[list[Stage]] = []
+        for stage in self:
+            before = passes[-1][-1] if passes else None
+            if before is None or stage.products or before.products or before in self.barriers:
+                passes.append([])
+            passes[-1].append(stage)
+        return passes
+
+    def _of_one_pass(self) -> set[Node]:
+        number = {id(stage): k for k, stages in enumerate(self.passes) for stage in stages}
+        readers: dict[Node, set[int]] = {node: set() for node in self.temporaries}
+        for stage in self:
+            for node in self.needed(stage):
+                if node in readers:
+                    readers[node].add(number[id(stage)])
+            for node in (product.left for product in stage.products):
+                if node in readers:
+                    readers[node].add(-1)
+        return {node for node, passes in readers.items() if len(passes) == 1}
+
+    def computed(self, node: Node, stage: Stage) -> bool:
+        """Whether the stage computes the node itself, rather than reading it."""
+        if node.op in LEAVES or node.op == "row_sum":
+            return False
+        again = node in self.again and node not in self.homes
+        return node.op in MASKS or node.axis == "1" or again or self._at(node) is stage
+
+    def needed(self, stage: Stage) -> list[Node]:
+        """Everything that the stage computes or reads, each after what it needs."""
+        found: set[Node] = set()
+        open_ = [node for _, node in (*stage.stores, *stage.keeps)]
+        open_ += [*(node.args[0] for node in stage.row_sums), *stage.temporaries]
+        while open_:
+            node = open_.pop()
+            if node not in found:
+                found.add(node)
+                if self.computed(node, stage) and node.op not in PRODUCTS:
+                    open_ += node.inputs
+        return sorted(found, key=lambda node: node.serial)

@@ -1,0 +1,114 @@
+"""The pass back through time: its loop, and what is summed after it, the gradients of the weights and of the input."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from glassgate.engines.lowering.buffers import Kind, Place
+from glassgate.engines.lowering.program import Before, weight_buffer
+from glassgate.engines.lowering.sums import WeightGradient, weight_gradients
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import rows
+from glassgate.engines.numba_cpu.arguments import address
+from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, outer
+from glassgate.engines.numba_cpu.plan import KernelPlan
+from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.tasks import Operand
+from glassgate.engines.plan import Plan, Sizes
+from glassgate.engines.products import written_whole
+
+
+class Wanted(NamedTuple):
+    """Which gradients: they go to memory that the caller gives, zero at first or unwritten."""
+
+    weights: tuple[str, ...]
+    data: bool
+    added: bool
+    """To what another direction has written to that of the input."""
+
+
+class Backward(KernelPlan):
+    """The loop back through time, then the sums.
+
+    Attributes:
+        wanted: which.
+        written: parameters of whose gradient no number is left unwritten.
+        d_weights: where the gradients of the wanted parameters go, by name.
+        d_states: the gradients that come from the caller.
+        d_recorded: the widths of what a recording finds by the names of gates and new states.
+    """
+
+    def __init__(self, plan: Plan, sizes: Sizes, wanted: Wanted) -> None:
+        super().__init__(plan, sizes, True, True, True)
+        self.wanted = wanted
+        self.written = written_whole(plan.cell, plan.trace, wanted.weights)
+        self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in wanted.weights}
+        self.d_states = [self.buffers.of_state(Kind.D_STATE, name) for name in self.cell.state]
+        stored = [self.buffers.place(key).buffer for key in self.trace.backward.outputs]
+        shown = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
+        self.d_recorded = {name: buffer.width(sizes) for name, buffer in shown.items()}
+        self.d_recorded_memory = self.memory([address(buffer) for buffer in shown.values()])
+        d_initial = [*self._of_states(Kind.D_NEXT), *self._of_states(Kind.D_INITIAL)]
+        written_to = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
+        written_to += [address(self.buffers[Kind.D_DATA])] if wanted.data else []
+        self.tensors = self.memory([*self.tensors.addresses, *self.states, *self.kept, *written_to])
+        written = {buffer.kind for buffer in stored}
+        for kind in (Kind.D_PRE, Kind.LEFT, Kind.UNPROJECTED, Kind.D_PROJECTED):
+            if kind in written or kind is Kind.D_PRE:
+                self.by_row[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
+        for gradient in weight_gradients(self.cell, self.trace, self.buffers):
+            self._sum(gradient)
+        if wanted.data:
+            weights, data = self.input_weights(turned=True), self.rows(self.buffers[Kind.D_DATA])
+            d = self.rows(self.buffers[Kind.D_PRE], len(self.trace.hh_only))
+            self.after[0].append(multiply(d, weights, 1, data, given.ROWS, sizes.bits, wanted.added))
+        self.check(*map(address, self.d_states), *self.d_recorded_memory.addresses)
+
+    def _sum(self, gradient: WeightGradient) -> None:
+        """The product of a weight's gradient, head by head, if it is wanted."""
+        sizes, heads, half = self.sizes, gradient.heads, gradient.half
+        weight, bias = f"weight_{half}", f"bias_{half}"
+        if not {weight, bias} & self.d_weights.keys():
+            return
+        units = (sizes.P if half == "hr" else sizes.H) // heads
+        width = {"ih": sizes.D, "hh": sizes.P // heads, "hr": sizes.H}[half] if weight in self.d_weights else 0
+        table, shift = self._right(gradient.right) if width else (0, 0)
+        d = self.rows(gradient.d.buffer, gradient.d.column, gradient.gates)
+        for head in range(heads):
+            to = gradient.gate * units * heads + head * units
+            own = RowVectors(_later(d.start, head * units * sizes.bytes), d.pitch, gradient.gates * units)
+            start: Operand = (self.d_weights[weight], to * width * sizes.bytes) if width else 0
+            total: Operand = (self.d_weights[bias], to * sizes.bytes) if bias in self.d_weights else 0
+            right = table, shift + head * width * sizes.bytes
+            out = RowVectors(start, width * sizes.bytes, width)
+            self.after[0].append(outer(own, given.ROWS, right, out, total, sizes.bits, gradient.added))
+
+    def _right(self, right: Place | Before) -> tuple[Operand, int]:
+        """The table of the addresses of the rows that a weight was multiplied by, and from which byte on."""
+        if isinstance(right, Before):
+            state = self.buffers.of_state(Kind.STATE, right.state)
+            table = given.table(f"{right.state}_before_each")
+            if table not in self.by_row:
+                self.by_row[table] = 8
+                initial = address(self.buffers.of_state(Kind.INITIAL, right.state))
+                restart = address(self.buffers.of_state(Kind.RESTART, right.state)) if self.plan.restarts else initial
+                fill = rows.rows_before(table, self.rows(state), initial, restart, self.plan.reverse)
+                self.before[0].append(fill)
+            return table, 0
+        table = given.row_addresses(right.buffer)
+        if table not in self.by_row:
+            self.by_row[table] = 8
+            self.before[0].append(rows.rows_of(table, self.rows(right.buffer), given.ROWS))
+        a_column = right.buffer.width(self.sizes) // right.buffer.columns
+        return table, right.column * a_column * self.sizes.bytes
+
+
+def _later(start: Operand, more: int) -> Operand:
+    """So many bytes behind an address."""
+    assert isinstance(start, tuple)
+    return start[0], start[1] + more
+
+
+@lru_cache(1024)
+def backward_plan(plan: Plan, sizes: Sizes, wanted: Wanted, processor: Processor) -> Backward:
+    """The plan of such calls."""
+    return Backward(plan, sizes, wanted)

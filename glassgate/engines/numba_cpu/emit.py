@@ -1,0 +1,266 @@
+"""A lowered program to the readable text of one kernel; what the text calls is in `namespace.py`."""
+
+from dataclasses import dataclass
+
+from glassgate.engines.lowering.buffers import Buffer, Kind, Place, Rows
+from glassgate.engines.lowering.program import AddUp, Before, Multiply, Phase, Program, Temporary
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu.arguments import Argument
+from glassgate.engines.numba_cpu.equations import Equations, broken, input_columns, partial_sums, sums_at
+from glassgate.engines.numba_cpu.names import Names
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A printed kernel and what its caller must hand over.
+
+    Attributes:
+        text: the Python source of one function of one argument, the address of the others.
+        arguments: the 64-bit integers behind that address, in order, FIRST and LAST at the end.
+        products: the matrices to pack, by number.
+        temporaries: rows of scratch memory, one a sequence; of those of one pass, one in all, of whole vectors.
+        row_sums: how many sums over a row there are.
+        split_units: whether threads can share the units of a row.
+    """
+
+    text: str
+    arguments: tuple[Argument, ...]
+    products: tuple[Multiply, ...]
+    temporaries: tuple[Temporary, ...]
+    row_sums: int
+    split_units: bool
+
+
+def emit(program: Program, title: str) -> Kernel:
+    """The text of the forward or the backward kernel."""
+    return _Emitter(program).kernel(title)
+
+
+class _Emitter:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.names = Names()
+        self.lines: list[tuple[int, str]] = []
+        self.arguments: dict[Argument, str] = {}
+        self.fetched: set[Buffer] = set()
+        """Buffers of which each row has been read before."""
+        self.depth = 1
+
+    def kernel(self, title: str) -> Kernel:
+        """Print the loop over time, then what it needs at the top."""
+        name = "backward" if self.program.backward else "forward"
+        for argument in (given.STEPS, given.ORIGIN, given.TURN, given.SIZES, given.STARTS):
+            self.argument(argument)
+        self.line("for _step in range(_steps):")
+        self.depth += 1
+        self._step()
+        barriers = False
+        for phases in self.program.passes:
+            if phases[0].products:
+                self._phase_of_products(phases[0])
+            else:
+                self._row_by_row(phases)
+            if phases[-1].barrier:
+                barriers = True
+                self.line(f"_waits = _wait({self.argument(given.BARRIER)}, {self.argument(given.PARTIES)}, _waits)")
+        for argument in (given.FIRST, given.LAST):
+            self.argument(argument)
+        head = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
+        for k, (argument, called) in enumerate(self.arguments.items()):
+            head.append((1, f"{called} = {f'_words(_job[{k}])' if argument.table else f'_job[{k}]'}"))
+        if barriers:
+            head.append((1, "_waits = 1"))
+        text = "\n".join("    " * depth + line for depth, line in [*head, *self.lines]) + "\n"
+        return Kernel(
+            text,
+            tuple(self.arguments),
+            self.program.products,
+            tuple(self.program.temporaries.values()),
+            self.program.row_sums,
+            not self.program.row_sums,
+        )
+
+    def line(self, text: str, deeper: int = 0) -> None:
+        """One line of the kernel."""
+        self.lines.append((self.depth + deeper if text else 0, text))
+
+    def argument(self, argument: Argument) -> str:
+        """What an argument is called; the kernel takes it from now on."""
+        if argument not in self.arguments:
+            temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
+            label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
+            self.arguments[argument] = self.names.machine(argument, label)
+        return self.arguments[argument]
+
+    def _equations(self, phase: Phase) -> Equations:
+        return Equations(self.program, phase, self.names, self.argument)
+
+    def _step(self) -> None:
+        """What holds for all rows of a step."""
+        self.line("_t = _origin + _step * _turn")
+        self.line("_row, _here = _starts[_t], min(_last, _sizes[_t])")
+        if self.program.states:
+            self.line(f"_then = _t {'+' if self.program.backward else '-'} _turn")
+        for state in self.program.states:
+            rows = self.program.buffers.of_state(Kind.STATE, state)
+            to, at = self.argument(given.before(state)), map(self.argument, (given.address(rows), given.pitch(rows)))
+            first = [given.address(self.program.buffers.of_state(kind, state)) for kind in (Kind.INITIAL, Kind.RESTART)]
+            self.line("_locate(")
+            self.line(f"{to}, _first, _here, _row, {self.argument(given.RESETS)}, {', '.join(at)},", 1)
+            self.line(
+                f"{self.argument(given.starts(rows))}[_then], _sizes[_then], {', '.join(map(self.argument, first))},", 1
+            )
+            self.line(")")
+
+    def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
+        """Phases one after the other for each row, so that what they tell each other stays near the processor."""
+        known: set[str] = set()
+        self.line("for _one in range(_first, _here):")
+        self.depth += 1
+        for phase in phases:
+            body = self._equations(phase)
+            self._lines([line for line in body.row if line not in known])
+            known |= set(body.row)
+            ahead = {}
+            for buffer, columns in body.columns.items():
+                if buffer not in self.fetched:
+                    address, pitch = self.argument(given.address(buffer)), self.argument(given.pitch(buffer))
+                    name = self.names.machine(("ahead", buffer), f"{buffer.label}_ahead")
+                    self.line(f"{name} = {address} + (_starts[_t + _turn] + _one) * {pitch}")
+                    ahead[name] = pitch, columns
+            sums = {term: self.names.machine(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
+            self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
+            first, last = map(self.argument, given.units(phase.axis))
+            width = self.argument(given.width(phase.axis))
+            self.line(f"for _unit in range({first}, {last}, _LANES):")
+            self.line(f"_live = {width} - _unit", 1)
+            self.depth += 1
+            for name, (pitch, columns) in ahead.items():
+                H = self.argument(given.width("H"))
+                self.line(f"_fetch({name} + _unit * _BYTES, {pitch}, 1, {columns}, {H} * _BYTES, _LANES * _BYTES)")
+            self.fetched |= set(body.columns)
+            self._lines(body.units)
+            self.depth -= 1
+            self._totals(sums)
+        self.depth -= 1
+
+    def _phase_of_products(self, phase: Phase) -> None:
+        at = {term: f"{partial_sums(term.number, self.argument)}, 0, _LANES" for term in phase.sums}
+        if at:
+            self.line("for _one in range(_first, _here):")
+        for where in at.values():
+            self.line(f"_store({where}, _fill(0.0))", 1)
+        self._product_loops(phase, self._equations(phase))
+        if at:
+            self.line("for _one in range(_first, _here):")
+            self.depth += 1
+            self._totals({term: f"_load({where})" for term, where in at.items()})
+            self.depth -= 1
+
+    def _lines(self, lines: list[str]) -> None:
+        for line in lines:
+            for part in broken(line):
+                self.line(part)
+
+    def _product_loops(self, phase: Phase, body: Equations) -> None:
+        heads = phase.products[0].heads
+        self.fetched |= set(body.columns)
+        for multiply in phase.products:
+            self._point(multiply)
+        most = max(len(multiply.product.results) for multiply in phase.products)
+        room = "1" if heads > 1 else f"_ROOM_{most}"
+        self.line(f"_high, _wide = _shape_of_tiles(_here - _first, _MOST_ROWS_{most}, {room})")
+        if heads > 1:
+            size, blocks = map(self.argument, given.head(phase.axis))
+            self.line("_first_block, _done = 0, 0")
+            self.line(f"_blocks = {heads} * {blocks}")
+        else:
+            first, last = map(self.argument, given.units(phase.axis))
+            self.line(f"_first_block, _done = {first} // _LANES, 0")
+            self.line(f"_blocks = ({last} + _LANES - 1) // _LANES - _first_block")
+        self.line("while _done < _blocks:")
+        self.depth += 1
+        self.line("while _done + _wide > _blocks:")
+        self.line("_wide //= 2", 1)
+        # To and fro: the weights that the step before has read last are the first ones here, and still in the cache.
+        self.line("_block = _first_block + (_done if _step % 2 == 0 else _blocks - _done - _wide)")
+        self.line("for _rank in range(_first, _here, _high):")
+        self.depth += 1
+        self.line("_rows = min(_high, _here - _rank)")
+        if columns := input_columns(phase):
+            self._fetch_input(columns, body)
+        for multiply in phase.products:
+            self._tile(multiply, phase.axis)
+        self.line("for _near in range(_rows):")
+        self.depth += 1
+        self.line("_one = _rank + _near")
+        self._lines(body.row)
+        self.line("for _beside in range(_wide):")
+        self.depth += 1
+        if heads > 1:
+            self.line(f"_unit = _block // {blocks} * {size} + _block % {blocks} * _LANES")
+            self.line(f"_live = {size} - _block % {blocks} * _LANES")
+        else:
+            self.line("_unit = (_block + _beside) * _LANES")
+            self.line(f"_live = {self.argument(given.width(phase.axis))} - _unit")
+        for multiply in phase.products:
+            size = f"{len(multiply.product.results)} * _LANES * _BYTES"
+            sums = self.argument(given.of_product("sums", multiply.number))
+            self.line(f"{sums_at(multiply.number, self.names)} = {sums} + (_near * _wide + _beside) * {size}")
+        self._lines(body.units)
+        self.depth -= 3
+        self.line("_done += _wide")
+        self.depth -= 1
+
+    def _fetch_input(self, columns: int, body: Equations) -> None:
+        buffer = next(buffer for buffer in body.columns if buffer.kind is Kind.INPUT)
+        address, pitch = self.argument(given.address(buffer)), self.argument(given.pitch(buffer))
+        H = self.argument(given.width("H"))
+        self.line(f"_ahead = {address} + (_row + _rank) * {pitch} + _block * _LANES * _BYTES")
+        self.line(f"_fetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _wide * _LANES * _BYTES)")
+
+    def _left_rows(self, multiply: Multiply) -> str:
+        """The table of the addresses of the row vectors that a product multiplies."""
+        if isinstance(multiply.left.rows, Before):
+            return self.argument(given.before(multiply.left.rows.state))
+        return self.argument(given.of_product("left", multiply.number))
+
+    def _point(self, multiply: Multiply) -> None:
+        """Where these row vectors are."""
+        if isinstance(multiply.left.rows, Before):
+            return
+        rows, buffer = self._left_rows(multiply), multiply.left.rows.buffer
+        base = self.argument(given.address(buffer))
+        if buffer.kind.rows is Rows.STEP:
+            starts = self.argument(given.starts(buffer)) if buffer.kind is Kind.STATE else "_starts"
+            pitch = self.argument(given.pitch(buffer))
+            self.line(f"_point({rows}, _first, _here, {base} + {starts}[_t] * {pitch}, {pitch})")
+        else:
+            self.line(f"_point({rows}, _first, _here, {base}, {self.argument(given.axis_pitch(buffer.axis))})")
+
+    def _tile(self, multiply: Multiply, axis: str) -> None:
+        left, k, heads = multiply.left, multiply.number, multiply.heads
+        width = self.argument(given.width(left.axis))
+        column = left.rows.column if isinstance(left.rows, Place) else 0
+        first, depth = f"{column} * {width}" if column else "0", width
+        if left.columns > 1:
+            depth = f"{left.columns} * {width}"
+        if heads > 1:
+            blocks, size = self.argument(given.head(axis)[1]), self.argument(given.head(left.axis)[0])
+            first, depth = f"{first} + _block // {blocks} * {size}", size
+        weights, pitch, sums = (self.argument(given.of_product(what, k)) for what in ("weights", "block_pitch", "sums"))
+        n, rows = len(multiply.product.results), self._left_rows(multiply)
+        self.line(f"_packed = {weights} + _block * {pitch} * _BYTES")
+        self.line(f"_microkernel_{n}({rows}, _rank, {first}, _packed, {pitch}, {depth}, {sums}, _rows, _wide)")
+
+    def _totals(self, partial: dict[AddUp, str]) -> None:
+        """The end of a row's sums over its units."""
+        for term, sum_ in partial.items():
+            total = self.argument(given.of_row_sum("total", term.number))
+            self.line(f"_put_total({total} + _one * _BYTES, {sum_})")
+        kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None]
+        if kept:
+            self.line(f"if {self.argument(given.SAVE)}:")
+        for (buffer, column), sum_ in kept:
+            base, pitch = self.argument(given.address(buffer)), self.argument(given.pitch(buffer))
+            self.line(f"_put_total({base} + (_row + _one) * {pitch} + {column} * _BYTES, {sum_})", 1)

@@ -1,0 +1,1 @@
+"""Products of whole sequences, and matrices packed for them and for the kernels."""

@@ -1,0 +1,109 @@
+"""Matrices packed for the microkernel: blocks as wide as a vector, each in one run of memory."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.numba_cpu.arguments import Argument
+from glassgate.engines.numba_cpu.native import native
+from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.tasks import ParallelTask
+
+PACK = '''
+def pack(address):
+    """A matrix with one row a unit, some gates of it, as blocks of units: (block, column, gate, lane)."""
+    job = words(address)
+    matrix, pitch, gate_pitch, gates, order = job[0], job[1], job[2], job[3], words(job[4])
+    units, columns, packed, block_pitch = job[5], job[6], job[7], job[8]
+    first, last = job[9], job[10]
+    for block in range(first, last):
+        for gate in range(gates):
+            rows = matrix + order[gate] * gate_pitch + block * LANES * pitch
+            out = packed + (block * block_pitch + gate * LANES) * BYTES
+            for k in range(0, columns, LANES):
+                at = out + k * gates * LANES * BYTES
+                transpose(rows + k * BYTES, pitch, units - block * LANES, columns - k, at, gates * LANES * BYTES)
+'''
+
+LAY = '''
+def lay(address):
+    """A matrix with one row a unit, some gates of it, as blocks of columns: (block, gate and unit, lane)."""
+    job = words(address)
+    matrix, pitch, gate_pitch, gates, order = job[0], job[1], job[2], job[3], words(job[4])
+    units, columns, packed, block_pitch = job[5], job[6], job[7], job[8]
+    first, last = job[9], job[10]
+    for block in range(first, last):
+        at = block * LANES
+        for gate in range(gates):
+            out = packed + (block * block_pitch + gate * units * LANES) * BYTES
+            for unit in range(units):
+                row = matrix + order[gate] * gate_pitch + unit * pitch
+                store(out, unit * LANES, LANES, load(row, at, columns - at))
+'''
+
+FEW_NUMBERS = 2**16
+"""To pack fewer than these is no work for two threads."""
+
+
+class Packed(NamedTuple):
+    """A packed matrix: where it is, its bytes, the numbers from one block to the next, and what packs it."""
+
+    start: Argument
+    size: int
+    pitch: int
+    tasks: list[ParallelTask]
+
+
+class Matrix(NamedTuple):
+    """One whose rows are units, gate by gate, without gaps."""
+
+    start: Argument
+    gates: int
+    rows: int
+    columns: int
+    bits: int
+
+
+def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool) -> Packed:
+    """Blocks of a matrix, each head apart.
+
+    Args:
+        to: the memory that they are packed into.
+        matrix: what is packed.
+        chosen: which gates, in which order.
+        heads: how many.
+        columns_too: blocks of columns, for the transposed product.
+    """
+    lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
+    of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
+    width, depth, sums = (columns, len(chosen) * units, 1) if columns_too else (units, columns, len(chosen))
+    blocks, pitch = -(-width // lanes), depth * sums * lanes + lanes
+    text, row, order = LAY if columns_too else PACK, columns * size, _order(tuple(chosen)).data_ptr()
+    tasks = [
+        ParallelTask(
+            native(text, matrix.bits),
+            (
+                (matrix.start, head * units * row),
+                row,
+                of_gate * row,
+                len(chosen),
+                order,
+                units,
+                columns,
+                (to, head * blocks * pitch * size),
+                pitch,
+            ),
+            blocks,
+            light=len(chosen) * units * columns < FEW_NUMBERS,
+        )
+        for head in range(heads)
+    ]
+    return Packed(to, heads * blocks * pitch * size, pitch, tasks)
+
+
+@cache
+def _order(chosen: tuple[int, ...]) -> Tensor:
+    return torch.tensor(chosen)

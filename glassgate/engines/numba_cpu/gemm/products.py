@@ -1,0 +1,139 @@
+"""Products of whole sequences around the loop, shared out among threads.
+
+Each number of a result is summed by one thread in one order, so its bits do not depend on how many threads there are.
+"""
+
+from typing import NamedTuple
+
+from glassgate.engines.numba_cpu.gemm.pack import Packed
+from glassgate.engines.numba_cpu.native import native
+from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
+from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
+
+MULTIPLY = '''
+def multiply_{SUMS}(address):
+    """out[row] = left[row] @ matrix for some rows, {SUMS} sums a unit; or added to what is there."""
+    job = words(address)
+    left, left_pitch, depth = job[0], job[1], job[2]
+    weights, pitch, width = job[3], job[4], job[5]
+    out, out_pitch, added = job[6], job[7], job[8]
+    first, last = job[9], job[10]
+    sums, pointers = memory_{TILE}(), words(memory_{POINTERS}())
+    blocks = (width + LANES - 1) // LANES
+    for start in range(first, last, {ROWS}):
+        count = min({ROWS}, last - start)
+        point(pointers, 0, count, left + start * left_pitch, left_pitch)
+        block = 0
+        while block < blocks:
+            wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, ROOM_{SUMS}), 0
+            while rank < count:
+                rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
+                at = weights + block * pitch * BYTES
+                long_microkernel_{SUMS}(pointers, rank, 0, at, pitch, depth, sums, rows, wide)
+                for near in range(rows):
+                    out_at = out + (start + rank + near) * out_pitch
+                    for k in range(wide):
+                        unit = (block + k) * LANES
+                        live = width - unit
+                        sums_at = sums + (near * wide + k) * {SUMS} * LANES * BYTES
+                        for gate in range({SUMS}):
+                            value = load(sums_at, gate * LANES, LANES)
+                            if added:
+                                value = value + load(out_at, gate * width + unit, live)
+                            store(out_at, gate * width + unit, live, value)
+                rank += rows
+            block += wide
+'''
+
+OUTER = '''
+def outer(address):
+    """out[unit] = sum over rows of d[row, unit] * right[row] for some units; in `total` the sum of d alone."""
+    job = words(address)
+    d, d_pitch, rows = job[0], job[1], job[2]
+    rights, shift, width = words(job[3]), job[4], job[5]
+    out, out_pitch, total, added = job[6], job[7], job[8], job[9]
+    first, last = job[10], job[11]
+    packed, sums, pointers = memory_{PACKED}(), memory_{TILE}(), words(memory_64())
+    for start in range(0, rows, {ROWS}):
+        count = min({ROWS}, rows - start)
+        d_at = d + start * d_pitch
+        if total != 0:
+            for unit in range(first, last, LANES):
+                live = last - unit
+                value = fill(0.0)
+                for row in range(count):
+                    value = value + load(d_at + row * d_pitch, unit, live)
+                if added or start > 0:
+                    value = value + load(total, unit, live)
+                store(total, unit, live, value)
+        column = 0
+        while column < width:
+            wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
+            for row in range(count):
+                right = rights[start + row] + shift
+                for k in range(wide):
+                    at = column + k * LANES
+                    store(packed, (k * {ROWS} + row) * LANES, LANES, load(right, at, width - at))
+            unit = first
+            while unit < last:
+                high = rows_of_tile(last - unit, MOST_ROWS_1)
+                point(pointers, 0, high, d_at + unit * BYTES, BYTES)
+                strided_microkernel(pointers, 0, d_pitch // BYTES, packed, {ROWS} * LANES, count, sums, high, wide)
+                for near in range(high):
+                    out_at = out + (unit + near) * out_pitch
+                    for k in range(wide):
+                        at = column + k * LANES
+                        value = load(sums, (near * wide + k) * LANES, LANES)
+                        if added or start > 0:
+                            value = value + load(out_at, at, width - at)
+                        store(out_at, at, width - at, value)
+                unit += high
+            column += wide * LANES
+'''
+
+ROWS_AT_ONCE, SUMMED_AT_ONCE = 48, 128
+"""Rows of a product, and of a sum over rows."""
+
+
+class RowVectors(NamedTuple):
+    """Row vectors in memory: where they begin, how many bytes apart, and how many numbers of each count."""
+
+    start: Operand
+    pitch: int
+    width: int
+
+
+def multiply(
+    left: RowVectors, by: Packed, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
+) -> ParallelTask:
+    """Rows times a packed matrix, `sums` a unit: to `out`, as wide as its units, or added to what is there."""
+    operands = (left.start, left.pitch, left.width, by.start, by.pitch, out.width, out.start, out.pitch, int(added))
+    pointers, tile = 8 * ROWS_AT_ONCE, MOST_ROWS * MOST_BLOCKS * sums * host().width
+    function = native(MULTIPLY, bits, SUMS=sums, TILE=tile, ROWS=ROWS_AT_ONCE, POINTERS=pointers)
+    return ParallelTask(function, operands, rows)
+
+
+def outer(
+    d: RowVectors,
+    rows: Operand,
+    rights: tuple[Operand, int],
+    out: RowVectors,
+    total: Operand,
+    bits: int,
+    added: bool = False,
+) -> ParallelTask:
+    """The sum over rows of d times other rows.
+
+    Args:
+        d: one row vector of gradients each, its numbers the rows of `out`.
+        rows: how many.
+        rights: the table of the others' addresses, and where each of them begins, in bytes.
+        out: what it is written to; of width 0 where it is not wanted.
+        total: where the sum of d alone goes, or 0.
+        added: to what is there.
+    """
+    operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, int(added))
+    width, tile = host().width, MOST_ROWS * MOST_BLOCKS * host().width
+    function = native(OUTER, bits, TILE=tile, ROWS=SUMMED_AT_ONCE, PACKED=4 * SUMMED_AT_ONCE * width)
+    return ParallelTask(function, operands, d.width)

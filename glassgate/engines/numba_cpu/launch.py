@@ -1,0 +1,38 @@
+"""Machine code and the arguments that it reads: what one thread runs."""
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from glassgate.engines.numba_cpu.compile import Function
+from glassgate.engines.numba_cpu.native import native
+
+
+class Launch(NamedTuple):
+    """Machine code to run with the address of its arguments."""
+
+    function: Function
+    arguments: "array[int]"
+
+    def __call__(self) -> None:
+        self.function(self.arguments.buffer_info()[0])
+
+
+SEQUENCE = '''
+def sequence(address):
+    """One launch after the other: how many, then each one's function and how far on its arguments begin, then these."""
+    job = words(address)
+    for k in range(job[0]):
+        perform(job[2 * k + 1], address + job[2 * k + 2])
+'''
+
+
+def in_turn(launches: Sequence[Launch]) -> Launch:
+    """All of some launches as one."""
+    if len(launches) == 1:
+        return launches[0]
+    head, every = array("q", [len(launches)]), array("q")
+    for launch in launches:
+        head.extend((launch.function.address, 8 * (2 * len(launches) + 1 + len(every))))
+        every += launch.arguments
+    return Launch(native(SEQUENCE), head + every)

@@ -1,0 +1,306 @@
+"""What all calls of a kernel at the same sizes have in common: its arguments, its memory, what is done before it."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain
+from math import prod
+
+import torch
+
+from glassgate.engines.lowering.buffers import Buffer, Kind, Rows
+from glassgate.engines.lowering.program import Multiply, bias_buffer, noise_buffer, weight_buffer
+from glassgate.engines.lowering.sums import neighbours
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import rows
+from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
+from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, pack
+from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply
+from glassgate.engines.numba_cpu.kernel import kernel_of
+from glassgate.engines.numba_cpu.processor import Processor, host
+from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
+from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask, Series
+from glassgate.engines.numba_cpu.workspace import aligned
+from glassgate.engines.plan import Plan, Sizes
+
+
+class Memory:
+    """Buffers whose memory a caller gives.
+
+    Args:
+        addresses: which.
+        extents: how many numbers each has at least, and how many more for each row of steps.
+    """
+
+    def __init__(self, addresses: Sequence[Argument], extents: Iterable[tuple[int, int]]) -> None:
+        self.addresses, self._extents = tuple(addresses), tuple(extents)
+        self._last: tuple[int, list[int]] = -1, []
+
+    def least(self, rows: int) -> list[int]:
+        """How many numbers each has with so many rows of steps."""
+        known, least = self._last
+        if rows != known:
+            least = [fixed + by_row * rows for fixed, by_row in self._extents]
+            self._last = rows, least
+        return least
+
+
+class KernelPlan:
+    """One direction's pass at some sizes, never changed once it is made.
+
+    Attributes:
+        bindings: what a call knows unless it says otherwise.
+        fixed: memory of a call, in bytes.
+        by_row: memory of which each row has so many bytes.
+        scratch: memory that each launch has for itself; in all `scratch_bytes`.
+        shared: those of it that launches have in common when they share the units of a row.
+        loop: the kernel, to be shared by sequences.
+        before: what threads share before the loop, one list after the other.
+        after: what they share after it.
+        tensors: what a call is given: data, then in its plan's order weights, states and noise, then what passes add.
+        states, initial, recorded: of that, or beside it, where these are.
+        every_step: first rows of buffers that have every step,
+        in_turns: and of states of which two steps take turns.
+        backwards: whether the loop runs from the last step to the first.
+        packed: the bytes of the matrices that it reads.
+        work: about how many multiplications a row takes at each step.
+        splits_units: whether threads can share the units of a row.
+        waits: whether they then wait for each other at every step.
+        nothing: rows of zeros, in one place, for what a call does without.
+    """
+
+    def __init__(self, plan: Plan, sizes: Sizes, backward: bool, every_state: bool, save: bool) -> None:
+        self.plan, self.sizes, self.backward = plan, sizes, backward
+        self.cell, self.trace = cell, trace = plan.cell, plan.trace
+        self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward)
+        self.buffers = self.program.buffers
+        widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
+        self.nothing = torch.zeros(widest, dtype=torch.float64)[None].expand(2, -1)
+        self.fixed: dict[Argument, int] = {}
+        self.by_row: dict[Argument, int] = {}
+        self.before: list[list[ParallelTask]] = [[]]
+        self.after: list[list[ParallelTask]] = [[]]
+        self.backwards = plan.reverse != backward
+        self.states, self.initial = self._of_states(Kind.STATE), self._of_states(Kind.INITIAL)
+        self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept(sizes))
+        self.recorded = self.memory([address(Buffer(Kind.GATE, gate)) for gate in trace.recorded])
+        self.tensors = self.memory(self._given())
+        every = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
+        self.every_step = [given.STARTS, *(every if every_state else every[:1])]
+        self.in_turns = [] if every_state else every[1:]
+        self.scratch, self.shared = self._scratch()
+        self.scratch_bytes = sum(self.scratch.values())
+        self._known = self._constants(save)
+        packed = [self._pack(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.kernel.products]
+        self._known |= {given.of_product("block_pitch", k): p.pitch for k, p in enumerate(packed)}
+        self.loop, self.bindings = self._loop()
+        self.packed = sum(p.size for p in packed)
+        a_row = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.kernel.products)
+        self.work = a_row // cell.heads + 50 * sizes.H
+        self.splits_units = self.kernel.split_units and cell.heads == 1
+        self.waits = given.BARRIER in self.kernel.arguments
+
+    @cached_property
+    def rounds_before(self) -> list[ParallelTask]:
+        """What is done before the loop, each round as one."""
+        return [Series(tasks) for tasks in self.before]
+
+    @cached_property
+    def rounds_after(self) -> list[ParallelTask]:
+        """What is done after it, each round as one."""
+        return [Series(tasks) for tasks in self.after]
+
+    @cached_property
+    def whole(self) -> ParallelTask:
+        """All that is to be done, for one thread."""
+        return Series([*chain(*self.before), self.loop, *chain(*self.after)])
+
+    def memory(self, addresses: Sequence[Argument]) -> Memory:
+        """Such buffers."""
+        return Memory(addresses, map(self._extent, addresses))
+
+    def _extent(self, argument: Argument) -> tuple[int, int]:
+        buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
+        assert buffer is not None
+        if buffer.kind in (Kind.WEIGHT, Kind.D_WEIGHT):
+            shapes = self.cell.shapes(sizes.D, sizes.H, sizes.P if "weight_hr" in names else 0)
+            return prod(shapes[buffer.owner]), 0
+        width = buffer.width(sizes)
+        return (0, width) if buffer.kind.rows is Rows.STEP else (width * sizes.N, 0)
+
+    def check(self, *others: Argument) -> None:
+        """Raise where the loop reads or writes a buffer that no call has memory for."""
+        known = {*self.tensors.addresses, *self.fixed, *self.by_row, *self.scratch, *self.recorded.addresses, *others}
+        for operand in self.loop.operands:
+            if isinstance(operand, Argument) and operand.role is Role.ADDRESS and operand not in known:
+                assert self.bindings[operand], operand.label
+
+    def _of_states(self, kind: Kind) -> tuple[Argument, ...]:
+        return tuple(address(self.buffers.of_state(kind, name)) for name in self.cell.state)
+
+    def _given(self) -> list[Argument]:
+        """The tensors of every call: data, and those of its plan, in order."""
+        cell = self.cell
+        weights = [address(weight_buffer(cell, name)) for name in self.plan.weights]
+        kinds = [Kind.INITIAL, *([Kind.RESTART] if self.plan.restarts else [])]
+        states = [argument for kind in kinds for argument in self._of_states(kind)]
+        noise = [address(noise_buffer(cell, self.buffers, name)) for name in self.plan.noise]
+        return [address(self.buffers[Kind.DATA]), *weights, *states, *noise]
+
+    def _constants(self, save: bool) -> Bindings:
+        """What every call of these sizes answers alike."""
+        sizes, known = self.sizes, {given.SAVE: int(save), given.TURN: -1 if self.backwards else 1}
+        for axis, n in (("H", sizes.H), ("P", sizes.P)):
+            known |= {given.width(axis): n, given.axis_pitch(axis): n * sizes.bytes}
+            size, blocks = given.head(axis)
+            known |= {size: n // self.cell.heads, blocks: -(-(n // self.cell.heads) // host().lanes(sizes.bits))}
+        for argument in self.kernel.arguments:
+            if argument.role is Role.PITCH and argument.buffer is not None:
+                known[argument] = self._pitch(argument.buffer)
+        return known
+
+    def _pitch(self, buffer: Buffer) -> int:
+        """How many bytes the rows of a buffer are apart."""
+        width = buffer.width(self.sizes)
+        if buffer.kind is Kind.D_PRE:
+            # Columns of it are read downwards: so they do not meet in one place of the cache.
+            width += host().lanes(self.sizes.bits)
+        return width * self.sizes.bytes
+
+    def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
+        """Memory of one launch alone, in bytes: the sums of a tile, addresses of rows, temporaries."""
+        vector, kernel, sizes = host().width, self.kernel, self.sizes
+        needed = {given.before(state): 8 * sizes.N for state in self.program.states}
+        for m in kernel.products:
+            needed[given.of_product("sums", m.number)] = MOST_ROWS * MOST_BLOCKS * len(m.product.results) * vector
+            needed[given.of_product("left", m.number)] = 8 * sizes.N
+        for temporary in kernel.temporaries:
+            width = temporary.buffer.width(sizes) * sizes.bytes
+            size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width
+            needed[address(temporary.buffer)] = size
+        for k in range(kernel.row_sums):
+            needed[given.of_row_sum("sum", k)] = sizes.N * vector
+            needed[given.of_row_sum("total", k)] = sizes.N * sizes.bytes
+        shared = [address(temporary.buffer) for temporary in kernel.temporaries if not temporary.of_one_pass]
+        return {argument: aligned(size) for argument, size in needed.items() if argument in kernel.arguments}, shared
+
+    def _loop(self) -> tuple[ParallelTask, Bindings]:
+        """The kernel, and what its calls know unless they say otherwise."""
+        sizes, known, bindings = self.sizes, self._known, dict[Argument, int]()
+        for axis, n in (("H", sizes.H), ("P", sizes.P)):
+            bindings |= dict(zip(given.units(axis), (0, n), strict=True))
+        bindings |= {given.PARTIES: 1, given.BARRIER: 0, given.RESETS: 0}
+        for half in ("ih", "hh"):
+            bindings[address(bias_buffer(half, self.trace))] = self.nothing.data_ptr()
+        for name in self.cell.state:
+            rows_of = pitch(self.buffers.of_state(Kind.D_STATE, name))
+            bindings[rows_of] = known.pop(rows_of, 0)
+        elsewhere: dict[Argument, Argument] = {}
+        if not self.plan.restarts:
+            elsewhere = dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
+        operands = [known.get(a, elsewhere.get(a, a)) for a in self.kernel.arguments[:-2]]
+        bindings |= {a: 0 for a in operands if isinstance(a, Argument) and a not in bindings}
+        return ParallelTask(self._function, operands, sizes.N), bindings
+
+    def rows(self, buffer: Buffer, column: int = 0, columns: int | None = None) -> RowVectors:
+        """The rows of a buffer, or some columns of them."""
+        columns = buffer.columns - column if columns is None else columns
+        a_column = buffer.width(self.sizes) // max(buffer.columns, 1)
+        shift = column * a_column * self.sizes.bytes
+        return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
+
+    def input_weights(self, turned: bool) -> Packed:
+        """The packed input weights of the gates whose input half is used."""
+        chosen, sizes = _numbers(self.cell.gates, self.trace.ih), self.sizes
+        n = len(self.cell.gates)
+        matrix = Matrix(address(weight_buffer(self.cell, "weight_ih")), n, n * sizes.H, sizes.D, sizes.bits)
+        return self._pack(given.PACKED_INPUT, matrix, chosen, 1, turned)
+
+    def _matrix_of(self, of: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
+        cell, (_, _, H, P, bits), product = self.cell, self.sizes, of.product
+        turned = product.op.endswith("_t")
+        if product.op in ("hr", "hr_t"):
+            return Matrix(address(weight_buffer(cell, "weight_hr")), 1, P, H, bits), (0,), 1, turned
+        n = len(cell.gates)
+        matrix = Matrix(address(weight_buffer(cell, "weight_hh")), n, n * H, P // cell.heads, bits)
+        return matrix, _numbers(cell.gates, product.gates), cell.heads, turned
+
+    def _pack(self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool) -> Packed:
+        packed = pack(to, matrix, chosen, heads, turned)
+        self.fixed[to] = packed.size
+        self.before[0] += packed.tasks
+        return packed
+
+
+class Forward(KernelPlan):
+    """The input's product, then the loop, then the final states.
+
+    Args:
+        save: whether what the backward pass reads is kept, in memory that the caller gives.
+        every_state: whether there is memory for every state at every step, and not of the output alone.
+    """
+
+    def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool) -> None:
+        super().__init__(plan, sizes, False, every_state, save)
+        trace, bits = self.trace, sizes.bits
+        self._sum_biases()
+        if trace.ih:
+            halves = self.buffers[Kind.INPUT]
+            data, out = self.rows(self.buffers[Kind.DATA]), self.rows(halves, columns=1)
+            product = multiply(data, self.input_weights(turned=False), len(trace.ih), out, given.ROWS, bits)
+            self.before.append([product])
+            if not save:
+                self.by_row[address(halves)] = self._pitch(halves)
+        final = self._of_states(Kind.FINAL)
+        given_states = self.states if every_state else self.states[:1]
+        self.tensors = self.memory([*self.tensors.addresses, *given_states, *final, *(self.kept if save else ())])
+        if not every_state:
+            for state in self.states[1:]:
+                assert state.buffer is not None
+                self.fixed[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
+        of_state = self.buffers.of_state
+        self.after = [
+            [
+                rows.last(
+                    address(of_state(Kind.FINAL, name)),
+                    self.rows(of_state(Kind.STATE, name)),
+                    address(of_state(Kind.INITIAL, name)),
+                    starts(of_state(Kind.STATE, name)),
+                    sizes.N,
+                    plan.reverse,
+                    bits,
+                )
+                for name in self.cell.state
+            ]
+        ]
+        self.check(*(() if save else self.kept))
+
+    def _sum_biases(self) -> None:
+        """What the kernel adds: `b_ih`, with `b_hh` where both halves are one; `b_hh` where they stay apart."""
+        if "bias_ih" not in self.plan.weights:
+            return
+        trace, shared = self.trace, len(self.trace.shared)
+        self._add("ih", 0, trace.ih[:shared], "bias_ih", "bias_hh")
+        self._add("ih", shared, trace.ih[shared:], "bias_ih")
+        self._add("hh", 0, tuple(product.args[0] for product in trace.hh_only), "bias_hh")
+
+    def _add(self, half: str, column: int, gates: tuple[str, ...], bias: str, other: str = "") -> None:
+        """Sums of some gates' biases, side by side from a column on."""
+        H, size, out = self.sizes.H, self.sizes.bytes, address(bias_buffer(half, self.trace))
+        for at, gate, count in neighbours(_numbers(self.cell.gates, gates)):
+            first: Operand = address(weight_buffer(self.cell, bias)), gate * H * size
+            second: Operand = self.nothing.data_ptr()
+            if other:
+                second = address(weight_buffer(self.cell, other)), gate * H * size
+            self.before[0].append(rows.add((out, (column + at) * H * size), first, second, count * H, self.sizes.bits))
+        if gates:
+            self.fixed[out] = (column + len(gates)) * H * size
+
+
+@lru_cache(1024)
+def forward_plan(plan: Plan, sizes: Sizes, save: bool, every_state: bool, processor: Processor) -> Forward:
+    """The plan of such calls."""
+    return Forward(plan, sizes, save, every_state)
+
+
+def _numbers(gates: tuple[str, ...], chosen: Sequence[str]) -> tuple[int, ...]:
+    return tuple(gates.index(gate) for gate in chosen)

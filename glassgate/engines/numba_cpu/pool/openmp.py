@@ -1,0 +1,91 @@
+"""The threads that torch itself computes with, OpenMP's, for our jobs too.
+
+Such a thread, when it has worked, looks for its next job for some milliseconds and does not yield. Any other thread
+would have to share its processor meanwhile, after every operation of torch that takes more than one.
+"""
+
+import ctypes
+import os
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.native import native
+
+BEGUN, MEMBERS, CAME, LATE, SIZE, COUNT, JOBS = range(1, 8)
+"""Places in a table: how many jobs have been begun, how many members there are, how many came, whether one came late,
+the address of `omp_get_num_threads`, how many jobs there are, the first one. In front of all lies the member's code."""
+
+PATIENCE = 1_000_000
+"""Looks for the other members before they are late: about a millisecond, longer than it takes to wake one."""
+
+MEMBER = f'''
+def member(table):
+    """Do jobs that nobody has begun, and see whether all members have come by then; too small a team does nothing."""
+    job, turns = words(table), 0
+    if team_size(job[{SIZE}]) < job[{MEMBERS}]:
+        return
+    arrive(table + 8 * {CAME})
+    mine = take(table + 8 * {BEGUN})
+    while mine < job[{COUNT}]:
+        perform(job[{JOBS} + 2 * mine], job[{JOBS} + 2 * mine + 1])
+        mine = take(table + 8 * {BEGUN})
+    while turns < {PATIENCE} and look(table + 8 * {CAME}) < job[{MEMBERS}]:
+        turns += 1
+    if turns == {PATIENCE}:
+        job[{LATE}] = 1
+'''
+
+GATHER = '''
+def gather(address):
+    """Let a team do the jobs of a table."""
+    job = words(address)
+    in_parallel(job[0], job[1], job[2])
+'''
+
+
+def run(jobs: Sequence[Launch]) -> bool | None:
+    """Run all jobs at once, return when they are done.
+
+    Returns:
+        whether a thread came late; None where nothing is done, for there is no such team.
+    """
+    if _openmp is None:
+        return None
+    begin, size = _openmp
+    members = max(len(jobs), torch.get_num_threads())
+    table = array("q", (native(MEMBER).address, 0, members, 0, 0, size, len(jobs)))
+    for job in jobs:
+        table.extend((job.function.address, job.arguments.buffer_info()[0]))
+    call = array("q", (begin, table.buffer_info()[0], members))
+    native(GATHER)(call.buffer_info()[0])
+    return bool(table[LATE]) if table[CAME] else None
+
+
+def _find() -> tuple[int, int] | None:
+    """The addresses of `GOMP_parallel` and `omp_get_num_threads` where torch's OpenMP has them and its threads spin."""
+    if os.name != "posix" or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
+        return None
+    here = ctypes.CDLL(None)
+    try:
+        return _address(here.GOMP_parallel), _address(here.omp_get_num_threads)
+    except AttributeError:
+        return None
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _leave() -> None:
+    """A forked child has none of the threads, and its OpenMP does not know."""
+    global _openmp
+    _openmp = None
+
+
+_openmp = _find()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave)

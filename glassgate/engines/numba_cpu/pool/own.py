@@ -1,0 +1,126 @@
+"""Threads of our own: asleep between calls, made again after a fork.
+
+A thread that has just worked looks for its next job a while before it sleeps, so that a call after a call finds it
+awake. A job that no thread has begun when the caller is done with its own is the caller's again: on a machine whose
+processors are busy, nobody waits for a thread that waits for a processor.
+"""
+
+import ctypes
+import os
+import threading
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+
+from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.native import native
+
+WAITING, GIVEN, TAKEN, ASLEEP = range(4)
+"""What the first integer of a mailbox says. The others: a function's address, its argument."""
+
+SERVE = f'''
+def serve(mailbox):
+    """Run what is put into the mailbox until nothing came for a while."""
+    turns = 0
+    while True:
+        if swap(mailbox, {GIVEN}, {TAKEN}):
+            perform(words(mailbox)[1], words(mailbox)[2])
+            swap(mailbox, {TAKEN}, {WAITING})
+            turns = 0
+        turns += 1
+        if turns > 1500:
+            if swap(mailbox, {WAITING}, {ASLEEP}):
+                return
+            turns = 0
+        yield_core()
+'''
+
+GIVE = f'''
+def give(mailbox):
+    """Put a launch into a mailbox; the mailbox's fourth integer says whether its thread sleeps."""
+    words(mailbox)[3] = 0
+    if not swap(mailbox, {WAITING}, {GIVEN}):
+        words(mailbox)[3] = 1
+        swap(mailbox, {ASLEEP}, {GIVEN})
+'''
+
+FINISH = f'''
+def finish(mailbox):
+    """Wait for the mailbox's job; nobody has begun it: do it here. The mailbox's fourth integer says which."""
+    words(mailbox)[3] = 0
+    if swap(mailbox, {GIVEN}, {TAKEN}):
+        perform(words(mailbox)[1], words(mailbox)[2])
+        words(mailbox)[3] = 1
+        swap(mailbox, {TAKEN}, {WAITING})
+    while look(mailbox) == {TAKEN}:
+        yield_core()
+'''
+
+
+class _Worker:
+    """A thread, and the mailbox that its launches are put into."""
+
+    def __init__(self) -> None:
+        self._mailbox = array("q", [ASLEEP, 0, 0, 0])
+        self.mailbox = self._mailbox.buffer_info()[0]
+        self._away_from = -1
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="glassgate", daemon=True)
+        self._thread.start()
+
+    def give(self, job: Launch) -> None:
+        """Let the thread begin the job, on another processor than the caller's."""
+        if _processor is not None and (mine := _processor()) != self._away_from:
+            self._keep_away(mine)
+        self._mailbox[1], self._mailbox[2] = job.function.address, job.arguments.buffer_info()[0]
+        native(GIVE)(self.mailbox)
+        if self._mailbox[3]:
+            self._bell.put(None)
+
+    def _keep_away(self, processor: int) -> None:
+        """Some systems wake a thread where its waker runs, and leave both there while other processors idle."""
+        self._away_from = processor
+        with suppress(OSError):  # where a sandbox forbids it
+            others = os.sched_getaffinity(0) - {processor}
+            if others and self._thread.native_id:
+                os.sched_setaffinity(self._thread.native_id, others)
+
+    def finish(self) -> None:
+        """Return when the job is done."""
+        native(FINISH)(self.mailbox)
+
+    def _work(self) -> None:
+        serve = native(SERVE)
+        while True:
+            self._bell.get()
+            serve(self.mailbox)
+
+
+_processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+"""The number of the processor that the caller runs on, where the system tells."""
+_idle: list[_Worker] = []
+
+
+def run(jobs: Sequence[Launch]) -> None:
+    """Run all jobs, each on its own thread, the first one on the caller's; return when all are done."""
+    workers = [_borrow() for _ in jobs[1:]]
+    try:
+        for worker, job in zip(workers, jobs[1:], strict=True):
+            worker.give(job)
+        jobs[0]()
+    finally:  # an interrupt must not free what others still work on
+        for worker in workers:
+            worker.finish()
+        _idle.extend(workers)
+
+
+def _borrow() -> _Worker:
+    try:
+        return _idle.pop()
+    except IndexError:
+        return _Worker()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)

@@ -1,0 +1,122 @@
+"""What a printed kernel calls beside mathematics: addresses of rows, shapes of tiles."""
+
+from typing import Any
+
+import numba
+import numba.extending
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from glassgate.engines.numba_cpu.simd.vector import INT64
+
+intrinsic: Any = numba.extending.intrinsic
+inline: Any = numba.njit(forceinline=True, error_model="numpy")
+
+
+@intrinsic
+def words(context: Any, address: Any) -> Any:
+    """The 64-bit integers at an address."""
+    return types.CPointer(types.int64)(types.int64), lambda c, b, s, a: b.inttoptr(a[0], INT64.as_pointer())
+
+
+@intrinsic
+def flags(context: Any, address: Any) -> Any:
+    """The bytes at an address."""
+    return types.CPointer(types.uint8)(types.int64), lambda c, b, s, a: b.inttoptr(a[0], ir.IntType(8).as_pointer())
+
+
+def memory(size: int) -> Any:
+    """A function that gives the address of as many bytes, which last until the kernel returns."""
+
+    @intrinsic
+    def function(context: Any) -> Any:
+        def code(context, builder, sig, args):
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(ir.IntType(8), size))
+                place.align = 64
+            return builder.ptrtoint(place, INT64)
+
+        return types.int64(), code
+
+    return function
+
+
+@inline
+def shape_of_tiles(rows, most_rows, room):
+    """The rows of a tile, shared out evenly, and how many blocks it takes side by side."""
+    tiles = max(1, (rows + most_rows - 1) // most_rows)
+    high = max(1, (rows + tiles - 1) // tiles)
+    wide = 8
+    while wide > 1 and high * wide > room:
+        wide //= 2
+    return high, wide
+
+
+@inline
+def rows_of_tile(rows, most_rows):
+    """The rows of the next tile of a long column of rows."""
+    return most_rows if rows >= most_rows else min(rows, 2)
+
+
+@inline
+def blocks_of_tile(blocks, most_rows, room):
+    """How many blocks the tiles of a long column of rows take side by side."""
+    wide = 4
+    while wide > 1 and (most_rows * wide > room or wide > blocks):
+        wide //= 2
+    return wide
+
+
+@inline
+def point(pointers, first, last, base, pitch):
+    """The addresses of the rows `first` to `last` that lie `pitch` bytes apart."""
+    for rank in range(first, last):
+        pointers[rank] = base + rank * pitch
+
+
+@inline
+def is_reset(resets, row):
+    """Whether the state falls back before this step."""
+    return resets != 0 and flags(resets)[row] != 0
+
+
+@inline
+def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart):
+    """The addresses of a state before a step: in the step before, or the initial state where there is none."""
+    for rank in range(first, last):
+        if is_reset(resets, row + rank):
+            pointers[rank] = restart + rank * pitch
+        elif rank >= size:
+            pointers[rank] = initial + rank * pitch
+        else:
+            pointers[rank] = rows + (start + rank) * pitch
+
+
+@intrinsic
+def _prefetch(context: Any, address: Any) -> Any:
+    """Ask for the line of memory at an address."""
+
+    def code(context, builder, sig, args):
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(args[0], pointer), flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), code
+
+
+@inline
+def fetch(rows, pitch, count, columns, width, size):
+    """Ask ahead for `size` bytes at the same place in each column of some rows; columns are `width` bytes apart."""
+    for row in range(count):
+        for column in range(columns):
+            for byte in range(0, size, 64):
+                _prefetch(rows + row * pitch + column * width + byte)
+
+
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (words, flags, shape_of_tiles, rows_of_tile, blocks_of_tile, point, fetch, locate, is_reset)
+}
+"""By name, what a kernel imports."""

@@ -1,0 +1,36 @@
+"""How many rows and packed blocks a tile of the product takes; a block is one vector of units, `pack.py` packs them."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from glassgate.engines.numba_cpu.processor import Processor
+
+MOST_ROWS, MOST_BLOCKS, LONG_BLOCKS = 6, 8, 4
+
+
+class Blocking(NamedTuple):
+    """What fits the registers, for `vectors` sums a unit."""
+
+    most_rows: int
+    room: int
+    """Rows times blocks."""
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Rows and blocks of every tile."""
+        return self._shapes(range(1, self.most_rows + 1), MOST_BLOCKS)
+
+    @property
+    def long_shapes(self) -> list[tuple[int, int]]:
+        """Those that long columns of rows are cut into: few, for each costs the compiler time."""
+        return self._shapes(sorted({1, min(2, self.most_rows), self.most_rows}), LONG_BLOCKS)
+
+    def _shapes(self, rows: Iterable[int], most_blocks: int) -> list[tuple[int, int]]:
+        blocks = [2**k for k in range(most_blocks.bit_length())]
+        return [(r, p) for r in rows for p in blocks if p == 1 or r * p <= self.room]
+
+
+def blocking(vectors: int, processor: Processor) -> Blocking:
+    """Three quarters of the registers hold sums; few sums a unit leave space for more blocks."""
+    sums = processor.registers * 3 // 4
+    return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))

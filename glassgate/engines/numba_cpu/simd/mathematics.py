@@ -1,0 +1,263 @@
+"""The functions of a vector, as a printed kernel calls them. NaN and infinity come out as torch has them."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+
+from glassgate.engines.numba_cpu.simd.vector import Lanes, MaskType, VectorType, define
+
+FUNCTIONS: dict[str, Any] = {}
+"""By name, what a kernel imports."""
+
+
+def _kernel_function(*arguments: Any) -> Callable[[Callable[..., Lanes]], Callable[..., Lanes]]:
+    """Make a function of expressions one that kernels can call by its name."""
+
+    def register(code: Callable[..., Lanes]) -> Callable[..., Lanes]:
+        FUNCTIONS[code.__name__] = code
+        define(code, code, *arguments)
+        return code
+
+    return register
+
+
+@cache
+def economized(series: Callable[[int], float], radius: float, degree: int) -> tuple[float, ...]:
+    """The power series with these coefficients, cut to `degree` by Chebyshev's polynomials for |x| <= radius."""
+    scaled = np.array([series(k) * radius**k for k in range(degree + 12)])
+    short = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.poly2cheb(scaled)[: degree + 1])
+    return tuple(float(c) / radius**k for k, c in enumerate(short))
+
+
+def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
+    """Horner's rule over an economized series."""
+    *rest, last = economized(series, radius, degree)
+    value = x.like(last)
+    for coefficient in reversed(rest):
+        value = value.fma(x, coefficient)
+    return value
+
+
+def _clamped(x: Lanes, low: float, high: float) -> Lanes:
+    """NaN stays NaN: a comparison with it is false."""
+    x = x.compare(high, ">").where(x.like(high), x)
+    return x.compare(low, "<").where(x.like(low), x)
+
+
+def _after_second(k: int) -> float:
+    return 1.0 / math.factorial(k + 2)
+
+
+def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
+    """expm1(r) with x = n ln 2 + r, |r| <= ln 2 / 2, and a number whose last bits are n."""
+    mantissa, degree = (23, 4) if x.bits == 32 else (52, 10)
+    high, low = _log_of_two(x)
+    shifted = x.fma(1.0 / math.log(2.0), 1.5 * 2.0**mantissa)
+    n = shifted - 1.5 * 2.0**mantissa
+    r = n.fma(-low, n.fma(-high, x))
+    return (r * r).fma(polynomial(r, _after_second, 0.3467, degree), r), shifted
+
+
+def _log_of_two(x: Lanes) -> tuple[float, float]:
+    """ln 2 in two parts, the first one short enough that its product with an exponent is exact."""
+    return (0.693359375, -2.12194440054690583e-4) if x.bits == 32 else (0.69314718036912382, 1.90821492927058770e-10)
+
+
+def _power_of_two(shifted: Lanes, less: int = 0) -> Lanes:
+    """2^(n - less), for an exponent within the range of normal numbers."""
+    mantissa, bias = (23, 127) if shifted.bits == 32 else (52, 1023)
+    return shifted.as_bits().integer(bias - less, "add").integer(mantissa, "shl").as_float(shifted)
+
+
+def _range(x: Lanes) -> tuple[float, float]:
+    """Where exp is neither infinite nor next to zero."""
+    return (-86.9, 88.72283) if x.bits == 32 else (-707.7, 709.782712893384)
+
+
+@_kernel_function(VectorType)
+def exp(x: Lanes) -> Lanes:
+    """e^x."""
+    low, high = _range(x)
+    small, shifted = _reduced(_clamped(x, low, high))
+    half = _power_of_two(shifted, less=1)
+    value = small.fma(half, half) * 2.0
+    value = x.compare(high, ">").where(x.like(math.inf), value)
+    return x.compare(low, "<").where(x.like(0.0), value)
+
+
+@_kernel_function(VectorType)
+def expm1(x: Lanes) -> Lanes:
+    """e^x - 1, accurate near zero."""
+    _, high = _range(x)
+    value = _expm1(_clamped(x, -40.0, high - 0.7))
+    return x.compare(high - 0.7, ">").where(exp(x), value)
+
+
+def _expm1(x: Lanes) -> Lanes:
+    small, shifted = _reduced(x)
+    scale = _power_of_two(shifted)
+    return small.fma(scale, scale - 1.0)
+
+
+def _quotient(a: Lanes | float, b: Lanes) -> Lanes:
+    """a / b for a finite b far from the ends of the range, without the processor's slow division where it can."""
+    if b.bits == 32 and b.type.count == 16:
+        guess = _reciprocal_guess(b)
+        guess = guess.fma(-b.fma(guess, -1.0), guess)
+        value = guess * a
+        return (-b).fma(value, a).fma(guess, value) if isinstance(a, Lanes) else value
+    return a / b
+
+
+def _reciprocal_guess(b: Lanes) -> Lanes:
+    """1 / b to 14 bits."""
+    kind = ir.FunctionType(b.type, [b.type, b.type, ir.IntType(16)])
+    function = cgutils.get_or_insert_function(b.builder.module, kind, "llvm.x86.avx512.rcp14.ps.512")
+    return Lanes(b.builder, b.builder.call(function, [b.value, b.like(0.0).value, ir.IntType(16)(-1)]))
+
+
+@_kernel_function(VectorType)
+def sigmoid(x: Lanes) -> Lanes:
+    """1 / (1 + e^-x)."""
+    limit = 87.0 if x.bits == 32 else 708.0
+    small, shifted = _reduced(_clamped(-x, -limit, limit))
+    scale = _power_of_two(shifted)
+    return _quotient(1.0, small.fma(scale, scale + 1.0))
+
+
+@_kernel_function(VectorType)
+def tanh(x: Lanes) -> Lanes:
+    """Through e^2x - 1, so that it is accurate near zero."""
+    grown = _expm1(_clamped(x + x, -40.0, 40.0))
+    return _quotient(grown, grown + 2.0)
+
+
+@_kernel_function(VectorType)
+def sqrt(x: Lanes) -> Lanes:
+    """The square root."""
+    return x.call("llvm.sqrt")
+
+
+@_kernel_function(VectorType)
+def rsqrt(x: Lanes) -> Lanes:
+    """1 / sqrt(x)."""
+    return 1.0 / sqrt(x)
+
+
+@_kernel_function(VectorType)
+def absolute(x: Lanes) -> Lanes:
+    """|x|."""
+    return x.call("llvm.fabs")
+
+
+@_kernel_function(VectorType)
+def sign(x: Lanes) -> Lanes:
+    """-1, 0 or 1; 0 for NaN, as torch has it."""
+    return x.compare(0.0, ">").where(x.like(1.0), x.compare(0.0, "<").where(x.like(-1.0), 0.0))
+
+
+def _rounding(name: str, instruction: str) -> None:
+    def code(x: Lanes) -> Lanes:
+        return x.call(instruction)
+
+    code.__name__ = name
+    _kernel_function(VectorType)(code)
+
+
+for _name, _instruction in (
+    ("floor", "llvm.floor"),
+    ("ceil", "llvm.ceil"),
+    ("round_even", "llvm.rint"),
+    ("trunc", "llvm.trunc"),
+):
+    _rounding(_name, _instruction)
+
+
+@_kernel_function(VectorType, VectorType)
+def minimum(a: Lanes, b: Lanes) -> Lanes:
+    """The smaller one; NaN if either is."""
+    smaller = a.compare(b, "<").where(a, b)
+    return a.compare(a, "!=").where(a, smaller)
+
+
+@_kernel_function(VectorType, VectorType)
+def maximum(a: Lanes, b: Lanes) -> Lanes:
+    """The larger one; NaN if either is."""
+    larger = a.compare(b, ">").where(a, b)
+    return a.compare(a, "!=").where(a, larger)
+
+
+@_kernel_function(MaskType, VectorType, VectorType)
+def where(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
+    """`a` where the mask is true, `b` where not."""
+    return mask.where(a, b)
+
+
+def _log_series(k: int) -> float:
+    return 2.0 / (2 * k + 3)
+
+
+@_kernel_function(VectorType)
+def log(x: Lanes) -> Lanes:
+    """The natural logarithm, by 2 atanh((m - 1) / (m + 1)) of the mantissa m."""
+    mantissa, bias, degree = (23, 127, 3) if x.bits == 32 else (52, 1023, 8)
+    tiny = x.compare(2.0 ** (1 - bias), "<")
+    bits = tiny.where(x * 2.0 ** (mantissa + 1), x).as_bits()
+    exponent = bits.integer(_half_bits(x), "sub").integer(mantissa, "ashr")
+    m = bits.integer(exponent.integer(mantissa, "shl"), "sub").as_float(x)
+    n = _to_float(exponent, x) - tiny.where(x.like(mantissa + 1.0), 0.0)
+    f = m - 1.0
+    s = f / (f + 2.0)
+    w = s * s
+    high, low = _log_of_two(x)
+    value = n.fma(high, f - s.fma(f - w * polynomial(w, _log_series, 0.0295, degree), n * -low))
+    value = x.compare(math.inf, "==").where(x, value)
+    value = x.compare(0.0, "==").where(x.like(-math.inf), value)
+    return x.compare(0.0, "<").where(x.like(math.nan), x.compare(x, "!=").where(x, value))
+
+
+def _half_bits(x: Lanes) -> int:
+    """The bits of sqrt(1/2): mantissas above it count to the exponent below."""
+    return int(np.float32(math.sqrt(0.5)).view(np.int32) if x.bits == 32 else np.float64(math.sqrt(0.5)).view(np.int64))
+
+
+def _to_float(integers: Lanes, like: Lanes) -> Lanes:
+    return Lanes(like.builder, like.builder.sitofp(integers.value, like.type))
+
+
+@_kernel_function(VectorType)
+def log1p(x: Lanes) -> Lanes:
+    """log(1 + x), accurate near zero: the rounding of 1 + x is made good."""
+    grown = x + 1.0
+    lost = x - (grown - 1.0)
+    value = log(grown) + lost / grown
+    value = x.compare(math.inf, "==").where(x, value)
+    value = x.compare(-1.0, "==").where(x.like(-math.inf), value)
+    return grown.compare(1.0, "==").where(x, value)
+
+
+def _one_by_one(name: str, library: str, arguments: int = 1) -> None:
+    """A function of the C library, called for each lane: rare in cells, so right is enough."""
+
+    def code(*vectors: Lanes) -> Lanes:
+        x = vectors[0]
+        builder, kind = x.builder, ir.FunctionType(x.type.element, [x.type.element] * arguments)
+        function = cgutils.get_or_insert_function(builder.module, kind, library + ("f" if x.bits == 32 else ""))
+        value = ir.Constant(x.type, ir.Undefined)
+        for lane in map(ir.IntType(32), range(x.type.count)):
+            numbers = [builder.extract_element(v.value, lane) for v in vectors]
+            value = builder.insert_element(value, builder.call(function, numbers), lane)
+        return Lanes(builder, value)
+
+    code.__name__ = name
+    _kernel_function(*[VectorType] * arguments)(code)
+
+
+for _name in ("sin", "cos", "tan", "atan", "erf"):
+    _one_by_one(_name, _name)
+_one_by_one("power", "pow", 2)

@@ -1,0 +1,112 @@
+"""The register-blocked matrix product: a few rows times packed blocks of columns, accumulated in vector registers.
+
+How a matrix is laid out for it is in `pack.py`.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.simd.blocking import blocking
+from glassgate.engines.numba_cpu.simd.vector import INT64, VectorType, splat
+
+
+def microkernel(
+    bits: int, lanes: int, vectors: int, processor: Processor, long: bool = False, strided: bool = False
+) -> Any:
+    """The product for blocks of `vectors` vectors, one a sum.
+
+    Returns:
+        microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks): for each of `rows` addresses in `left`,
+        from `rank` on, the sum over k < depth of left[first + k] * packed[k]; out (rows, blocks, vectors, lanes).
+        With `long`, of the shapes for long columns of rows alone. With `strided`, left[first * k].
+    """
+    V = VectorType(bits, lanes)
+    fitting = blocking(vectors, processor)
+    shapes = fitting.long_shapes if long else fitting.shapes
+
+    @intrinsic
+    def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
+        def code(context, builder, sig, args):
+            left, rank, first, packed, pitch, depth, out, rows, blocks = args
+            left = builder.ptrtoint(builder.gep(left, [rank]), INT64)
+            shape = builder.add(builder.mul(rows, INT64(16)), blocks)
+            done = builder.append_basic_block("tiled")
+            switch = builder.switch(shape, done)
+            for r, p in shapes:
+                case = builder.append_basic_block(f"tile_{r}x{p}")
+                switch.add_case(INT64(16 * r + p), case)
+                builder.position_at_end(case)
+                function = _tile_function(builder.module, V, r, p, vectors, strided)
+                builder.call(function, [left, first, packed, pitch, depth, out])
+                builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(types.CPointer(types.int64), *[types.int64] * 8), code
+
+    return product
+
+
+def _tile_function(
+    module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, strided: bool
+) -> ir.Function:
+    """The LLVM function of one shape, added to the module unless it is there."""
+    name = f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V.name}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * 6), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    left, first, packed, pitch, depth, out = function.args
+    entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
+    number, vector = V.element.as_pointer(), V.llvm.as_pointer()
+    align = 4 if V.element == ir.FloatType() else 8
+
+    b = ir.IRBuilder(entry)
+    addresses = b.inttoptr(left, INT64.as_pointer())
+    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), number) for r in range(rows)]
+    if not strided:
+        lefts = [b.gep(left, [first]) for left in lefts]
+    starts = [b.gep(b.inttoptr(packed, number), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
+    columns = [(p, v) for p in range(blocks) for v in range(vectors)]
+    b.cbranch(b.icmp_signed(">", depth, INT64(0)), loop, done)
+
+    b.position_at_end(loop)
+    k = b.phi(INT64)
+    sums = {(r, c): b.phi(V.llvm) for r in range(rows) for c in columns}
+    step = b.mul(k, INT64(vectors * V.llvm.count))
+    weights = {}
+    for p, v in columns:
+        at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
+        weights[p, v] = b.load(b.bitcast(at, vector))
+        weights[p, v].align = align
+    kind = ir.FunctionType(V.llvm, [V.llvm] * 3)
+    name = f"llvm.fmuladd.v{V.llvm.count}f{align * 8}"
+    fma = module.globals.get(name) or ir.Function(module, kind, name)
+    new: dict[Any, ir.Value] = {}
+    for r in range(rows):
+        x = splat(b, b.load(b.gep(lefts[r], [b.mul(k, first) if strided else k])), V.llvm.count)
+        new |= {(r, c): b.call(fma, [x, weights[c], sums[r, c]]) for c in columns}
+    k_next = b.add(k, INT64(1))
+    b.cbranch(b.icmp_signed("<", k_next, depth), loop, done)
+    k.add_incoming(INT64(0), entry)
+    k.add_incoming(k_next, loop)
+    zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
+    for key, phi in sums.items():
+        phi.add_incoming(zero, entry)
+        phi.add_incoming(new[key], loop)
+
+    b.position_at_end(done)
+    results = {key: b.phi(V.llvm) for key in sums}
+    for key, phi in results.items():
+        phi.add_incoming(zero, entry)
+        phi.add_incoming(new[key], loop)
+    for i, phi in enumerate(results.values()):
+        at = b.gep(b.inttoptr(out, number), [INT64(i * V.llvm.count)])
+        b.store(phi, b.bitcast(at, vector)).align = align
+    b.ret_void()
+    return function

@@ -1,0 +1,8 @@
+"""The page that follows a cell from its step to machine code shows what the engine has."""
+
+from docs.from_step import PAGE, filled
+
+
+def test_the_page_is_true():
+    page = PAGE.read_text("utf-8")
+    assert filled(page) == page, "run `python docs/from_step.py`"

@@ -1,0 +1,135 @@
+"""Products of whole sequences, against torch's in float64."""
+
+import pytest
+import torch
+
+from glassgate.engines.lowering.batch import batch_layout
+from glassgate.engines.numba_cpu.arguments import SIZES as STEP_SIZES
+from glassgate.engines.numba_cpu.arguments import STARTS, STEPS, number
+from glassgate.engines.numba_cpu.gemm import products
+from glassgate.engines.numba_cpu.gemm.pack import Matrix, pack
+from glassgate.engines.numba_cpu.gemm.products import RowVectors
+from glassgate.engines.numba_cpu.processor import Processor, host, pretend
+from glassgate.engines.numba_cpu.rows import last, rows_of
+from glassgate.engines.numba_cpu.tasks import Series
+from tests.compare import noise
+
+PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
+SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 21)]
+"""Rows, columns of the input, units; none and all of them whole vectors."""
+GATES = (2, 0, 1)
+
+
+def bound(**tensors):
+    """Where tensors are, by name."""
+    return {number(name): tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+def done(tasks, parts, known):
+    for task in tasks:
+        for k in range(parts):
+            task.part(known, k, parts)()
+
+
+def stored(name, matrix):
+    return RowVectors(number(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
+
+
+def memory(packed):
+    return torch.empty(packed.size, dtype=torch.uint8)
+
+
+def table(n):
+    return torch.zeros(n, dtype=torch.int64)
+
+
+def selected(matrix, gates=GATES):
+    return matrix.unflatten(0, (len(gates), -1))[list(gates)].flatten(0, 1)
+
+
+def close(ours, wanted):
+    torch.testing.assert_close(ours.double(), wanted.double(), rtol=0, atol=1e-5 * max(1.0, wanted.abs().max().item()))
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=str)
+@pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products(processor, rows, columns, units, dtype):
+    x, weight, d = (
+        noise(k, *shape).to(dtype)
+        for k, shape in enumerate([(rows, columns), (3 * units, columns), (rows, 3 * units + 5)])
+    )
+    d = d[:, : 3 * units]
+    out, d_x = x.new_empty(rows, 3 * units), noise(3, rows, columns).to(dtype)
+    before = d_x.clone()
+    outer, total = x.new_empty(3 * units, columns), x.new_empty(3 * units)
+    bits = x.element_size() * 8
+    matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
+    with pretend(processor):
+        ahead = pack(number("ahead"), matrix, GATES, 1, columns_too=False)
+        back = pack(number("back"), matrix, GATES, 1, columns_too=True)
+        places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
+        known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, **places)
+        done([*ahead.tasks, *back.tasks, rows_of(number("table"), stored("x", x), len(x))], 2, known)
+        a_gate = RowVectors(number("out"), out.stride(0) * bits // 8, units)
+        done([products.multiply(stored("x", x), ahead, 3, a_gate, len(x), bits)], 2, known)
+        done([products.multiply(stored("d", d), back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
+        right = (number("table"), 0)
+        done([products.outer(stored("d", d), len(x), right, stored("outer", outer), number("total"), bits)], 2, known)
+    chosen = selected(weight).double()
+    close(out, x.double() @ chosen.t())
+    close(d_x, before.double() + d.double() @ chosen)
+    close(outer, d.double().t() @ x.double())
+    close(total, d.double().sum(0))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_a_series_does_what_its_tasks_do(parts):
+    x, d = noise(0, 50, 37).float(), noise(1, 50, 20).float()
+    results = []
+    for together in (False, True):
+        outer, total, places = torch.empty(20, 37), torch.empty(20), [table(50), table(50)]
+        known = bound(x=x, d=d, first=places[0], second=places[1], outer=outer, total=total)
+        tables = [rows_of(number("first"), stored("x", x), 50), rows_of(number("second"), stored("d", d), 50)]
+        product = products.outer(stored("d", d), 50, (number("first"), 0), stored("outer", outer), number("total"), 32)
+        for tasks in (tables, [product]):
+            done([Series(tasks)] if together else tasks, parts, known)
+        results.append((outer, total, *places))
+    assert results[0][2][1] - results[0][2][0] == 37 * 4
+    assert all(map(torch.equal, *results))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_bits_do_not_depend_on_how_tasks_are_shared(parts):
+    x, d = noise(0, 300, 37).float(), noise(1, 300, 50).float()
+    results = []
+    for k in (1, parts):
+        outer, total, places = torch.empty(50, 37), torch.empty(50), table(300)
+        known = bound(x=x, d=d, table=places, outer=outer, total=total)
+        done([rows_of(number("table"), stored("x", x), 300)], 1, known)
+        done(
+            [products.outer(stored("d", d), 300, (number("table"), 0), stored("outer", outer), number("total"), 32)],
+            k,
+            known,
+        )
+        results.append((outer, total))
+    assert all(map(torch.equal, *results))
+
+
+def test_a_sum_of_no_rows_alone_is_asked_for_nothing():
+    total = torch.full((4,), 7.0)
+    known = bound(total=total)
+    done([products.outer(RowVectors(0, 16, 4), 0, (0, 0), RowVectors(0, 0, 0), number("total"), 32)], 1, known)
+    assert total.tolist() == [7.0] * 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_last_state_is_that_of_each_sequence(reverse):
+    time = batch_layout(torch.tensor([3, 2, 2]), 7, 4)
+    state, initial, out = noise(0, 7, 5).float(), noise(1, 4, 5).float(), torch.empty(4, 5)
+    known = bound(state=state, initial=initial, out=out)
+    known |= {STEP_SIZES: time.sizes[1:].data_ptr(), STARTS: time.starts[1:].data_ptr(), STEPS: 3}
+    task = last(number("out"), stored("state", state), number("initial"), STARTS, 4, reverse, 32)
+    done([task], 2, known)
+    places = [0, 1, 2] if reverse else [5, 6, 2]
+    assert torch.equal(out, torch.stack([*state[places], initial[3]]))

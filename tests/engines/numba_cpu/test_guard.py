@@ -1,0 +1,30 @@
+"""No kernel reads or writes outside the buffers that it is given."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(which, threads):
+    command = [sys.executable, "-m", "tests.engines.numba_cpu.guard", which, str(threads)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout.splitlines()[-1:] + done.stderr.splitlines()[-20:]
+
+
+def test_guarded_memory_ends_a_process_that_leaves_it():
+    code = "import ctypes; from tests.engines.numba_cpu.guard import Guarded; at = Guarded(True).take(10); "
+    for offset, ends in ((9, False), (10, True)):
+        done = subprocess.run([sys.executable, "-c", code + f"ctypes.memset(at + {offset}, 1, 1)"], check=False)
+        assert (done.returncode != 0) == ends
+
+
+def test_some_layers():
+    run("few", 1)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_cells(threads):
+    run("all", threads)
