@@ -7,7 +7,7 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz browser clients bench results check clean
+.PHONY: help demo test fuzz clients bench results claims dist check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
 	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
+	@echo "make claims  what tutorials say of LSTMs, measured: docs/why-lstm.md, some minutes"
 	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
 	@echo "make clean   remove .venv, runs and caches"
 
@@ -49,6 +50,12 @@ results: .venv/installed
 dist: .venv/installed
 	@rm -rf build dist
 	@$(bin)/python -m tests.distributions
+
+claims: .venv/installed
+	@$(bin)/glassgate compare --quick --output runs/claims
+	@$(bin)/glassgate compare directions --output runs/claims
+	@$(bin)/glassgate compare products --output runs/claims
+	@$(bin)/python docs/claims.py runs/claims
 
 check: .venv/installed
 	@echo "Lint and format (ruff) ..."

@@ -17,6 +17,7 @@ from glassgate.claims.problems import PROBLEMS
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
 """After Okabe and Ito (2008): colour-blind eyes tell them apart, on white and on black."""
 _INK = "#123456"  # stands for the page's own colour
+_ALONE = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "glassgate",
@@ -44,7 +45,8 @@ class Picture:
     @property
     def standing_alone(self) -> str:
         """The SVG where no page gives it a colour."""
-        return self.svg.replace("<svg ", '<svg color="#1d2530" ', 1)
+        start = self.svg.index(">") + 1
+        return self.svg[:start] + _ALONE + self.svg[start:]
 
 
 def _escaped(text: str) -> str:

@@ -1,0 +1,128 @@
+"""Writes the figures of `docs/why-lstm.md` and its Chinese twin: `python docs/claims.py FOLDER`, as `make claims` does.
+
+FOLDER holds what `glassgate compare`, `compare directions` and `compare products` have written.
+"""
+
+import json
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+PAGES = ("why-lstm.md", "why-lstm.zh-CN.md")
+PICTURES = ("gradients", "learning", "forget-bias", "taggers-reach", "language-models", "models-reach", "ladder")
+Content = dict[str, dict[str, Any]]
+
+
+def main(folder: Path) -> None:
+    """Copies the pictures and replaces what stands between the comments of both pages."""
+    content = {
+        name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("compare", "directions", "products")
+    }
+    (DOCS / "claims").mkdir(exist_ok=True)
+    for name in PICTURES:
+        shutil.copyfile(folder / f"{name}.svg", DOCS / "claims" / f"{name}.svg")
+    for language, page in enumerate(PAGES):
+        path = DOCS / page
+        text = path.read_text("utf-8")
+        for name, make in FIGURES.items():
+            begin, end = f"<!-- {name}, written by make claims -->\n", f"<!-- end of {name} -->"
+            before, rest = text.split(begin)
+            text = before + begin + make(content, language) + end + rest.split(end, 1)[1]
+        path.write_text(text, "utf-8")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows as Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+
+
+def solved(content: Content, language: int) -> str:
+    """Who solves which problem, and after how many sequences."""
+    head = (
+        ("problem", "lag", "cell", "seeds that solve it", "sequences until solved (median)", "in the paper (LSTM)"),
+        ("问题", "间隔", "单元", "解出的种子", "解出所需序列数（中位数）", "论文（LSTM）"),
+    )[language]
+    rows = []
+    for row in content["compare"]["problems"]:
+        if row["forget_bias"] is None:
+            median, paper = row["median_sequences_until_solved"], row["reported"]
+            told = f"{median:,.0f}" if median else "-"
+            rows.append(
+                [
+                    row["problem"],
+                    str(row["lag"] or "-"),
+                    row["cell"],
+                    f"{row['solved']} / {row['seeds']}",
+                    told,
+                    f"{paper:,} ({row['reported_in']})" if paper else "-",
+                ]
+            )
+    return table(head, rows)
+
+
+def gradients(content: Content, language: int) -> str:
+    """What is left of a gradient after a hundred steps."""
+    head = (("cell", "left of |dL/dh| 100 steps back"), ("单元", "100 步之前 |dL/dh| 剩余的比例"))[language]
+    return table(head, [[row["label"], f"{row['h'][-1] / row['h'][0]:.1e}"] for row in content["compare"]["gradients"]])
+
+
+def directions(content: Content, language: int) -> str:
+    """Labels right by reading direction, and the loss of both language models."""
+    head = (
+        ("reads", "labels right", "as a language model, nats a character"),
+        ("阅读方向", "标签正确率", "作语言模型，每字符奈特"),
+    )[language]
+    loss = {row["reads"]: f"{row['loss'][-1]:.3f}" for row in content["directions"]["language_models"]}
+    rows = content["directions"]["taggers"]
+    return table(head, [[r["reads"], f"{statistics.mean(r['accuracy']):.2%}", loss.get(r["reads"], "-")] for r in rows])
+
+
+def written(content: Content, language: int) -> str:
+    """What both language models write."""
+    names = ({"forward": "One direction:", "both": "Two directions:"}, {"forward": "单向：", "both": "双向："})[
+        language
+    ]
+    rows = content["directions"]["language_models"]
+    return "".join(f"{names[row['reads']]}\n\n```\n{row['written']}\n```\n\n" for row in rows)
+
+
+def products(content: Content, language: int) -> str:
+    """Microseconds a step of each rung."""
+    head = (
+        ("rung", "N", "H", "forward, us a step", "training, us a step", "error against float64"),
+        ("阶梯", "N", "H", "前向，每步微秒", "训练，每步微秒", "与 float64 的误差"),
+    )[language]
+    return table(
+        head,
+        [
+            [
+                row["rung"],
+                str(row["N"]),
+                str(row["H"]),
+                f"{row['forward']:.1f}",
+                f"{row['training']:.1f}" if row["training"] else "-",
+                f"{row['error']:.0e}",
+            ]
+            for row in content["products"]["rows"]
+        ],
+    )
+
+
+def machine(content: Content, language: int) -> str:
+    """What it was measured on."""
+    found = content["products"]["machine"]
+    if language:
+        return f"测量于 {found['processor']}，{found['threads']} 线程，PyTorch {found['torch']}。\n"
+    return f"Measured on {found['processor']}, {found['threads']} threads, PyTorch {found['torch']}.\n"
+
+
+FIGURES: dict[str, Callable[[Content, int], str]] = {
+    each.__name__: each for each in (gradients, solved, directions, written, products, machine)
+}
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
