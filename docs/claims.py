@@ -66,7 +66,7 @@ def solved(content: Content, language: int) -> str:
 
 def gradients(content: Content, language: int) -> str:
     """What is left of a gradient after a hundred steps."""
-    head = (("cell", "left of |dL/dh| 100 steps back"), ("单元", "100 步之前 |dL/dh| 剩余的比例"))[language]
+    head = (("cell", "gradient left 100 steps back"), ("单元", "100 步之前剩余的梯度"))[language]
     return table(head, [[row["label"], f"{row['h'][-1] / row['h'][0]:.1e}"] for row in content["compare"]["gradients"]])
 
 
