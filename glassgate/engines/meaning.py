@@ -27,6 +27,10 @@ def interned(equations: Equations) -> Equations:
     return _interned.setdefault(equations.text, equations)
 
 
+ATTEMPTS = 5
+"""A step that draws random numbers does so each time; other threads, which share the generators, hardly ever."""
+
+
 class Meaning:
     """A cell's equations as long as nothing that its step reads changes.
 
@@ -76,16 +80,12 @@ class Meaning:
         return equations
 
     def _traced(self, cell: Cell, projected: bool) -> Equations:
-        generators = _generators()
-        before = {name: generator() for name, (generator, _) in generators.items()}
-        try:
-            equations = equations_of(cell, projected)
-            drawn = [name for name, (state, _) in generators.items() if not _same(state(), before[name])]
-        finally:
-            for name, (_, restore) in generators.items():
-                restore(before[name])
-        if drawn:
-            raise _refusal(cell, f"draws random numbers from {drawn[0]}'s generator, which a kernel would draw once")
+        for _ in range(ATTEMPTS):
+            equations, drawn = _watching_generators(lambda: equations_of(cell, projected))
+            if not drawn:
+                break
+        else:
+            raise _refusal(cell, f"draws random numbers from {drawn}'s generator, which a kernel would draw once")
         if where := self._watch.changed():
             # What is computed once and kept is no change any more when the step runs again.
             self._watch = Watch(cell)
@@ -93,6 +93,19 @@ class Meaning:
             if self._watch.changed():
                 raise _refusal(cell, f"writes to {where}, which a kernel would not")
         return equations
+
+
+def _watching_generators(work: Callable[[], Equations]) -> tuple[Equations, str | None]:
+    """What it returns, and from whose generator numbers were drawn meanwhile, which is as before again."""
+    generators = _generators()
+    before = {name: generator() for name, (generator, _) in generators.items()}
+    try:
+        found = work()
+        drawn = [name for name, (state, _) in generators.items() if not _same(state(), before[name])]
+    finally:
+        for name, (_, restore) in generators.items():
+            restore(before[name])
+    return found, drawn[0] if drawn else None
 
 
 _known: dict[int, Meaning] = {}
