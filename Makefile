@@ -29,7 +29,7 @@ test: .venv/installed
 	@$(pytest)
 
 fuzz: .venv/installed
-	@echo "Random constructions against torch.nn, thousands a test, and cells with regularisers; some minutes ..."
+	@echo "Random constructions against torch.nn, cells with regularisers, and 10,000 written cells; about an hour ..."
 	@$(pytest) -m "hypothesis or matrix" --hypothesis-profile=fuzz
 
 clients: .venv/installed

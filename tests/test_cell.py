@@ -221,3 +221,15 @@ def test_options_are_the_constructors_arguments():
     assert gg.cells.RNN("relu").options() == {"nonlinearity": "relu"}
     assert repr(gg.cells.RNN()) == "RNN(nonlinearity='tanh')"
     assert repr(gg.cells.LSTM()) == "LSTM()"
+
+
+def test_parameters_with_the_names_of_the_layer_s():
+    class Mine(gg.Cell):
+        gates = ("x",)
+        parameters = {"weight_hr": gg.Parameter()}
+
+        def step(self, a, s, p):
+            return torch.tanh(a.x) * p.weight_hr
+
+    with pytest.raises(ValueError, match=r"cell Mine: parameters must have other names than \['weight_hr'\]"):
+        gg.Recurrent(Mine(), 3, 4)

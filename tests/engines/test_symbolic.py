@@ -321,3 +321,19 @@ def test_a_profiler_goes_on():
         trace(cells.LSTM())
         torch.sigmoid(torch.zeros(1))
     assert any("sigmoid" in str(entry.code) for entry in profiler.getstats())
+
+
+class Unread(Cell):
+    """A state that the step returns and never reads, read late in the backward pass; a product with the other state."""
+
+    gates = ("x",)
+    state = ("h", "c", "d")
+
+    def step(self, a, s):
+        y = torch.sigmoid(a.x)
+        return torch.tanh(a.hh(y).x + a.hh(s.d).x), y * y.mean(-1, keepdim=True), torch.tanh(a.ih.x + s.d)
+
+
+def test_states_that_are_not_read_and_products_with_others():
+    report = gg.check(Unread())
+    assert report, str(report)

@@ -8,7 +8,7 @@ from typing import Any
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Graph, Key, Node, ordered, spread
+from glassgate.engines.symbolic.graph import Graph, Key, Node, make, ordered, spread
 from glassgate.engines.symbolic.keep import reading
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 from glassgate.engines.symbolic.step import equations_of
@@ -124,7 +124,7 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
     ih_leaves = {node.args[0]: node for node in order if node.op == "ih"}
     ih_only = tuple(gate for gate in cell.gates if gate in ih_leaves)
     parameters = tuple(node.args for node in order if node.op == "parameter")
-    left = tuple(dict.fromkeys(node.args[1] for node in products if node.args[1].op != "state"))
+    left = tuple(dict.fromkeys(node.args[1] for node in products if not _is_state(node.args[1], cell.state[0])))
 
     columns = {("ih", k): node for k, node in enumerate([*shared, *(ih_leaves[gate] for gate in ih_only)])}
     columns |= {("hh", k): node for k, node in enumerate(hh_only)}
@@ -140,9 +140,8 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
 
     outputs = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
     leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
-    for k, (name, state) in enumerate(zip(cell.state, states, strict=True)):
-        # Of a state that is not read nothing comes back, and that has to be said: the step before reads it.
-        outputs["d_state", k] = gradient(leaves[name,]) if (name,) in leaves else spread(0.0, state.axis)
+    for k, (name, new_state) in enumerate(zip(cell.state, states, strict=True)):
+        outputs["d_state", k] = gradient(leaves[name,]) if (name,) in leaves else _ended(name, new_state.axis)
     outputs |= {("left", k): replay[u] for k, u in enumerate(left)}
     for node in order:
         if node.op == "hr":
@@ -175,6 +174,16 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
         recorded=tuple(gates),
     )
     return _without_detached(traced) if any(node.op == "detach" for node in order) else traced
+
+
+def _is_state(node: Node, name: str) -> bool:
+    return node.op == "state" and node.args[0] == name
+
+
+def _ended(state: str, axis: str) -> Node:
+    """The gradient of a state before a step that does not read it: 0, but not before the present one has been read."""
+    d = Node("grad", (state,), axis)
+    return make("where", d == d, 0.0, 0.0)
 
 
 def _undetached(node: Node, args: tuple[Any, ...]) -> Node | None:

@@ -1,0 +1,177 @@
+"""Printed kernels run by Python itself on NumPy vectors: milliseconds where the compiler takes seconds."""
+
+import ctypes
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glassgate.engines.numba_cpu import compile as compiling
+from glassgate.engines.numba_cpu import kernel, namespace
+from glassgate.engines.numba_cpu.processor import Processor, pretend
+
+SMALL = Processor(32, 16)
+"""Its vectors are short, so that small layers have full ones, cut ones and several."""
+LANES, BYTES = SMALL.lanes(64), 8
+Vector = Any
+_alive: list[Any] = []
+"""Functions that somebody may still have the address of."""
+
+
+class words:
+    """The integers at an address; there may be some before it."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __getitem__(self, k: int) -> int:
+        return ctypes.c_int64.from_address(self._address + 8 * k).value
+
+    def __setitem__(self, k: int, value: int) -> None:
+        ctypes.c_int64.from_address(self._address + 8 * k).value = value
+
+
+def _numbers(address: int, at: int, count: int) -> Any:
+    assert address > 2**16, "an address that was never bound"
+    return np.frombuffer((ctypes.c_double * count).from_address(address + at * BYTES))
+
+
+def load(address: int, at: int, live: int) -> Vector:
+    vector, count = np.zeros(LANES), min(live, LANES)
+    if count > 0:
+        vector[:count] = _numbers(address, at, count)
+    return vector
+
+
+def store(address: int, at: int, live: int, vector: Vector) -> None:
+    count = min(live, LANES)
+    if count > 0:
+        _numbers(address, at, count)[:] = np.broadcast_to(vector, LANES)[:count]
+
+
+def keep(vector: Vector, live: int) -> Vector:
+    return np.where(np.arange(LANES) < live, vector, 0.0)
+
+
+def put_total(address: int, vector: Vector) -> None:
+    _numbers(address, 0, 1)[0] = np.broadcast_to(vector, LANES).sum()
+
+
+def is_reset(resets: int, row: int) -> bool:
+    return resets != 0 and ctypes.c_uint8.from_address(resets + row).value != 0
+
+
+def point(pointers: Any, first: int, last: int, base: int, pitch: int) -> None:
+    for rank in range(first, last):
+        pointers[rank] = base + rank * pitch
+
+
+def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart) -> None:
+    for rank in range(first, last):
+        if is_reset(resets, row + rank):
+            pointers[rank] = restart + rank * pitch
+        elif rank >= size:
+            pointers[rank] = initial + rank * pitch
+        else:
+            pointers[rank] = rows + (start + rank) * pitch
+
+
+def microkernel(sums: int) -> Callable[..., None]:
+    """The product of some rows with packed blocks of `sums` vectors each."""
+
+    def product(left, rank, first, packed, pitch, depth, out, rows, blocks) -> None:
+        for row in range(rows):
+            x = _numbers(left[rank + row], first, depth)
+            for block in range(blocks):
+                matrix = _numbers(packed, block * pitch, depth * sums * LANES).reshape(depth, sums * LANES)
+                at = (row * blocks + block) * sums * LANES
+                _numbers(out, at, sums * LANES)[:] = x @ matrix
+
+    return product
+
+
+def _each(function: Callable[..., float]) -> Callable[..., Vector]:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+def _sigmoid(x: Vector) -> Vector:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+MATHEMATICS: dict[str, Any] = {
+    **{name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "sqrt", "tanh")},
+    **{name: getattr(np, name) for name in ("absolute", "sign", "floor", "ceil", "trunc", "minimum", "maximum")},
+    **{"where": np.where, "power": np.power, "atan": np.arctan, "round_even": np.rint, "erf": _each(math.erf)},
+    **{"sigmoid": _sigmoid, "rsqrt": lambda x: 1.0 / np.sqrt(x)},
+}
+
+
+def _namespace(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {
+        "LANES": LANES,
+        "BYTES": BYTES,
+        **{f.__name__: f for f in (words, load, store, keep, put_total, is_reset, point, locate)},
+        "shape_of_tiles": namespace.runtime.shape_of_tiles.py_func,
+        "fill": lambda number: np.full(LANES, float(number)),
+        "number": lambda address: _numbers(address, 0, 1)[0],
+        "fetch": lambda *_: None,
+        "wait": lambda barrier, parties, waits: waits,
+    }
+    for sums in {int(n) for n in re.findall(r"microkernel_(\d+)\(", text)}:
+        names[f"microkernel_{sums}"] = microkernel(sums)
+        names[f"MOST_ROWS_{sums}"], names[f"ROOM_{sums}"] = namespace.blocking(sums, SMALL)
+    return {f"_{name}": value for name, value in names.items()} | MATHEMATICS
+
+
+class Interpreter:
+    """In the place of the compiler of kernels."""
+
+    def __init__(self, change: tuple[str, str] | None) -> None:
+        self._change = change
+        self.texts: list[str] = []
+        """Every kernel that was asked for."""
+        self.faults: list[BaseException] = []
+
+    def compiled(self, text: str, name: str, bits: int, processor: Any) -> compiling.Function:
+        """A function whose address leads back to Python."""
+        assert (bits, processor) == (64, SMALL)
+        if self._change:
+            assert self._change[0] in text
+            text = text.replace(*self._change)
+        self.texts.append(text)
+        namespace = _namespace(text)
+        exec(compile(text, f"<interpreted {name}>", "exec"), namespace)
+
+        def run(unused: int, also_unused: int, address: int) -> int:
+            try:
+                with np.errstate(all="ignore"):
+                    namespace[name](address)
+            except BaseException as fault:  # must not cross machine code
+                self.faults.append(fault)
+            return 0
+
+        callback = compiling._KIND(run)
+        _alive.append(callback)
+        return compiling.Function(ctypes.cast(callback, ctypes.c_void_p).value or 0, name)
+
+
+@contextmanager
+def interpreted(change: tuple[str, str] | None = None) -> Iterator[Interpreter]:
+    """Everything inside the `with` that runs a cell's kernel has Python run the text that would be compiled.
+
+    Args:
+        change: what of the text is replaced, to see that it is seen.
+    """
+    interpreter = Interpreter(change)
+    with pytest.MonkeyPatch.context() as patch, pretend(SMALL):
+        patch.setattr(kernel, "_compiled", {})
+        patch.setattr(kernel, "compiled", interpreter.compiled)
+        try:
+            yield interpreter
+        finally:
+            if interpreter.faults:  # what comes of it is no news
+                raise interpreter.faults[0]

@@ -1,0 +1,61 @@
+"""Names that an author may choose and that a printed kernel could stumble over."""
+
+import builtins
+import keyword
+import re
+from functools import cache
+
+import numpy as np
+import torch
+
+import glassgate as gg
+
+AFFIXES = ("d_{}", "{}_prev", "{}_next", "{}_rows", "{}_row", "{}_pitch", "{}_starts", "{}_0", "{}_values", "{}_noise")
+AFFIXES += ("{}_at", "{}_rank", "{}_ranks", "{}_pre", "{}_ih", "{}_hh", "{}_hr", "{}_out", "{}_before", "{}_", "_{}")
+AFFIXES += ("d_new_{}", "gate_{}", "d_gate_{}", "new_{}", "{}_i", "d_{}_0", "left_{}", "sum_{}", "total_{}")
+OWN = """
+h c n i f g o r z x y u v d v0 v1 v2 row rows left last first exp sum sums total unit units weights weight_ih weight_hh
+weight_hr bias_ih bias_hh raw saved block out panel h_prev d_pre d_state d_parameter job word words state grad noise
+update gain gain_i gates step steps size sizes live lanes turn turns here there near reset resets initial final data
+given form plan input output hx l0 reverse self cell forward backward
+"""
+UNICODE = "α β Δ ε µ ñ é ß ǆ ﬁ 名 门 состояние μ"  # noqa: RUF001
+"""Some of them are two spellings of one name to Python, which normalises identifiers."""
+TAKEN = {
+    *keyword.kwlist,
+    "ih",
+    "hh",
+    "noise",
+    "update",
+    "masked",
+    "_product",
+    "_h",
+    "torch",
+    "F",
+    "gg",
+    "self",
+    "a",
+    "s",
+    "p",
+}
+"""What the written source needs itself, and names that `gg.Cell` refuses."""
+
+
+def _identifiers(text: str) -> list[str]:
+    return sorted(set(re.findall(r"[^\W\d]\w*", text)))
+
+
+@cache
+def hostile() -> tuple[str, ...]:
+    """All of them, affixes aside."""
+    printed = [gg.source(cell) for cell in (gg.cells.GRUv1(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(2))]
+    names = [
+        *OWN.split(),
+        *UNICODE.split(),
+        *_identifiers("\n".join(printed)),
+        *keyword.softkwlist,
+        *dir(builtins),
+        *(name for name in dir(torch) if callable(getattr(torch, name)) and name.islower()),
+        *(name for name in dir(np) if callable(getattr(np, name)) and name.islower()),
+    ]
+    return tuple(dict.fromkeys(n for n in names if n.isidentifier() and n not in TAKEN and not n.startswith("__")))
