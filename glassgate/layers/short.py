@@ -24,14 +24,18 @@ def answer(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None
     """Output and final states by torch, if the call is plain and that short; else None, for the usual way."""
     cell = layer._noisy_cell if layer.training else layer._calm_cell
     kind: type = type(cell)
-    if kind not in _STEPS or not _is_plain_layer(layer) or choose.wanted() != "auto":
+    if kind not in _STEPS or type(input) is not Tensor or input.dim() != 3:
         return None
-    if type(input) is not Tensor or input.dtype is not torch.float32 or input.dim() != 3 or not is_plain(input):
+    first, second, features = input.shape
+    N, L = (first, second) if layer.batch_first else (second, first)
+    H = layer._parts[0].hidden_size
+    if not 0 < L <= _STEPS[kind](N, H, False) or not N or features != layer.input_size:
         return None
-    N, L, features = input.shape if layer.batch_first else (input.shape[1], input.shape[0], input.shape[2])
-    H, D = layer._parts[0].hidden_size, layer.num_layers * layer.num_directions
-    if not N or not L or features != layer.input_size or torch.is_autocast_enabled("cpu"):
+    if not _is_plain_layer(layer) or choose.wanted() != "auto" or torch.is_autocast_enabled("cpu"):
         return None
+    if input.dtype is not torch.float32 or not is_plain(input):
+        return None
+    D = layer.num_layers * layer.num_directions
     states = (hx,) if kind is not LSTM else hx
     if hx is None:
         states = (input.new_zeros(D, N, H),) * (2 if kind is LSTM else 1)
