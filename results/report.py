@@ -23,7 +23,7 @@ HEADINGS = (
     "reported by others",
     "seeds",
     "seconds an epoch",
-    "times as fast",
+    "speedup",
 )
 
 INTRODUCTION = """\

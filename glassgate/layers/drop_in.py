@@ -1,21 +1,55 @@
 """The namesakes of `torch.nn.RNN`, `GRU` and `LSTM`: the same constructor, plus what `Recurrent` has, keyword-only."""
 
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict, TypeVar, Unpack
+
+import torch
+from torch import nn
 
 from glassgate import cells
 from glassgate.cell import Cell
 from glassgate.layers.parts import Sizes
 from glassgate.layers.stack import Recurrent
 
+Layer = TypeVar("Layer", bound=type[Recurrent])
 
+
+class Options(TypedDict, total=False):
+    """The keyword-only arguments of `Recurrent`, for editors and type checkers."""
+
+    merge: str
+    residual: bool
+    zoneout: float | tuple[float, ...] | Mapping[str, float]
+    recurrent_dropout: float
+    recurrent_dropout_on: str
+    weight_dropout: float
+    variational_dropout: bool
+    learn_initial_state: bool
+    recompute: bool
+    init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]]
+
+
+def _explained(layer: Layer) -> Layer:
+    """The layer with the whole of its signature and of `Recurrent`'s arguments and shapes in `help()`."""
+    theirs = inspect.signature(Recurrent.__init__).parameters
+    own = list(inspect.signature(layer.__init__).parameters.values())[:-1]
+    whole = [*own, *(theirs[name] for name in Options.__annotations__)]
+    layer.__init__.__signature__ = inspect.Signature(whole, return_annotation=None)  # type: ignore[attr-defined]
+    summary, example = inspect.cleandoc(layer.__doc__ or "").split("\n\nExample:")
+    arguments = inspect.cleandoc(Recurrent.__doc__ or "").split("Args:\n", 1)[1].split("\n", 2)[2]
+    layer.__doc__ = f"{summary}\n{arguments}\n\nExample:{example}"
+    return layer
+
+
+@_explained
 class RNN(Recurrent):
     """`torch.nn.RNN`, and more.
 
     Args:
-        input_size, hidden_size, num_layers: as in `Recurrent`.
-        nonlinearity: "tanh" or "relu".
         cell: other equations in its place.
-        args, kwargs: as in `Recurrent`, in torch's order.
+        input_size: features of the input, H_in.
+        nonlinearity: "tanh" or "relu".
 
     Example:
         >>> import torch, glassgate as gg
@@ -32,22 +66,31 @@ class RNN(Recurrent):
         hidden_size: Sizes,
         num_layers: int = 1,
         nonlinearity: str = "tanh",
-        *args: Any,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
         cell: Cell | None = None,
-        **kwargs: Any,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(cell or cells.RNN(nonlinearity), input_size, hidden_size, num_layers, *args, **kwargs)
+        torchs = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+        super().__init__(cell or cells.RNN(nonlinearity), input_size, hidden_size, num_layers, *torchs, **options)
         self.nonlinearity = nonlinearity
 
 
+@_explained
 class GRU(Recurrent):
     """`torch.nn.GRU`, and more.
 
+    With proj_size there are two states, (h, m), as `gg.cells.GRUP` has them.
+
     Args:
-        input_size, hidden_size: as in `Recurrent`.
         cell: other equations in its place, such as `gg.cells.GRUv1()`.
-        args, kwargs: as in `Recurrent`, in torch's order. With proj_size there are two states, (h, m), as
-            `gg.cells.GRUP` has them.
+        input_size: features of the input, H_in.
 
     Example:
         >>> import torch, glassgate as gg
@@ -59,18 +102,32 @@ class GRU(Recurrent):
     plain = cells.GRU
 
     def __init__(
-        self, input_size: int, hidden_size: Sizes, *args: Any, cell: Cell | None = None, **kwargs: Any
+        self,
+        input_size: int,
+        hidden_size: Sizes,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        cell: Cell | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(cell or cells.GRU(), input_size, hidden_size, *args, **kwargs)
+        torchs = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+        super().__init__(cell or cells.GRU(), input_size, hidden_size, num_layers, *torchs, **options)
 
 
+@_explained
 class LSTM(Recurrent):
     """`torch.nn.LSTM`, and more.
 
     Args:
-        input_size, hidden_size: as in `Recurrent`.
         cell: other equations in its place.
-        args, kwargs: as in `Recurrent`, in torch's order.
+        input_size: features of the input, H_in.
 
     Example:
         >>> import torch, glassgate as gg
@@ -83,6 +140,20 @@ class LSTM(Recurrent):
     plain = cells.LSTM
 
     def __init__(
-        self, input_size: int, hidden_size: Sizes, *args: Any, cell: Cell | None = None, **kwargs: Any
+        self,
+        input_size: int,
+        hidden_size: Sizes,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        cell: Cell | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(cell or cells.LSTM(), input_size, hidden_size, *args, **kwargs)
+        torchs = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+        super().__init__(cell or cells.LSTM(), input_size, hidden_size, num_layers, *torchs, **options)

@@ -1,6 +1,7 @@
 """Layers as modules: names and weights as in `torch.nn`, copies, files, replicas, parametrizations, other devices."""
 
 import copy
+import inspect
 import io
 import pickle
 
@@ -245,3 +246,19 @@ class TestDocuments:
         output, (h_n, c_n) = gg.functional.lstm(x, (h_0, c_0), *stock.parameters(), batch_first=True)
         wanted, (h, c) = stock(x, (h_0[None], c_0[None]))
         torch.testing.assert_close((output, h_n[None], c_n[None]), (wanted, h, c), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_help_shows_the_whole_signature_and_the_shapes(kind):
+    ours, theirs = getattr(gg, kind), getattr(torch.nn, kind)
+    shown = inspect.signature(ours).parameters
+    of_recurrent = inspect.signature(gg.Recurrent).parameters
+    assert set(shown) == {*of_recurrent, *({"nonlinearity"} if kind == "RNN" else ())}
+    assert all(shown[name].default == of_recurrent[name].default for name in of_recurrent if name != "cell")
+    positional = [name for name, each in shown.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    layer = theirs(3, 4, 1, *(["relu"] if kind == "RNN" else []), False, True)
+    assert positional[:2] == ["input_size", "hidden_size"]
+    ours_layer = ours(3, 4, 1, *(["relu"] if kind == "RNN" else []), False, True)
+    assert (ours_layer.bias, ours_layer.batch_first) == (layer.bias, layer.batch_first)
+    for said in ("zoneout: rate of keeping", "h_n: like hx", "hidden_size: units, H_cell"):
+        assert said in ours.__doc__
