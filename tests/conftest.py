@@ -1,5 +1,6 @@
 """How every test runs: one thread, unwritten memory is NaN, and hypothesis draws hundreds of cases or thousands."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,13 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", settings.get_profile("normal"), max_examples=3000, derandomize=False, print_blob=True)
 settings.load_profile("normal")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts_arrive() -> None:
+    """A shell's background jobs, and what they start, ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

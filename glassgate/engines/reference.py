@@ -135,7 +135,7 @@ def advance(
     noise: dict[str, Tensor] | None = None,
     held: bool = False,
 ) -> tuple[Tensor, ...]:
-    """One step: the input half of the pre-activations, (N, gates * H_cell), and the states before to those after.
+    """One step: the input half of the pre-activations, ([N,] gates * H_cell), and the states before to those after.
 
     Held, no gradient flows through the recurrent matrix products: what is left is the states' direct path.
     """
@@ -144,7 +144,7 @@ def advance(
         return Named(cell.gates, v.chunk(len(cell.gates), -1))
 
     def product(u: Tensor) -> Named:
-        units = ih.shape[1] // len(cell.gates)
+        units = ih.shape[-1] // len(cell.gates)
         u = u.detach() if held else u
         return by_gate(recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads, units))
 
@@ -168,6 +168,6 @@ def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int, units: int
     """
     if heads == 1:
         return linear(u, weight, bias)
-    blocks = weight.unflatten(0, (-1, heads, (units or u.shape[1]) // heads))
-    out = torch.einsum("nki,gkoi->ngko", u.unflatten(1, (heads, -1)), blocks).flatten(1)
+    blocks = weight.unflatten(0, (-1, heads, (units or u.shape[-1]) // heads))
+    out = torch.einsum("...ki,gkoi->...gko", u.unflatten(-1, (heads, -1)), blocks).flatten(-3)
     return out if bias is None else out + bias

@@ -24,7 +24,7 @@ def answer(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None
     """Output and final states by torch, if the call is plain and that short; else None, for the usual way."""
     cell = layer._noisy_cell if layer.training else layer._calm_cell
     kind: type = type(cell)
-    if kind not in _STEPS or type(input) is not Tensor or input.dim() != 3:
+    if kind not in _STEPS or type(input) is not Tensor or input.dim() != 3 or not is_plain(input):
         return None
     first, second, features = input.shape
     N, L = (first, second) if layer.batch_first else (second, first)
@@ -33,7 +33,7 @@ def answer(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None
         return None
     if not _is_plain_layer(layer) or choose.wanted() != "auto" or torch.is_autocast_enabled("cpu"):
         return None
-    if input.dtype is not torch.float32 or not is_plain(input):
+    if input.dtype is not torch.float32 or not isinstance(layer.weight_ih_l0, Tensor):
         return None
     D = layer.num_layers * layer.num_directions
     states = (hx,) if kind is not LSTM else hx
