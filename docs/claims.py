@@ -116,8 +116,8 @@ def machine(content: Content, language: int) -> str:
     """What it was measured on."""
     found = content["products"]["machine"]
     if language:
-        return f"测量于 {found['processor']}，{found['threads']} 线程，PyTorch {found['torch']}。\n"
-    return f"Measured on {found['processor']}, {found['threads']} threads, PyTorch {found['torch']}.\n"
+        return f"测量于 {found['processor']}，PyTorch {found['torch']}，最后一节的时间用一个线程。\n"
+    return f"Measured on {found['processor']} with PyTorch {found['torch']}, the last section on one thread.\n"
 
 
 FIGURES: dict[str, Callable[[Content, int], str]] = {

@@ -45,21 +45,28 @@ class Place(NamedTuple):
 
 
 def measure(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, told: Callable[[str], None] = print) -> Any:
-    """Time and error of each rung at each size, rungs interleaved.
+    """Time and error of each rung at each size on one thread, rungs interleaved.
+
+    How threads wait for each other depends on settings that favour one library or another; one thread does not.
 
     Returns:
         rows: "rung", "N", "H", "forward" and "training" in microseconds a step (training None where there is none),
         "error": the largest distance from float64, relative to the largest value, "share": of the processor's own peak.
     """
     peak, rows = 0.0, []
-    for size in sizes:
-        peak = max(peak, _peak())
-        told(f"N={size[0]}, H={size[1]} ...")
-        rows += _measured(Place(*size), rounds, peak)
-        if find_spec("onnxruntime") and find_spec("onnx"):
-            # A process of its own: its threads would spin beside ours.
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                rows.append(pool.submit(_onnx, Place(*size), rounds, peak).result())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for size in sizes:
+            peak = max(peak, _peak())
+            told(f"N={size[0]}, H={size[1]} ...")
+            rows += _measured(Place(*size), rounds, peak)
+            if find_spec("onnxruntime") and find_spec("onnx"):
+                # A process of its own: its threads would spin while ours compute.
+                with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                    rows.append(pool.submit(_onnx, Place(*size), rounds, peak).result())
+    finally:
+        torch.set_num_threads(threads)
     return rows
 
 
@@ -159,7 +166,9 @@ def _onnx(place: Place, rounds: int, peak: float) -> dict[str, Any]:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     file = io.BytesIO(model.SerializeToString())
-    session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
     fed = {"x": x.numpy()}
     output = torch.from_numpy(session.run(None, fed)[0])[:, 0]
     seconds = statistics.median(_seconds(lambda: session.run(None, fed)) for _ in range(rounds))
@@ -214,7 +223,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
             table("Medians of interleaved rounds; peak: torch's product of 1,024 x 1,024.", head, told),
         ),
     ]
-    lead = f"One LSTM layer over {LENGTH} steps in float32, from the equations as they stand to machine code."
+    lead = f"One LSTM layer over {LENGTH} steps in float32 on one thread, from its equations to machine code."
     html = page("One product: the ladder", lead, _findings(rows), sections)
     write_file(files[0], html.encode())
     write_json(files[1], {"machine": machine(), "rows": list(rows)})
