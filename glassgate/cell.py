@@ -275,7 +275,8 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
     if not cell.gates:
         raise ValueError(f"cell {type(cell).__name__}: gates must name at least one, got ()")
-    if taken := sorted({"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"} & set(cell.parameters)):
+    own = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
+    if taken := sorted(own & set(cell.parameters)):
         raise ValueError(f"cell {type(cell).__name__}: parameters must have other names than {taken}, the layer's own")
     for width in widths:
         if width % cell.heads:

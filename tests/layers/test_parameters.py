@@ -178,3 +178,34 @@ def test_looking_takes_microseconds():
         check_parameters("LSTM", weights, part.shapes, like.dtype, like.device, part.suffix)
 
     assert min(timeit.repeat(look, number=200, repeat=50)) / 200 < 10e-6
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_default_device_elsewhere_does_not_reach_the_kernels(kind):
+    layer, x = getattr(gg, kind)(3, 7), torch.randn(45, 5, 3)
+    with gg.engine("cpu"):
+        expected, _ = layer(x)
+        expected.sum().backward()
+        gradient, layer.weight_hh_l0.grad = layer.weight_hh_l0.grad, None
+        fresh = getattr(gg, kind)(3, 7)
+        fresh.load_state_dict(layer.state_dict())
+        with torch.device("meta"):
+            output, _ = fresh(x[:, :4])
+            output.sum().backward()
+        assert torch.allclose(output, expected[:, :4], atol=1e-6)
+        output, _ = layer(x)
+        output.sum().backward()
+    assert torch.equal(output, expected)
+    assert torch.equal(layer.weight_hh_l0.grad, gradient)
+
+
+def test_a_parameter_called_as_a_learned_state_is_refused():
+    class Clashing(gg.Cell):
+        gates, state = ("x",), ("h",)
+        parameters = {"h_0": gg.Parameter(1.0)}
+
+        def step(self, a, s, p):
+            return torch.tanh(a.x) * p.h_0
+
+    with pytest.raises(ValueError, match=r"cell Clashing: parameters must have other names than \['h_0'\]"):
+        gg.Recurrent(Clashing(), 3, 4)

@@ -32,7 +32,7 @@ def batch_layout(batch_sizes: Tensor | None, S: int, N: int) -> BatchLayout:
 
 @lru_cache(256)
 def _even(steps: int, N: int) -> BatchLayout:
-    return _layout(torch.full((steps,), N), N, True)
+    return _layout(torch.full((steps,), N, device="cpu"), N, True)
 
 
 def _layout(batch_sizes: Tensor, N: int, even: bool) -> BatchLayout:
@@ -45,4 +45,4 @@ def _layout(batch_sizes: Tensor, N: int, even: bool) -> BatchLayout:
 @lru_cache(256)
 def two_turns(steps: int, N: int, reverse: bool) -> Tensor:
     """The first row of each step, (L + 2,), where a buffer holds two steps in turn; the last one is at its front."""
-    return (torch.arange(steps + 2) + (1 if reverse else steps)) % 2 * N
+    return (torch.arange(steps + 2, device="cpu") + (1 if reverse else steps)) % 2 * N

@@ -74,7 +74,7 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
         if few and not call.plan.waits:
             launches += _parts_of_rows(call, parts)
         elif few and not threads.contention:
-            barrier = torch.zeros(2, dtype=torch.int64)
+            barrier = torch.zeros(2, dtype=torch.int64, device="cpu")
             waiting.append((call, barrier))
             launches += _parts_of_rows(call, parts, barrier)
         else:
@@ -94,8 +94,8 @@ def _shares(call: Call, parts: int) -> list[tuple[int, int]]:
     if call.time.even:
         bounds = [N * k // parts for k in range(parts + 1)]
     else:
-        steps_before = call.time.sizes[1:-1, None].clamp(max=torch.arange(N + 1)).sum(0)
-        goals = torch.arange(parts + 1) * call.time.rows // parts
+        steps_before = call.time.sizes[1:-1, None].clamp(max=torch.arange(N + 1, device="cpu")).sum(0)
+        goals = torch.arange(parts + 1, device="cpu") * call.time.rows // parts
         bounds = torch.searchsorted(steps_before, goals).tolist()
         bounds[-1] = N
     return [(first, last) for first, last in pairwise(bounds) if first < last]

@@ -74,7 +74,7 @@ class KernelPlan:
         self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward)
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
-        self.nothing = torch.zeros(widest, dtype=torch.float64)[None].expand(2, -1)
+        self.nothing = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
         self.fixed: dict[Argument, int] = {}
         self.by_row: dict[Argument, int] = {}
         self.before: list[list[ParallelTask]] = [[]]

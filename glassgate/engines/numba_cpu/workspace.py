@@ -39,7 +39,7 @@ class Workspace:
             return self._free - size
         if self._kept is not None:
             self._kept.wanted = max(self._kept.wanted, self._taken)
-        self._fresh.append(torch.empty(size + ALIGN, dtype=torch.uint8))
+        self._fresh.append(torch.empty(size + ALIGN, dtype=torch.uint8, device="cpu"))
         return aligned(self._fresh[-1].data_ptr())
 
 
@@ -53,7 +53,7 @@ class _Kept(threading.local):
         """Have as much as the largest call has wanted, up to a limit."""
         if min(self.wanted, MOST_KEPT) > self.room:
             self.memory = None
-            self.memory = torch.empty(min(self.wanted, MOST_KEPT) + ALIGN, dtype=torch.uint8)
+            self.memory = torch.empty(min(self.wanted, MOST_KEPT) + ALIGN, dtype=torch.uint8, device="cpu")
             self.start, self.room = aligned(self.memory.data_ptr()), min(self.wanted, MOST_KEPT)
 
 

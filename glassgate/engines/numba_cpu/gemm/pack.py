@@ -106,4 +106,4 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
 
 @cache
 def _order(chosen: tuple[int, ...]) -> Tensor:
-    return torch.tensor(chosen)
+    return torch.tensor(chosen, device="cpu")
