@@ -55,6 +55,7 @@ def command(words: list[str]) -> None:
     _show(console, split.test, predictions)
     console.print(
         f"\nModels, configuration and scores are in {run}. Try next:\n"
+        f"  {started()} report {run / 'bidirectional'}               shows what it does, gate by gate\n"
         f"  {started()} predict {run / 'bidirectional'} FILE.py      colours a file of yours\n"
         f"  {started()} evaluate {run / 'bidirectional'} FILE.py     says how much of it is right\n"
         f"  {started()} train tagging --help                  trains on your own data",
