@@ -104,20 +104,28 @@ def _sentence_of_flow(rows: Sequence[dict[str, Any]]) -> str:
     return f"Part of the gradient of the output that is left {steps} steps back: {', '.join(parts)}."
 
 
+@contextmanager
+def _by_problem(rows: Sequence[dict[str, Any]], below: str) -> Iterator[tuple[Figure, dict[str, Axes]]]:
+    """A figure with a panel for each problem of the rows, in per cent upward; `below` says what runs to the right."""
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    columns = min(4, len(problems))
+    lines = math.ceil(len(problems) / columns)
+    width, height = max(4.4, 2.1 * columns + 0.8), max(2.9, 1.9 * lines + 0.5)
+    with drawing(width, height, lines, columns, sharey=True) as (figure, grid):
+        for axes in grid.flat[len(problems) :]:
+            axes.set_visible(False)
+        for axes in grid[-1]:
+            axes.set_xlabel(below)
+        grid.flat[0].set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
+        yield figure, dict(zip(problems, grid.flat, strict=False))
+
+
 def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
     """In how many seeds each cell solves each problem, by lag."""
     rows = [row for row in rows if row["forget_bias"] is None]
-    problems = list(dict.fromkeys(row["problem"] for row in rows))
     of_cell = colours(cells)
-    columns = min(4, len(problems))
-    lines = math.ceil(len(problems) / columns)
-    with drawing(max(4.4, 2.1 * columns + 0.8), max(2.9, 1.9 * lines + 0.5), lines, columns, sharey=True) as (
-        figure,
-        grid,
-    ):
-        for axes in grid.flat[len(problems) :]:
-            axes.set_visible(False)
-        for axes, problem in zip(grid.flat, problems, strict=False):
+    with _by_problem(rows, "lag in steps") as (figure, panels):
+        for problem, axes in panels.items():
             lags = sorted({row["lag"] for row in rows if row["problem"] == problem})
             for k, cell in enumerate(cells):
                 of = {r["lag"]: r for r in rows if (r["problem"], r["cell"]) == (problem, cell)}
@@ -126,10 +134,7 @@ def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
                 axes.plot(places, shares, marker="o", ms=4, color=of_cell[cell], label=cell, lw=1.2)
             axes.set(title=PROBLEMS[problem].title, ylim=(-7, 107), xlim=(-0.4, len(lags) - 0.6))
             axes.set_xticks(range(len(lags)), [str(lag) if lag else "its own" for lag in lags])
-            axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
-        for axes in grid[-1]:
-            axes.set_xlabel("lag in steps")
-        grid.flat[0].legend(fontsize=7)
+        next(iter(panels.values())).legend(fontsize=7)
         told = [f"{r['cell']} {r['problem']} at {r['lag']}: {r['solved']} of {r['seeds']}" for r in rows]
         return Picture("success", figure, f"Seeds in which a problem is solved: {'; '.join(told)}.")
 
@@ -137,17 +142,9 @@ def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
 def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
     """Sequences answered rightly over those seen: a thin line a seed, a thick one their median."""
     results = [row for row in results if row["forget_bias"] is None]
-    problems = list(dict.fromkeys(row["problem"] for row in results))
     of_cell = colours(cells)
-    columns = min(4, len(problems))
-    lines = math.ceil(len(problems) / columns)
-    with drawing(max(4.4, 2.1 * columns + 0.8), max(2.9, 1.9 * lines + 0.5), lines, columns, sharey=True) as (
-        figure,
-        grid,
-    ):
-        for axes in grid.flat[len(problems) :]:
-            axes.set_visible(False)
-        for axes, problem in zip(grid.flat, problems, strict=False):
+    with _by_problem(results, "sequences seen") as (figure, panels):
+        for problem, axes in panels.items():
             lags = {row["lag"] for row in results if row["problem"] == problem}
             lag = min(lags, key=lambda lag: abs(lag - 100))
             for cell in cells:
@@ -155,10 +152,7 @@ def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture
                 _curves(axes, curves, of_cell[cell], cell)
             axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105))
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
-            axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
-        for axes in grid[-1]:
-            axes.set_xlabel("sequences seen")
-        grid.flat[0].legend(fontsize=7)
+        next(iter(panels.values())).legend(fontsize=7)
         sentence = "Share of sequences answered rightly against sequences seen, a thin line for each seed."
         return Picture("learning", figure, sentence)
 
