@@ -3,6 +3,8 @@
 import math
 import resource
 import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +16,9 @@ from glassgate.claims.contestants import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
 IN_A_ROW = 2_000
-"""Sequences answered rightly one after the other that count as solved (section 5.4 of the paper)."""
+"""The last sequences, all of which must be right for a problem to count as solved (section 5.4 of the paper)."""
+LEARNING = 0.99
+"""A training whose loss in its second quarter is above this part of the loss just before is given up."""
 TESTED = 2_560
 BATCH = 32
 EVERY = 50
@@ -92,7 +96,8 @@ def train(trial: Trial) -> dict[str, Any]:
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     curve: list[tuple[int, float, float]] = []
-    losses, rights, in_a_row, solved_after = [], [], 0, None
+    losses, rights, solved_after = [], [], None
+    latest: deque[bool] = deque(maxlen=IN_A_ROW)
     start = time.monotonic()
     for update in range(1, updates + 1):
         batch = problem.make(trial.lag, BATCH, generator)
@@ -104,22 +109,24 @@ def train(trial: Trial) -> dict[str, Any]:
         optimizer.step()
         falling.step()
         right = problem.right(answers.detach(), batch)
-        in_a_row = _in_a_row(in_a_row, right.tolist())
+        latest.extend(right.tolist())
+        solved = len(latest) == IN_A_ROW and latest.count(False) <= problem.misses
         losses.append(loss.item())
         rights.append(right.float().mean().item())
-        if update % EVERY == 0 or in_a_row >= IN_A_ROW:
+        if update % EVERY == 0 or solved:
             curve.append((update * BATCH, sum(losses) / len(losses), sum(rights) / len(rights)))
             losses, rights = [], []
-        if in_a_row >= IN_A_ROW:
+        if solved:
             solved_after = update * BATCH
             break
-        if not math.isfinite(loss.item()):
+        if not math.isfinite(loss.item()) or (update == updates // 2 and _learns_nothing(curve)):
             break
     seconds = time.monotonic() - start
     return asdict(trial) | {
         "units": network.answer.in_features,
         "recurrent_parameters": sum(p.numel() for p in network.layer.parameters()),
         "sequences_until_solved": solved_after,
+        "sequences_seen": update * BATCH,
         "wrong_of_2560": _wrong(network, problem, trial.lag, generator),
         "curve": curve,
         "seconds": seconds,
@@ -128,11 +135,14 @@ def train(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _in_a_row(before: int, right: list[bool]) -> int:
-    """How many of the last sequences were right without a wrong one between."""
-    for one in right:
-        before = before + 1 if one else 0
-    return before
+def _learns_nothing(curve: Sequence[tuple[int, float, float]]) -> bool:
+    """Whether the first half of a training is so flat that the second is spared; few of its answers are right, too."""
+    quarter = len(curve) // 2
+    before, after = curve[quarter // 2 : quarter], curve[quarter:]
+    if not before:
+        return False
+    loss_before, loss_after = (sum(loss for _, loss, _ in part) / len(part) for part in (before, after))
+    return loss_after > LEARNING * loss_before and after[-1][2] < 0.5
 
 
 @torch.no_grad()

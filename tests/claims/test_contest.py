@@ -60,6 +60,24 @@ def test_a_training_that_answers_rightly_is_solved(monkeypatch):
     assert train(Trial("noise-free", "gru", 10, 0, 64, 900))["sequences_until_solved"] is None
 
 
+def test_few_wrong_answers_are_allowed_where_the_paper_allows_them(monkeypatch):
+    monkeypatch.setattr("glassgate.claims.trial.IN_A_ROW", 64)
+    trial = Trial("noise-free", "gru", 10, 0, 6_400, 900)
+    strict = train(trial)["sequences_until_solved"]
+    lenient = PROBLEMS["noise-free"]._replace(misses=32)
+    monkeypatch.setitem(PROBLEMS, "noise-free", lenient)
+    assert train(trial)["sequences_until_solved"] < strict
+
+
+def test_a_training_that_stands_still_is_given_up(monkeypatch):
+    monkeypatch.setattr("glassgate.claims.trial.EVERY", 1)
+    hopeless = train(Trial("copy", "rnn", 100, 0, 512, 200, learning_rate=0.0))
+    assert hopeless["sequences_seen"] == 256
+    assert hopeless["sequences_until_solved"] is None
+    learning = train(Trial("noise-free", "gru", 10, 0, 3_200, 900))
+    assert learning["sequences_seen"] == 3_200
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
