@@ -7,7 +7,7 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz clients bench results claims dist check clean
+.PHONY: help demo test fuzz clients bench results claims docs dist check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
@@ -17,6 +17,7 @@ help:
 	@echo "make browser the report in a real browser; it needs chromium and npm"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
+	@echo "make docs    the documentation site in build/site, its links checked; any web server can show that folder"
 	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
 	@echo "make claims  what tutorials say of LSTMs, measured: docs/why-lstm.md, some minutes"
 	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
@@ -51,6 +52,10 @@ dist: .venv/installed
 	@rm -rf build dist
 	@$(bin)/python -m tests.distributions
 
+docs: .venv/installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(bin)/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
+
 claims: .venv/installed
 	@$(bin)/glassgate compare --quick --output runs/claims
 	@$(bin)/glassgate compare directions --output runs/claims
@@ -81,6 +86,11 @@ clean:
 .venv/installed-bench: .venv/installed
 	@echo "Installing the peers of the benchmarks into .venv ..."
 	@set -o pipefail; $(pip) --no-build-isolation --editable '.[bench]' | $(progress)
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	@echo "Installing MkDocs into .venv ..."
+	@set -o pipefail; $(pip) --no-build-isolation --editable '.[docs]' | $(progress)
 	@touch $@
 
 .venv/bin/python:

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+import yaml
 
 import glassgate as gg
 from glassgate.cli import COMMANDS
@@ -106,6 +107,22 @@ def test_make_knows_the_targets_that_a_page_names(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in links(page):
         assert (page.parent / target).exists(), target
+
+
+def test_the_site_shows_each_page_once() -> None:
+    """A page of docs/ stands in the navigation of mkdocs.yml; docs/site/pages.py makes those that stand elsewhere."""
+    listed = leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
+    pages = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"}
+    missing = pages - set(listed)
+    assert not missing, f"mkdocs.yml: nav lacks {missing}"
+    assert len(listed) == len(set(listed))
+
+
+def leaves(nav: list | dict | str) -> list[str]:
+    """The files of a navigation."""
+    if isinstance(nav, str):
+        return [nav]
+    return [leaf for each in (nav.values() if isinstance(nav, dict) else nav) for leaf in leaves(each)]
 
 
 def test_both_readmes_show_the_same_code_and_links() -> None:

@@ -1,0 +1,36 @@
+"""For the reference: `gg.LSTM`, `gg.GRU` and `gg.RNN` with the whole signature and docstring that `help()` shows."""
+
+import inspect
+import re
+from typing import Any
+
+from griffe import Extension, Module, Object, Parameters, dynamic_import
+
+
+class AsHelpShows(Extension):
+    """Puts the arguments of `gg.Recurrent` where these three take them as `**options`."""
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        """Rewrite the three as soon as all of the package is read, and put examples and shapes as Markdown."""
+        whole = {each.name: each for each in pkg["layers.stack.Recurrent.__init__"].parameters}
+        for name in ("LSTM", "GRU", "RNN"):
+            layer = pkg[f"layers.drop_in.{name}"]
+            layer.docstring.value = inspect.getdoc(dynamic_import(layer.path))
+            own = [each for each in layer["__init__"].parameters if each.name != "options"]
+            shared = dynamic_import("glassgate.layers.drop_in.Options").__annotations__
+            layer["__init__"].parameters = Parameters(*own, *(whole[name] for name in shared))
+        as_markdown(pkg)
+
+
+def as_markdown(parent: Object) -> None:
+    """Call each section Example by the name at which the parser expects code, and list shapes."""
+    for each in parent.members.values():
+        if not each.is_alias:
+            if each.docstring:
+                text = each.docstring.value.replace("\n\nExample:\n", "\n\nExamples:\n")
+                each.docstring.value = re.sub(r"\n\n(Shapes.*:)\n((?: {4}.*\n?)+)", _listed, text)
+            as_markdown(each)
+
+
+def _listed(section: re.Match[str]) -> str:
+    return f"\n\n{section[1]}\n\n" + re.sub(r"^ {4}(?=\S)", "- ", section[2], flags=re.MULTILINE)

@@ -1,0 +1,194 @@
+"""Hooks of MkDocs: the pages that stand elsewhere, links between them, and the reference of names and commands."""
+
+import contextlib
+import inspect
+import io
+import os
+import posixpath
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import glassgate as gg
+from glassgate.cli import COMMANDS, main
+from glassgate.tasks import TASKS
+
+ROOT = Path(__file__).parents[2]
+SITE = Path(__file__).parent
+sys.path.insert(0, str(SITE))
+from checked import faults  # noqa: E402
+
+ELSEWHERE = {
+    "zh-CN.md": "README.zh-CN.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
+"""Pages of the site that stand outside of docs/, by their address."""
+
+HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page for page, file in ELSEWHERE.items()}}
+"""The page of the site for a file of the project, where that is not the same path below docs/."""
+
+REFERENCE = {
+    "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
+    "cells": ("Cells", ["Cell", "Parameter", "check", "cells"]),
+    "glass": ("Seeing inside", ["record", "draw", "edit", "hold", "scale", "replace", "patch", "ablate"]),
+    "engines": (
+        "Engines",
+        ["engine", "explain", "source", "convert", "restore", "EngineError", "ShapeError"],
+    ),
+    "functional": ("Functions", ["functional"]),
+    "init": ("Initial values", ["init"]),
+    "gates": ("Gate by gate", ["gates"]),
+}
+"""Pages of the reference: title and public names."""
+
+ALSO = {"record": ["glassgate.glass.record.Tape"], "explain": ["glassgate.engines.choose.Choice"]}
+"""What a public name returns, shown below it."""
+
+MEMBERS = {"Cell": "[step, project]", "Recurrent": "[forward, stream]", "RecurrentCell": "[forward]", "cells": "false"}
+"""What is shown below a name, where that is not all."""
+
+_LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what does not stand in docs/."""
+    written = {"index.md": home(), **reference()}
+    written |= {page: moved((ROOT / file).read_text("utf-8"), file, page) for page, file in ELSEWHERE.items()}
+    for address, text in written.items():
+        files.append(File.generated(config, address, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links of the pages in docs/ to the pages of the site."""
+    here = page.file.src_uri
+    if page.file.generated_by:
+        return markdown
+    return moved(markdown, f"docs/{here}", here)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Copy the files of the project that pages lead to, which are read as they are, and look over the whole."""
+    site = Path(config.site_dir).resolve()
+    for name in sorted(_COPIED):
+        target = site / "files" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, target.with_name(target.name + _SHOWN.get(target.suffix, "")))
+    (site / ".nojekyll").touch()  # GitHub Pages shows the folder as it is
+    if wrong := faults(site):
+        raise PluginError("\n".join(wrong))
+
+
+_COPIED: set[str] = set()
+_SHOWN = {".py": ".txt", ".cff": ".txt", "": ".txt"}
+"""Browsers show text and would save the others."""
+
+
+def moved(markdown: str, file: str, address: str) -> str:
+    """The text of a file of the project as a page of the site: its links lead to pages, or to copies of files."""
+
+    def lead(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(file), match[2]))
+        if not (ROOT / target).exists():
+            raise PluginError(f"{file} leads to {match[2]}, which is not there")
+        there = HOMES.get(target) or target.removeprefix("docs/")
+        if there == target:  # neither a page nor below docs/
+            _COPIED.add(target)
+            there = f"files/{target}" + _SHOWN.get(posixpath.splitext(target)[1], "")
+            depth = address.count("/")
+            return f'{match[1]}{"../" * depth}{there}{match[4]}{{data-file=""}}'
+        return match[1] + posixpath.relpath(there, posixpath.dirname(address) or ".") + (match[3] or "") + match[4]
+
+    return _LINK.sub(lead, markdown)
+
+
+def home() -> str:
+    """The README, led by what matters: the report's picture and three lines."""
+    first, rest = moved((ROOT / "README.md").read_text("utf-8"), "README.md", "index.md").split("![A report:", 1)
+    title, sentence, chinese, setup = first.split("\n\n", 3)
+    _, rest = rest.split("\n", 1)
+    lead = (SITE / "home.md").read_text("utf-8")
+    values = {"TITLE": title.removeprefix("# "), "SENTENCE": sentence, "CHINESE": chinese, "SETUP": setup}
+    for name, value in values.items():
+        lead = lead.replace(f"{{{name}}}", value.strip())
+    return lead + rest
+
+
+def reference() -> dict[str, str]:
+    """The pages of the reference, by address."""
+    named = [name for _, names in REFERENCE.values() for name in names]
+    if sorted(named) != sorted(gg.__all__):
+        raise PluginError(f"the reference and gg.__all__ differ by {set(named) ^ set(gg.__all__)}")
+    pages = {f"reference/{key}.md": _page(title, names) for key, (title, names) in REFERENCE.items()}
+    rows = "\n".join(
+        f"| [`gg.{name}`]({key}.md{_anchor(name)}) | {_summary(getattr(gg, name))} |"
+        for key, (_, names) in REFERENCE.items()
+        for name in names
+    )
+    pages["reference/index.md"] = (
+        f"# Reference\n\n`import glassgate as gg` brings these names; each is loaded when it is first used.\n\n"
+        f"| name | what it is |\n|---|---|\n{rows}\n\nFrom a shell: [the command line](commands.md).\n"
+    )
+    pages["reference/commands.md"] = _commands()
+    return pages
+
+
+def _path(name: str) -> str:
+    home = gg._HOMES[name]
+    return f"{home}.{name}"
+
+
+def _anchor(name: str) -> str:
+    return "" if gg._HOMES[name] == "glassgate" else f"#{_path(name)}"
+
+
+def _summary(value: Any) -> str:
+    return (value.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|").strip()
+
+
+def _page(title: str, names: list[str]) -> str:
+    parts = []
+    for name in names:
+        module = gg._HOMES[name] == "glassgate"
+        if name == "cells":
+            parts += ["## The cells that ship\n", *(_cell(cell) for cell in gg.cells.__all__)]
+        elif module:
+            parts += [f"::: {_path(name)}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"]
+        else:
+            shown = f"    options: {{members: {MEMBERS[name]}}}\n" if name in MEMBERS else ""
+            parts += [f"::: {path}\n{shown}" for path in (_path(name), *ALSO.get(name, ()))]
+    return f"# {title}\n\n" + "\n".join(parts)
+
+
+def _cell(name: str) -> str:
+    """A cell's docstring, and its step as it is written."""
+    source = inspect.getsource(getattr(gg.cells, name).step)
+    options = "    options: {heading_level: 3, members: false}\n"
+    return f"::: glassgate.cells.{name}\n{options}\n```python\n{textwrap.dedent(source)}```\n"
+
+
+def _commands() -> str:
+    """What `--help` prints, of every command and task."""
+    parts = ["# Command line\n\n`glassgate COMMAND`, or `python -m glassgate COMMAND`.\n"]
+    os.environ["COLUMNS"] = "92"
+    rows = [([name], summary) for name, summary in COMMANDS.items()]
+    at = [name for name in COMMANDS].index("train") + 1
+    rows[at:at] = [(["train", name], task.summary) for name, task in TASKS.items()]
+    for words, summary in rows:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            main([*words, "--help"])
+        mark = "#" * (len(words) + 1)
+        text = summary[0].upper() + summary[1:]
+        parts += [f"{mark} glassgate {' '.join(words)}\n\n{text}.\n\n```text\n{printed.getvalue().rstrip()}\n```\n"]
+    return "\n".join(parts)

@@ -1,0 +1,64 @@
+"""The documentation site in a real Chromium: it asks no other host for anything, and its search finds names."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A web server without a log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """The site's address, of a fresh build."""
+    pytest.importorskip("mkdocs", reason="make docs installs it")
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(ROOT / "build/site")))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_come_whole_from_one_host(site: str, scheme: str, tmp_path: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch_persistent_context(
+            tmp_path, executable_path=shutil.which("chromium"), headless=True, args=FLAGS, color_scheme=scheme
+        )
+        page = browser.new_page()
+        asked: list[str] = []
+        errors: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+        for address in ("index", "cells", "results", "reference/layers", "reference/commands", "zh-CN"):
+            page.goto(f"{site}/{address}.html", wait_until="networkidle")
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 800})
+                page.wait_for_function("document.documentElement.scrollWidth <= innerWidth", timeout=3000)
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.keyboard.press("/")
+        page.keyboard.type("zoneout")
+        page.wait_for_selector(".md-search-result__item")
+        assert not errors
+        assert {url for url in asked if not url.startswith((site, "data:", "blob:"))} == set()
+        browser.close()

@@ -1,0 +1,30 @@
+"""The documentation site: each name has its place, the home page's lines run; `make docs` checks the rest."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import glassgate as gg
+
+ROOT = Path(__file__).parents[1]
+
+
+def constant(name: str) -> dict:
+    """A constant of the site's hooks, which need MkDocs to be imported."""
+    module = ast.parse((ROOT / "docs/site/pages.py").read_text("utf-8"))
+    found = next(each for each in module.body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name)
+    return ast.literal_eval(found.value)
+
+
+def test_the_reference_has_each_public_name_once() -> None:
+    assert sorted(name for _, names in constant("REFERENCE").values() for name in names) == sorted(gg.__all__)
+
+
+def test_the_lines_of_the_home_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/site/home.md").read_text("utf-8"), re.DOTALL)
+    exec(code, {"gg": gg, "model": torch.nn.LSTM(3, 4), "x": torch.randn(6, 1, 3)})
+    assert "layer0" in Path("report.html").read_text("utf-8")
