@@ -39,6 +39,8 @@ TAKEN = {
     "p",
 }
 """What the written source needs itself, and names that `gg.Cell` refuses."""
+LAYERS_OWN = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+"""What a cell's own parameter cannot be called, as it cannot be called `h_0` where `h` is a state."""
 
 
 def _identifiers(text: str) -> list[str]:

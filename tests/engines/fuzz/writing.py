@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import glassgate as gg
-from tests.engines.fuzz.names import AFFIXES, OWN, TAKEN, hostile
+from tests.engines.fuzz.names import AFFIXES, LAYERS_OWN, OWN, TAKEN, hostile
 
 ONE = (
     *(f"torch.{f}({{}})" for f in ("sigmoid", "tanh", "relu", "sin", "cos", "atan", "erf", "abs", "sign", "neg")),
@@ -161,6 +161,8 @@ def cells(draw: st.DrawFn, most_lines: int = 8) -> Written:
     every = draw(names(sum(counts) + parameters + lines))
     gates, state = every[: counts[0]], every[counts[0] : sum(counts)]
     own, local = every[sum(counts) : sum(counts) + parameters], every[sum(counts) + parameters :]
+    refused = {*LAYERS_OWN, *(f"{name}_0" for name in state)}
+    own = [f"{name}_own" if name in refused else name for name in own]
     if draw(st.booleans()):
         local = [draw(st.sampled_from(state)) if draw(st.booleans()) else name for name in local]
         local = list(dict.fromkeys([*local, *every[-lines:]]))[:lines]
