@@ -1,9 +1,12 @@
 """gg.check says in words what is wrong with a cell."""
 
+import re
+
 import pytest
 import torch
 
 import glassgate as gg
+from glassgate import checking
 
 
 class Cumulative(gg.Cell):
@@ -68,6 +71,41 @@ class Unused(gg.Cell):
         return torch.tanh(a.n) * p.scale.n
 
 
+class OfSquares(gg.Cell):
+    """Takes a variance as the difference of two large numbers."""
+
+    gates = ("n",)
+
+    def step(self, a, s):
+        mean = a.n.mean(-1, keepdim=True)
+        variance = a.n.square().mean(-1, keepdim=True) - mean.square()
+        return torch.tanh((a.n - mean) * torch.rsqrt(variance.clamp(min=0) + 1e-5))
+
+
+class Centred(gg.Cell):
+    gates = ("n",)
+
+    def step(self, a, s):
+        centred = a.n - a.n.mean(-1, keepdim=True)
+        return torch.tanh(centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5))
+
+
+class Steps(gg.Cell):
+    """Jumps where its inputs pass a number: rounded, some of them jump elsewhere, and no digit is lost."""
+
+    gates = ("n",)
+
+    def step(self, a, s):
+        return torch.floor(3.3 * a.n) / 10 + torch.tanh(s.h)
+
+
+class Differences(gg.Cell):
+    gates = ("n",)
+
+    def step(self, a, s):
+        return torch.tanh(1000 * (torch.exp(a.n / 1000) - 1))
+
+
 @pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.RNN("tanh"), Unused()], ids=repr)
 def test_good_cells_pass(cell):
     report = gg.check(cell)
@@ -90,3 +128,28 @@ def test_faults_are_named(cell, words):
     report = gg.check(cell)
     assert not report
     assert words in str(report)
+
+
+def test_lost_digits_are_a_warning():
+    report = gg.check(OfSquares())
+    assert report
+    (warning,) = report.warnings
+    pattern = (
+        r"with biases of -?1000, state 'h' is off by .* times what rounding its inputs would cost; subtract the mean"
+    )
+    assert re.search(pattern, warning.meaning)
+    assert "\n  WARN float32 keeps the digits" in str(report)
+
+
+@pytest.mark.parametrize(
+    "cell", [*(getattr(gg.cells, name)() for name in gg.cells.__all__), Centred(), Steps()], ids=repr
+)
+def test_no_digits_are_lost(cell):
+    (finding,) = checking._digits(cell)
+    assert finding.holds, finding.meaning
+
+
+def test_digits_of_small_inputs():
+    (finding,) = checking._digits(Differences())
+    assert re.search(r"with inputs of the size of 0.0*1, state .h. is off by", finding.meaning)
+    assert not finding.holds

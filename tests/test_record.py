@@ -83,6 +83,40 @@ def test_kernel_and_reference_show_the_same(kind, form):
             torch.testing.assert_close(a[name], b[name], atol=1e-11, rtol=0, msg=name)
 
 
+class Odd(gg.Cell):
+    """Of all gates only `w` is a value of each row and unit that the new state needs and its author named."""
+
+    gates = ("row", "alike", "half", "dead", "w", "both")
+    parameters = {"k": gg.Parameter(0.5)}
+
+    def step(self, a, s, p):
+        row = a.row.mean(-1, keepdim=True)
+        alike = 2 * p.k
+        dead = torch.tanh(a.dead)  # noqa: F841
+        w = torch.sigmoid(a.w)
+        return w * s.h + torch.tanh(a.ih.half - a.row + row * alike + a.alike + a.ih.both * a.hh.both)
+
+
+def test_engines_agree_on_what_a_gate_shows():
+    layer, x = gg.Recurrent(Odd(), D, H, dtype=torch.float64), torch.randn(L, N, D, dtype=torch.float64)
+    tapes = []
+    for engine in ("cpu", "reference"):
+        with gg.engine(engine), gg.record(layer) as tape:
+            output, _ = layer(x)
+        assert not tape.grad
+        output.sum().backward(retain_graph=True)
+        once = {name: grad.clone() for name, grad in tape.grad.items()}
+        output.sum().backward()
+        shown = [f"layer0.forward.{name}" for name in ("row", "alike", "half", "w", "both", "h")]
+        assert list(tape) == list(tape.grad) == shown
+        for name, grad in tape.grad.items():
+            torch.testing.assert_close(grad, 2 * once[name])
+        tapes.append([*tape.values(), *tape.grad.values()])
+    torch.testing.assert_close(*tapes, atol=1e-12, rtol=0)
+    pre = torch.stack([x_t @ layer.weight_ih_l0.T for x_t in x]) + layer.bias_ih_l0 + layer.bias_hh_l0
+    torch.testing.assert_close(tape["layer0.forward.row"][0], pre[0, :, :H].detach())
+
+
 def test_a_model_names_its_layers():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.LSTM(H, H)})
     with gg.record(model) as tape, torch.no_grad():

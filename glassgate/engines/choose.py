@@ -12,6 +12,8 @@ from torch import Tensor
 
 from glassgate.engines import kernels, reference, stock
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
+from glassgate.engines.meaning import meant, untraceable
+from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.shapes import check_choice
 
 ENGINES: dict[str, ModuleType] = {
@@ -109,12 +111,22 @@ def run(
     for name in ENGINES if _wanted.name == "auto" else (_wanted.name,):
         reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
+            if record and name == "reference":
+                directions = [_with_equations(direction) for direction in directions]
             results: list[Result] = ENGINES[name].run(steps, directions, all_states or record, **more)
             return results
         if _wanted.name != "auto":
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _tell(reason)
     raise AssertionError("the reference runs everything")
+
+
+def _with_equations(direction: Direction) -> Direction:
+    """The same, its cell in the form that says which values are shown, so that every engine shows these."""
+    projected = "weight_hr" in direction.weights
+    if untraceable(direction.cell, projected):
+        return direction
+    return direction._replace(cell=GraphCell(meant(direction.cell, projected), recorded=True))
 
 
 def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> Reason | None:

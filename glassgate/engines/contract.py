@@ -53,12 +53,16 @@ class Recording:
 
     Attributes:
         values: (S, H) by gate.
-        grad: (S, H_out or H_cell) by gate or state.
+        grad: (S, H_out or H_cell) by gate or state: the sum over all backward passes, as of a parameter's.
     """
 
     def __init__(self) -> None:
         self.values: dict[str, Tensor] = {}
         self.grad: dict[str, Tensor] = {}
+
+    def add(self, grad: dict[str, Tensor]) -> None:
+        """Take what one backward pass has found."""
+        self.grad = {name: d + self.grad[name] for name, d in grad.items()} if self.grad else grad
 
 
 class Result(NamedTuple):

@@ -1,7 +1,8 @@
 """The specification: a loop over time in plain torch, differentiable to any order. Every other engine equals it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tupl
 
 def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:
     cell, weights, initial, reverse, noise, restart = direction
-    rows, N = steps.data.shape[0], initial[0].shape[0]
+    rows, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
     sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
     padded = [*sizes, rows - sum(sizes)]
     ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(padded)
@@ -70,7 +71,7 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
             every[t] = advance(cell, weights, ih[t], before, factors)
         else:
             first = sum(sizes[:t])
-            with _recorded(recording, cell, rows, slice(first, first + n)) as take:
+            with _recorded(recording, cell, rows, units, slice(first, first + n)) as take:
                 every[t] = advance(cell, weights, ih[t], before, factors)
                 take(every[t])
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(every[t], state, strict=True))
@@ -99,7 +100,9 @@ class Stepper:
 
 
 @contextmanager
-def _recorded(recording: Recording, cell: Cell, rows: int, at: slice) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
+def _recorded(
+    recording: Recording, cell: Cell, rows: int, units: int, at: slice
+) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
     """Puts a step's gates, by the author's names, into a recording, and later what reaches gates and states."""
     gates: dict[str, Tensor] = {}
 
@@ -107,21 +110,21 @@ def _recorded(recording: Recording, cell: Cell, rows: int, at: slice) -> Iterato
         if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
             gates.setdefault(name, value)
 
-    def watch(name: str, value: Tensor) -> None:
-        if value.requires_grad:
-            grad = recording.grad.setdefault(name, value.new_zeros(rows, value.shape[1]))
-
-            def add(d: Tensor) -> None:
-                grad[at] += d.detach()
-
-            value.register_hook(add)
-
     def take(states: tuple[Tensor, ...]) -> None:
-        for name, value in gates.items():
-            recording.values.setdefault(name, value.new_zeros(rows, value.shape[1]))[at] = value.detach()
-            watch(name, value)
-        for name, value in zip(cell.state, states, strict=True):
-            watch(name, value)
+        # What is no number of each row and unit is no gate's value.
+        form = at.stop - at.start, units
+        found = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == form}
+        for name, value in found.items():
+            recording.values.setdefault(name, value.new_zeros(rows, units))[at] = value.detach()
+        shown = found | dict(zip(cell.state, states, strict=True))
+        for name, value in shown.items():
+            if value.requires_grad:
+                value.register_hook(partial(reach, name, {name: v.shape[1] for name, v in shown.items()}))
+
+    def reach(name: str, widths: Mapping[str, int], d: Tensor) -> None:
+        if not recording.grad:
+            recording.grad = {name: d.new_zeros(rows, width) for name, width in widths.items()}
+        recording.grad[name][at] += d.detach()
 
     with author_names(tell):
         yield take

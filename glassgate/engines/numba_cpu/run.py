@@ -87,6 +87,7 @@ def backward(
     workspace, every, behind = Workspace(), iter(flat[:n]), iter(flat[n:])
     calls: list[Call] = []
     reaching: list[_Gradients] = []
+    reached: list[dict[str, Tensor]] = []
     at, weight_at = 0, 0
     for k, (plan, own) in enumerate(by_direction(plans, computed)):
         names = tuple([name for i, name in enumerate(plan.weights, weight_at) if needed is None or needed[i]])
@@ -103,12 +104,14 @@ def backward(
         if recordings:
             grad = {name: unwritten(S, width, time.rows, data) for name, width in kernel.d_recorded.items()}
             call.bind(kernel.d_recorded_memory, list(grad.values()))
-            recordings[k].grad = grad
+            reached.append(grad)
         at += 2 * count
         weight_at += plan.given
         calls.append(call)
         reaching.append(gradients_of)
     partition.run(calls)
+    for recording, grad in zip(recordings or (), reached, strict=True):
+        recording.add(grad)
     gradients = [d_data if data_too else None, *(v for d in reaching for v in d.by_tensor())]
     return gradients if dtype == data.dtype else [v if v is None else v.to(dtype) for v in gradients]
 

@@ -13,7 +13,10 @@ _OF_TENSORS_ALONE = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
 
 
 def evaluate(
-    results: Iterable[Node], leaf: Callable[[Node, tuple[Any, ...]], Any], dtype: torch.dtype | None = None
+    results: Iterable[Node],
+    leaf: Callable[[Node, tuple[Any, ...]], Any],
+    dtype: torch.dtype | None = None,
+    taken: Callable[[Node, Any], Any] = lambda node, value: value,
 ) -> dict[Node, Any]:
     """The value of every node that the results need.
 
@@ -21,11 +24,12 @@ def evaluate(
         results: nodes of one graph.
         leaf: gives the value of a node that is no elementwise operation, from the node and the values of its arguments.
         dtype: what a choice between two numbers gives; torch's default one where it is None.
+        taken: what is taken for a node's value by all that reads it.
     """
     value: dict[Node, Any] = {}
     for node in ordered(results):
         args = tuple([value[arg] if isinstance(arg, Node) else arg for arg in node.args])
-        value[node] = _computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args)
+        value[node] = taken(node, _computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args))
     return value
 
 

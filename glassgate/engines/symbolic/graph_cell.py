@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Named, PreActivations
@@ -16,6 +17,7 @@ class GraphCell(Cell):
 
     Args:
         equations: its step, of a projected output if it stands in a layer that projects.
+        recorded: whether gradients reach all values that a recording shows, those too that nothing learnt leads to.
 
     Example:
         >>> import torch, glassgate as gg
@@ -24,8 +26,8 @@ class GraphCell(Cell):
         >>> output, _ = gg.Recurrent(GraphCell(doubled), 3, 4)(torch.randn(5, 2, 3))
     """
 
-    def __init__(self, equations: Equations) -> None:
-        self.equations = equations
+    def __init__(self, equations: Equations, recorded: bool = False) -> None:
+        self.equations, self.recorded = equations, recorded
         self.gates, self.state = equations.gates, equations.state  # type: ignore[misc]
         self.parameters, self.noise = equations.parameters, equations.noise
         self.recurrent, self.heads = equations.recurrent, equations.heads  # type: ignore[misc]
@@ -72,8 +74,15 @@ class GraphCell(Cell):
                     )
             raise AssertionError(f"a step has no {node.op}")
 
+        shown = {*equations.states, *equations.shown.values()} if self.recorded else set()
+
+        def taken(node: Node, value: Any) -> Any:
+            if node not in shown or value.requires_grad or not wide.requires_grad:
+                return value
+            return torch.where(torch.ones_like(value, dtype=torch.bool), value, wide[..., :1])
+
         dtype = wide.dtype if isinstance(wide, Tensor) else None
-        value = evaluate(equations.states, leaf, dtype)
+        value = evaluate(equations.states, leaf, dtype, taken)
         names = {node.name: value[node] for node in equations.nodes if node.name is not None}
         names |= {gate: value[node] for gate, node in equations.shown.items()}
         return tuple(value[node] for node in equations.states)

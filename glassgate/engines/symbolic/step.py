@@ -141,18 +141,23 @@ def _state(name: str, value: Any, axis: str) -> Node:
 
 
 def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, Node]:
-    """For each gate the value that the author calls by its name, or else its pre-activation."""
+    """For each gate the value of each row and unit that the author calls by its name, or else its pre-activation."""
     alive, shown = set(order), {}
     for gate in cell.gates:
         if gate in cell.state:
             continue
         node = found.get(gate)
-        if node is None or node not in alive or node.axis != "H":
+        if node is None or node not in alive or node.axis != "H" or _is_alike(node):
             node = _pre_activation(gate, order)
         if node is not None:
             node.name = node.name or f"{gate}_pre"
             shown[gate] = node
     return shown
+
+
+def _is_alike(node: Node) -> bool:
+    """Whether all rows of a batch have the same value."""
+    return not any(each.op in ("ih", "hh", "state", "noise") for each in ordered([node]))
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
