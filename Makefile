@@ -13,7 +13,7 @@ help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
-	@echo "make clients other people's programs on these layers: Captum"
+	@echo "make clients other people's programs on these layers, the same numbers and the times: docs/clients.md, half an hour"
 	@echo "make browser the report in a real browser; it needs chromium and npm"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
@@ -33,9 +33,9 @@ fuzz: .venv/installed
 	@echo "Random constructions against torch.nn, cells with regularisers, and 10,000 written cells; about an hour ..."
 	@$(pytest) -m "hypothesis or matrix" --hypothesis-profile=fuzz
 
-clients: .venv/installed
-	@$(pip) --quiet --no-build-isolation --editable '.[clients]'
-	@$(pytest) -m clients tests/clients
+clients: .venv/clients/installed
+	@.venv/clients/bin/python -m pytest -n 0 -m clients tests/clients
+	@.venv/clients/bin/python -m tests.clients
 
 browser: .venv/installed
 	@$(pip) playwright | $(progress)
@@ -91,6 +91,16 @@ clean:
 .venv/installed-docs: .venv/installed
 	@echo "Installing MkDocs into .venv ..."
 	@set -o pipefail; $(pip) --no-build-isolation --editable '.[docs]' | $(progress)
+	@touch $@
+
+# An environment on top of .venv, as these programs ask for other versions of what we have ourselves.
+.venv/clients/installed: .venv/installed tests/clients/constraints.txt
+	@echo "Installing other people's programs into .venv/clients ..."
+	@$(bin)/python -m venv --without-pip --clear .venv/clients
+	@echo "import site; site.addsitedir('$$($(bin)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')')" \
+	  > $$(echo .venv/clients/lib/python*/site-packages)/below.pth
+	@set -o pipefail; .venv/clients/bin/python -m pip install --constraint tests/clients/constraints.txt \
+	  --no-build-isolation --editable '.[clients]' | $(progress)
 	@touch $@
 
 .venv/bin/python:

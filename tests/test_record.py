@@ -139,3 +139,28 @@ def test_errors():
         pass
     with gg.engine("torch"), gg.record(layer), pytest.raises(gg.EngineError, match="torch's kernels show no gates"):
         layer(torch.randn(L, N, D))
+
+
+def test_what_is_compiled_runs_as_it_is_written_while_it_is_recorded_or_edited():
+    layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
+    compiled = torch.compile(layer, backend="eager")
+    expected, _ = compiled(x)
+    with gg.record(layer) as tape:
+        output, _ = compiled(x)
+    assert torch.equal(output, expected)
+    assert tape["layer0.forward.h"].equal(output)
+    with gg.edit(layer, {"layer0.forward.o": gg.hold(0.0)}):
+        assert not compiled(x)[0].any()
+    assert torch.equal(compiled(x)[0], expected)
+
+    def recorded(x):
+        with gg.record(layer):
+            return layer(x)
+
+    def edited(x):
+        with gg.edit(layer, {"layer0.forward.o": gg.hold(0.0)}):
+            return layer(x)
+
+    for inside, done in ((recorded, "recorded"), (edited, "edited")):
+        with pytest.raises(RuntimeError, match=f"nothing can be {done} inside of a compiled function"):
+            torch.compile(inside, backend="eager")(x)

@@ -53,6 +53,8 @@ def run(
         steps = Steps(data, sizes, resets)
     save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        if record:
+            raise RuntimeError("record: a compiled graph shows no gates; call torch.compile before gg.record")
         flat = torch.ops.glassgate.layer(data, sizes, resets, given, text_for(directions, record), all_states, save)
     else:
         plans = [plan_of(direction, record) for direction in directions]

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
+from glassgate.glass.uncompiled import uncompiled
 from glassgate.layers.edits import Edit, Edits, Positions
 from glassgate.layers.stack import Recurrent
 
@@ -73,7 +73,8 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
     A changed gate is changed for all that the step makes of it; a changed state as it leaves the step, for the steps
     and layers after it. Changes are part of the cell's equations: they run on the kernels, and gradients pass through
     them; a value that is held or replaced has none. Regularisers, lengths, resets and recording go on as they are, and
-    edits inside edits are made one after the other. Streams have none, and nothing can be edited under `torch.compile`.
+    edits inside edits are made one after the other. Streams have none, and what `torch.compile` has made of the module
+    runs uncompiled inside.
 
     Args:
         module: a layer, or a model that holds some.
@@ -140,14 +141,13 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
 @contextmanager
 def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
     """Each layer with its changes, after those that it has already."""
-    if torch.compiler.is_compiling():
-        raise RuntimeError("edit: nothing can be edited under torch.compile; call the plain module")
     before = {layer: layer._edits for layer in changes}
-    for layer, edits in changes.items():
-        outer = layer._edits
-        layer._edits = edits if outer is None else outer.together(edits)
-    try:
-        yield
-    finally:
-        for layer, edits_before in before.items():
-            layer._edits = edits_before
+    with uncompiled("edit"):
+        for layer, edits in changes.items():
+            outer = layer._edits
+            layer._edits = edits if outer is None else outer.together(edits)
+        try:
+            yield
+        finally:
+            for layer, edits_before in before.items():
+                layer._edits = edits_before

@@ -14,6 +14,7 @@ from glassgate.engines.contract import Recording, Result, Steps
 from glassgate.glass import measures
 from glassgate.glass.highway import Call
 from glassgate.glass.measures import Memory, Saturation
+from glassgate.glass.uncompiled import uncompiled
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
 
@@ -175,8 +176,8 @@ def _by_step(label: str, layout: Layout, values: Mapping[str, Tensor]) -> dict[s
 def record(module: nn.Module) -> Iterator[Tape]:
     """Record what the recurrent layers of a module do inside the `with`.
 
-    Gates come out of the kernels as they run; no slower loop takes their place. Under `torch.compile` nothing can be
-    recorded.
+    Gates come out of the kernels as they run; no slower loop takes their place. What `torch.compile` has made of the
+    module runs uncompiled inside.
 
     Args:
         module: a layer, whose names are "layer0.forward.f" and the like, or a model, where the layer's own name comes
@@ -198,13 +199,12 @@ def record(module: nn.Module) -> Iterator[Tape]:
     if not layers:
         got = type(module).__name__
         raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
-    if torch.compiler.is_compiling():
-        raise RuntimeError("record: nothing can be recorded under torch.compile; call the plain module")
     tape = Tape()
-    for name, layer in layers.items():
-        layer._watchers.append(partial(tape._take, name, layer))
-    try:
-        yield tape
-    finally:
-        for layer in layers.values():
-            layer._watchers.pop()
+    with uncompiled("record"):
+        for name, layer in layers.items():
+            layer._watchers.append(partial(tape._take, name, layer))
+        try:
+            yield tape
+        finally:
+            for layer in layers.values():
+                layer._watchers.pop()

@@ -1,0 +1,64 @@
+"""`python -m tests.clients` times each program with either library by turns, for the table of docs/clients.md."""
+
+import logging
+import platform
+import re
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import glassgate as gg
+from tests.clients.programs import PROGRAMS, Program, trained
+
+PAGE = Path(__file__).parents[2] / "docs/clients.md"
+TABLE = re.compile(r"(<!-- table, written by make clients -->\n).*?(<!-- end of the table -->)", re.DOTALL)
+PACKAGES = ("stable-baselines3", "sb3-contrib", "darts", "pytorch-forecasting", "torchrl", "captum", "torch")
+
+
+def row(program: Program, rounds: int) -> str:
+    """One line of the table: the least processor time of either library, and how far their numbers are apart."""
+    least = {nn: float("inf"), gg: float("inf")}
+    for turn in range(rounds + 1):  # the first compiles and warms up
+        numbers = {}
+        for home in least:
+            numbers[home], seconds = trained(program, home, time.process_time)
+            least[home] = min(least[home], seconds) if turn else least[home]
+    apart = float((numbers[nn] - numbers[gg]).abs().max() / numbers[nn].abs().max())
+    speedup = least[nn] / least[gg]
+    cells = (program.title, program.how, f"{least[nn]:.2f}", f"{least[gg]:.2f}", f"{speedup:.2f}", f"{apart:.0e}")
+    return f"| {' | '.join(cells)} |"
+
+
+def processor() -> str:
+    """The name of this machine's processor."""
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.machine()
+
+
+def main(rounds: int) -> None:
+    """Measure all, one thread each."""
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    lines = [
+        "| program | what changes | torch.nn, s | Glassgate, s | speedup | numbers apart |",
+        "|---|---|---|---|---|---|",
+    ]
+    for program in PROGRAMS:
+        lines.append(row(program, rounds))
+        print(lines[-1], flush=True)
+    versions = ", ".join(f"{name} {metadata.version(name).partition('+')[0]}" for name in PACKAGES)
+    lines += [
+        "",
+        f"Least processor time of {rounds} trainings each, by turns, on one thread of {processor()}; {versions}.",
+        "",
+    ]
+    text = PAGE.read_text("utf-8")
+    PAGE.write_text(TABLE.sub(lambda found: found[1] + "\n".join(lines) + found[2], text), "utf-8")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
