@@ -12,6 +12,7 @@ from torch import Tensor
 
 from glassgate.engines import kernels, reference, stock
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
+from glassgate.engines.kernels import Prepared
 from glassgate.engines.meaning import meant, untraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.shapes import check_choice
@@ -71,6 +72,11 @@ class Stepper(Protocol):
 def wanted() -> str:
     """The engine that the user named, or "auto"."""
     return _wanted.name
+
+
+def setting() -> tuple[str, int]:
+    """All that the user sets and that decides which kernels run: the engine, and how many threads."""
+    return _wanted.name, torch.get_num_threads()
 
 
 class EngineError(RuntimeError):
@@ -134,6 +140,24 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
         return Reason("torch's kernels show no gates")
     reason: Reason | None = ENGINES[name].why_not(steps, directions, all_states)
     return reason
+
+
+def prepared(
+    steps: Steps, direction: Direction, form: Sequence[int], states: Sequence[tuple[int, ...]], save: bool
+) -> Prepared | None:
+    """Calls of one direction like this one, if it pays to prepare them.
+
+    Args:
+        steps, direction: the call, without resets and of sequences of the same length.
+        form: the axes of input and output but for the last one, as the user has them.
+        states: the shape of each state, as the user has them.
+        save: whether gradients will be asked for.
+    """
+    exact = steps.data.dtype in (torch.float32, torch.float64)
+    if not exact or _wanted.name not in ("auto", "cpu") or kernels.why_not(steps, [direction]) is not None:
+        return None
+    found = Prepared(steps.data, direction, form, states, save)
+    return found if found.fits else None
 
 
 def stepper(direction: Direction) -> Stepper:

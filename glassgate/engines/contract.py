@@ -82,6 +82,18 @@ def is_plain(tensor: Tensor) -> bool:
     return type(tensor) is Tensor and tensor.device.type == "cpu" and not watched
 
 
+def is_undisturbed() -> bool:
+    """Whether nobody compiles, traces, transforms or watches what is done with tensors, or changes their types."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or torch.is_autocast_enabled("cpu")
+    )
+
+
 def is_transformed() -> bool:
     """Whether the call runs inside torch.func's transforms or in forward mode, which take plain operations alone."""
     if torch.compiler.is_compiling():

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed
-from glassgate.engines.meaning import untraceable
+from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.plan import given_of, plan_of, text_for
 from glassgate.engines.torch_op import backend
-from glassgate.engines.torch_op.autograd import Layer
+from glassgate.engines.torch_op.autograd import Layer, PreparedLayer
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
@@ -70,6 +70,43 @@ def run(
         results.append(Result(tuple(states if all_states else states[:1]), tuple(final)))
         at += every + count
     return results
+
+
+class Prepared:
+    """Calls of one direction like a certain one, without noise, lengths or resets.
+
+    Args:
+        data, direction: that one; of its tensors only the forms count.
+        form: the axes of input and output but for the last one, as the user has them.
+        states: the shape of each state, as the user has them.
+        save: whether gradients will be asked for.
+
+    Attributes:
+        fits: whether this is the way for such calls.
+    """
+
+    def __init__(
+        self, data: Tensor, direction: Direction, form: Sequence[int], states: Sequence[tuple[int, ...]], save: bool
+    ) -> None:
+        from glassgate.engines.numba_cpu.prepared import PreparedPasses
+
+        plan, self._save = plan_of(direction), save
+        self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
+        sizes = plan.sizes(given_of([direction]), data)
+        self._passes = PreparedPasses(plan, sizes, data.shape[0] // sizes.N, data.dtype, form, states, save)
+        self.fits = self._passes.fits
+
+    def holds(self) -> bool:
+        """Whether the cell's equations are still these."""
+        return meaning_of(self._cell).found.get(self._projected) is self._passes.plan.equations
+
+    def run(self, data: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The output and the final states, from the input and from parameters and initial states in order."""
+        if self._save:
+            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, data, *given)
+            return results
+        (output,), final, _ = self._passes.forward(data, given)
+        return output, *final
 
 
 class Stepper:

@@ -20,6 +20,7 @@ from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer
 from glassgate.layers.regularisers import regularised
+from glassgate.layers.repeated import Repeated
 from glassgate.layers.states import State
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
@@ -131,6 +132,7 @@ class Recurrent(nn.Module):
         self._check_sizes()
         self._parts = tuple(self._make_parts())
         self._watchers: list[Watcher] = []
+        self._repeated = Repeated()
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
 
@@ -261,7 +263,7 @@ class Recurrent(nn.Module):
             TypeError: a thing is of the wrong type.
         """
         if lengths is None and resets is None and not return_states:
-            done = short.answer(self, input, hx)
+            done = self._repeated.answer(self, input, hx) or short.answer(self, input, hx)
             if done is not None:
                 return done
         steps, layout, initial = self._arrange(input, hx, lengths, resets)
@@ -408,6 +410,6 @@ def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None =
     """
     steps, _, initial = layer._arrange(input, hx, **kwargs)
     choice = choose.choose(steps, layer._calls(initial)[0])
-    if not kwargs and short.answer(layer, input, hx) is not None:
+    if not kwargs and short.torchs(layer, input, hx) is not None:
         return choose.Choice("torch", {**choice.reasons, "cpu": short.REASON})
     return choice

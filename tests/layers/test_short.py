@@ -7,13 +7,14 @@ from torch import nn
 import glassgate as gg
 from glassgate.layers import short
 
-KINDS = ("RNN", "GRU", "LSTM")
+KINDS = ("RNN", "GRU")
+H = 600
 
 
 def _pair(kind, dtype=torch.float32, **options):
     torch.manual_seed(0)
-    theirs = getattr(nn, kind)(6, 5, dtype=dtype, **options)
-    ours = getattr(gg, kind)(6, 5, dtype=dtype, **options)
+    theirs = getattr(nn, kind)(6, H, dtype=dtype, **options)
+    ours = getattr(gg, kind)(6, H, dtype=dtype, **options)
     ours.load_state_dict(theirs.state_dict())
     return theirs, ours
 
@@ -31,33 +32,38 @@ def _call(layer, x, hx):
 def test_a_step_is_torchs_step_bit_for_bit_and_says_so(kind, options, learns):
     theirs, ours = _pair(kind, **options)
     x = torch.randn((3, 1, 6) if options.get("batch_first") else (1, 3, 6))
-    h = torch.randn(len(theirs.all_weights), 3, 5)
-    hx = (h, torch.randn_like(h)) if kind == "LSTM" else h
+    hx = torch.randn(len(theirs.all_weights), 3, H)
     with torch.set_grad_enabled(learns):
         for given in (hx, None):
-            expected, found = _call(theirs, x, given), _call(ours, x, given)
             choice = gg.explain(ours, x, given)
-            if learns and kind == "LSTM":
-                assert choice.engine == "cpu"
-                assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(expected, found, strict=True))
-            else:
-                assert choice.engine == "torch"
-                assert choice.reasons["cpu"] == short.REASON
+            assert choice.engine == "torch"
+            assert choice.reasons["cpu"] == short.REASON
+            expected = _call(theirs, x, given)
+            for _ in range(3):
+                found = _call(ours, x, given)
                 assert all(map(torch.equal, expected, found))
     if learns:
         for values in (expected, found):
             sum(v.square().sum() for v in values).backward()
         for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
-            assert torch.allclose(one.grad, other.grad, atol=1e-5)
+            assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_steps_or_rows_run_on_our_kernels(kind):
-    _, ours = _pair(kind)
-    with torch.no_grad():
-        assert gg.explain(ours, torch.randn(50, 3, 6)).engine == "cpu"
-        large = getattr(gg, kind)(6, 256)
-        assert gg.explain(large, torch.randn(2, 256, 6)).engine == "cpu"
+def test_many_steps_or_rows_small_weights_and_an_lstm_run_on_our_kernels():
+    for kind in KINDS:
+        assert gg.explain(getattr(gg, kind)(6, H), torch.randn(50, 3, 6)).engine == "cpu"
+        assert gg.explain(getattr(gg, kind)(6, 32), torch.randn(1, 1, 6)).engine == "cpu"
+    assert gg.explain(gg.LSTM(6, H), torch.randn(1, 1, 6)).engine == "cpu"
+
+
+def test_a_change_of_the_equations_counts():
+    layer, x = gg.RNN(6, H), torch.randn(1, 2, 6)
+    for _ in range(3):
+        before = layer(x)[0]
+    layer._noisy_cell.nonlinearity = "relu"
+    after = layer(x)[0]
+    assert after.min() >= 0
+    assert before.min() < 0
 
 
 def test_gradients_of_gradients_go_on():
@@ -73,22 +79,22 @@ def test_what_torch_lacks_takes_the_usual_way():
     x = torch.randn(1, 2, 6)
     lengths, resets = [1, 0], torch.ones(1, 2, dtype=torch.bool)
     with torch.no_grad():
-        layer = gg.GRU(6, 5)
-        assert torch.equal(layer(x, torch.ones(1, 2, 5), lengths=lengths)[0][0, 1], torch.zeros(5))
-        reset, kept = layer(x, torch.ones(1, 2, 5), resets=resets)[0], layer(x, torch.ones(1, 2, 5))[0]
+        layer = gg.GRU(6, H)
+        assert torch.equal(layer(x, torch.ones(1, 2, H), lengths=lengths)[0][0, 1], torch.zeros(H))
+        reset, kept = layer(x, torch.ones(1, 2, H), resets=resets)[0], layer(x, torch.ones(1, 2, H))[0]
         assert torch.allclose(reset, kept, atol=1e-6)
         assert "layer0.forward.h" in layer(x, return_states=True)[2]
         with gg.record(layer) as tape:
             layer(x)
         assert "layer0.forward.z" in tape
         for other in (
-            gg.GRU(6, 5, zoneout=0.5),
-            gg.GRU(6, (4, 5), bidirectional=True),
-            gg.GRU(6, 5, learn_initial_state=True),
-            gg.GRU(6, 5, 2, residual=True),
-            gg.GRU(6, 5, bidirectional=True, merge="sum"),
-            gg.Recurrent(gg.cells.MGU(), 6, 5),
-            gg.GRU(6, 5, dtype=torch.float64),
+            gg.GRU(6, H, zoneout=0.5),
+            gg.GRU(6, (H, 601), bidirectional=True),
+            gg.GRU(6, H, learn_initial_state=True),
+            gg.GRU(6, H, 2, residual=True),
+            gg.GRU(6, H, bidirectional=True, merge="sum"),
+            gg.Recurrent(gg.cells.MGU(), 6, H),
+            gg.GRU(6, H, dtype=torch.float64),
         ):
             assert gg.explain(other, x.to(other.weight_ih_l0.dtype)).engine != "torch", other
         with gg.engine("cpu"):
@@ -96,12 +102,12 @@ def test_what_torch_lacks_takes_the_usual_way():
 
 
 def test_faults_are_told_as_ever():
-    layer = gg.GRU(6, 5)
+    layer = gg.GRU(6, H)
     with pytest.raises(gg.ShapeError, match="GRU: input must have H_in = input_size = 6 features, got 7"):
         layer(torch.randn(1, 2, 7))
-    with pytest.raises(gg.ShapeError, match=r"GRU: h_0 must be \(num_layers \* D, N, H_out\) = \(1, 2, 5\)"):
-        layer(torch.randn(1, 2, 6), torch.zeros(1, 3, 5))
-    layer.weight_hh_l0 = nn.Parameter(torch.zeros(15, 4))
+    with pytest.raises(gg.ShapeError, match=r"GRU: h_0 must be \(num_layers \* D, N, H_out\) = \(1, 2, 600\)"):
+        layer(torch.randn(1, 2, 6), torch.zeros(1, 3, H))
+    layer.weight_hh_l0 = nn.Parameter(torch.zeros(3 * H, 4))
     with pytest.raises(gg.ShapeError, match="weight_hh_l0"):
         layer(torch.randn(1, 2, 6))
 

@@ -37,7 +37,7 @@ class Call:
         self._alive: list[object] = [resets]
         self.bindings = plan.bindings.copy()
         self.bind(plan.tensors, tensors)
-        self._bind_time()
+        self._alive.append(bind_time(plan, time, self.bindings))
         if resets is not None:
             if resets.numel() < time.rows:
                 raise AssertionError(f"resets have {resets.numel()} of {time.rows} rows")
@@ -71,17 +71,6 @@ class Call:
         self.bindings[given.address(buffer)] = tensor.data_ptr()
         self.bindings[given.pitch(buffer)] = tensor.stride(0) * tensor.element_size()
 
-    def _bind_time(self) -> None:
-        bindings, time, plan = self.bindings, self.time, self.plan
-        bindings[given.STEPS], bindings[given.ROWS] = time.steps, time.rows
-        bindings[given.ORIGIN] = max(time.steps - 1, 0) if plan.backwards else 0
-        bindings[given.SIZES] = time.sizes.data_ptr() + 8
-        bindings.update(dict.fromkeys(plan.every_step, time.starts.data_ptr() + 8))
-        if plan.in_turns:
-            turns = batch.two_turns(time.steps, time.N, plan.plan.reverse)
-            self._alive.append(turns)
-            bindings.update(dict.fromkeys(plan.in_turns, turns.data_ptr() + 8))
-
     def whole(self) -> Launch:
         """All that is to be done, by one thread."""
         return self.plan.whole.part(self._with_scratch(self.bindings))
@@ -106,3 +95,16 @@ class Call:
     def shared(self) -> Bindings:
         """Temporaries of which threads that share the units of a row have one."""
         return {argument: self._workspace.take(self.plan.scratch[argument]) for argument in self.plan.shared}
+
+
+def bind_time(plan: KernelPlan, time: BatchLayout, bindings: Bindings) -> Tensor | None:
+    """Say which rows each step has; what is returned must be kept."""
+    bindings[given.STEPS], bindings[given.ROWS] = time.steps, time.rows
+    bindings[given.ORIGIN] = max(time.steps - 1, 0) if plan.backwards else 0
+    bindings[given.SIZES] = time.sizes.data_ptr() + 8
+    bindings.update(dict.fromkeys(plan.every_step, time.starts.data_ptr() + 8))
+    if not plan.in_turns:
+        return None
+    turns = batch.two_turns(time.steps, time.N, plan.plan.reverse)
+    bindings.update(dict.fromkeys(plan.in_turns, turns.data_ptr() + 8))
+    return turns

@@ -1,13 +1,14 @@
 """Calls of a layer's directions shared out among threads."""
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
+from time import monotonic
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from glassgate.engines.lowering.batch import BatchLayout
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.bind import Call
@@ -70,7 +71,7 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
     launches: list[Launch] = []
     waiting: list[tuple[Call, Tensor]] = []
     for call in calls:
-        few = parts > 1 and _few_rows(call, parts)
+        few = parts > 1 and few_rows(call.plan, call.time, parts)
         if few and not call.plan.waits:
             launches += _parts_of_rows(call, parts)
         elif few and not threads.contention:
@@ -79,11 +80,11 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
             launches += _parts_of_rows(call, parts, barrier)
         else:
             launches += [call.loop(first, last) for first, last in _shares(call, parts)]
-    start = time.monotonic()
+    start = monotonic()
     for k in range(0, len(launches), at_once):
         threads.run(launches[k : k + at_once])
     for call, barrier in waiting:
-        threads.contention.note(_pace.waited(call, barrier, time.monotonic() - start))
+        threads.contention.note(_pace.waited(call, barrier, monotonic() - start))
 
 
 def _shares(call: Call, parts: int) -> list[tuple[int, int]]:
@@ -101,13 +102,12 @@ def _shares(call: Call, parts: int) -> list[tuple[int, int]]:
     return [(first, last) for first, last in pairwise(bounds) if first < last]
 
 
-def _few_rows(call: Call, parts: int) -> bool:
+def few_rows(plan: KernelPlan, time: BatchLayout, parts: int) -> bool:
     """Whether threads had better share the units of each row, and wait at every step where one reads the others'."""
-    plan, N = call.plan, call.time.N
-    enough = FEW_A_STEP * max(call.time.steps, 1) if plan.waits else FEW_OPERATIONS
-    if not plan.splits_units or call.work < enough * parts:
+    enough = FEW_A_STEP * max(time.steps, 1) if plan.waits else FEW_OPERATIONS
+    if not plan.splits_units or time.rows * plan.work < enough * parts:
         return False
-    return 2 * parts > N or (plan.packed > OWN_CACHE and 2 * MOST_ROWS * parts >= N)
+    return 2 * parts > time.N or (plan.packed > OWN_CACHE and 2 * MOST_ROWS * parts >= time.N)
 
 
 def _parts_of_rows(call: Call, parts: int, barrier: Tensor | None = None) -> list[Launch]:

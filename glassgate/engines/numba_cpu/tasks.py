@@ -11,6 +11,8 @@ Bindings = dict[Argument, int]
 """What a call knows: addresses, sizes, distances."""
 Operand = Argument | int | tuple[Argument, int]
 """What a task is handed: what a call knows, a number, or the sum of both."""
+Places = dict[Argument, tuple[int, int]]
+"""Arguments that are some of a list's numbers, and what is added to these."""
 
 
 class ParallelTask:
@@ -45,11 +47,42 @@ class ParallelTask:
         launch.arguments[-2], launch.arguments[-1] = first, last
         return launch
 
+    def prepared(self, bindings: Bindings, places: Places, k: int = 0, parts: int = 1) -> "PreparedLaunch":
+        """One of some parts, for calls that differ in a few numbers alone.
+
+        Args:
+            bindings: what all of them know.
+            places: which arguments are which of these numbers.
+            k, parts: as in `part`.
+        """
+        known = bindings | {argument: shift for argument, (_, shift) in places.items()}
+        bound = [(slot, places[argument][0]) for slot, argument in self._bound if argument in places]
+        return PreparedLaunch(self.part(known, k, parts), bound)
+
     def _filled(self, bindings: Bindings) -> Launch:
         arguments = self._blank.arguments[:]
         for slot, argument in self._bound:
             arguments[slot] += bindings[argument]
         return Launch(self._blank.function, arguments)
+
+
+class PreparedLaunch:
+    """A launch with some numbers still to be added to its arguments.
+
+    Args:
+        launch: the rest.
+        bound: places among the arguments, and which number is added there.
+    """
+
+    def __init__(self, launch: Launch, bound: Sequence[tuple[int, int]]) -> None:
+        self._function, self._arguments, self._bound = launch.function, launch.arguments, tuple(bound)
+
+    def filled(self, numbers: Sequence[int]) -> Launch:
+        """The launch with these numbers."""
+        arguments = self._arguments[:]
+        for slot, number in self._bound:
+            arguments[slot] += numbers[number]
+        return Launch(self._function, arguments)
 
 
 class Series(ParallelTask):

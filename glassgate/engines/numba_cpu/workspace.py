@@ -43,6 +43,14 @@ class Workspace:
         return aligned(self._fresh[-1].data_ptr())
 
 
+def lent(size: int) -> int:
+    """The address of as many bytes, up to `MOST_KEPT`, for a call that is over before the thread's next one begins."""
+    if size > _kept.room:
+        _kept.wanted = max(_kept.wanted, size)
+        _kept.grow()
+    return _kept.start
+
+
 class _Kept(threading.local):
     """Each thread's own."""
 

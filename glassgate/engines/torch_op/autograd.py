@@ -1,7 +1,7 @@
 """What a layer's kernels are to autograd: a function for calls in Python, and the gradients of the operators."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from glassgate.engines import reference
 from glassgate.engines.contract import Recording, Steps
 from glassgate.engines.plan import Plan, count_of_results, plans_in, split, without_final
 from glassgate.engines.torch_op import backend
+
+if TYPE_CHECKING:
+    from glassgate.engines.numba_cpu.prepared import PreparedPasses
 
 
 class Layer(torch.autograd.Function):
@@ -31,14 +34,10 @@ class Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        if any([d is not None and _is_batched(d) for d in d_results]):
-            raise RuntimeError(
-                "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward "
-                'pass): run the forward pass inside `with glassgate.engine("reference")`'
-            )
+        _check_gradients(d_results)
         if torch.is_grad_enabled():
             text = "\n".join(plan.text for plan in ctx.plans)
-            d_data, d_given = _by_operator(ctx, text, d_results, ctx.needs_input_grad[3])
+            d_data, d_given = _by_operator(*_remembered(ctx), text, d_results, ctx.needs_input_grad[3])
         else:
             steps, given, flat = _remembered(ctx)
             needed = ctx.needs_input_grad
@@ -46,6 +45,46 @@ class Layer(torch.autograd.Function):
                 steps, ctx.plans, given, flat, d_results, needed[3], needed[4:], ctx.recordings
             )
         return None, None, None, d_data, *d_given
+
+
+class PreparedLayer(torch.autograd.Function):
+    """A call of one direction whose passes are prepared: tensors come and go in the forms that the user has."""
+
+    @staticmethod
+    def forward(ctx: Any, passes: "PreparedPasses", data: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        states, final, kept = passes.forward(data, given)
+        ctx.passes, ctx.given = passes, len(given)
+        ctx.save_for_backward(data, *given, *states, *kept)
+        ctx.set_materialize_grads(False)
+        return states[0], *final
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> tuple[Tensor | None, ...]:
+        _check_gradients((d_output, *d_final))
+        passes, saved = ctx.passes, ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            needed = ctx.needs_input_grad[1 : -len(d_final)]
+            return None, *passes.backward(saved, d_output, d_final, needed)
+        data, *rest = [_flat(v) for v in saved]
+        given, flat = rest[: ctx.given], rest[ctx.given :]
+        d_results = [d_output, *[None] * (len(d_final) - 1), *d_final]
+        d_results = [None if d is None else _flat(d) for d in d_results]
+        steps, data_too = Steps(data, None, None), ctx.needs_input_grad[1]
+        d_data, d_given = _by_operator(steps, given, flat, passes.plan.text, d_results, data_too)
+        return None, *[None if d is None else d.view_as(v) for d, v in zip((d_data, *d_given), saved, strict=False)]
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """As rows."""
+    return tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
+
+
+def _check_gradients(d_results: Sequence[Tensor | None]) -> None:
+    if any([d is not None and _is_batched(d) for d in d_results]):
+        raise RuntimeError(
+            "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward "
+            'pass): run the forward pass inside `with glassgate.engine("reference")`'
+        )
 
 
 def _is_batched(d: Tensor) -> bool:
@@ -67,10 +106,14 @@ def _remembered(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
 
 
 def _by_operator(
-    ctx: Any, plans: str, d_results: Sequence[Tensor | None], data_too: bool
+    steps: Steps,
+    given: Sequence[Tensor],
+    flat: Sequence[Tensor],
+    plans: str,
+    d_results: Sequence[Tensor | None],
+    data_too: bool,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
     """The gradients in a form that has gradients itself."""
-    steps, given, flat = _remembered(ctx)
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
     d_data, *d_given = torch.ops.glassgate.layer_backward(*steps, given, flat, d_reached, reached, plans, data_too)
@@ -88,7 +131,7 @@ def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> Non
 
 def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
     """The gradient of the operator `layer`."""
-    d_data, d_given = _by_operator(ctx, ctx.text, d_flat[: ctx.results], ctx.needs_input_grad[0])
+    d_data, d_given = _by_operator(*_remembered(ctx), ctx.text, d_flat[: ctx.results], ctx.needs_input_grad[0])
     return d_data, None, None, d_given, None, None, None
 
 

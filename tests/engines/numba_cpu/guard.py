@@ -12,7 +12,8 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines.numba_cpu import arguments as given
-from glassgate.engines.numba_cpu import bind, partition, run, workspace
+from glassgate.engines.numba_cpu import bind, partition, prepared, run, workspace
+from glassgate.layers.repeated import Repeated
 from tests.compare import noise
 
 PAGE = 4096
@@ -53,6 +54,8 @@ class Guard:
     def __init__(self, behind: bool) -> None:
         self.memory = Guarded(behind)
         self.moved: list[tuple[int, Tensor]] = []
+        self.passes = 0
+        """How many were prepared ones."""
 
     def move(self, tensor: Tensor) -> int:
         """A copy's address; the tensor has that copy's numbers when the kernel is done."""
@@ -69,8 +72,9 @@ class Guard:
             bind.Call._with_scratch,
             workspace.Workspace.take,
             partition.run,
+            prepared.Pass.run,
         )
-        bind_memory, bind_rows, _, _, run_calls = self._before
+        bind_memory, bind_rows, _, _, run_calls, _ = self._before
 
         def guarded_bind(call: bind.Call, memory: object, tensors: Sequence[Tensor]) -> None:
             bind_memory(call, memory, tensors)  # type: ignore[arg-type]
@@ -89,11 +93,24 @@ class Guard:
 
         def guarded_run(calls: Sequence[bind.Call]) -> None:
             run_calls(calls)
+            put_back()
+
+        def guarded_pass(own: prepared.Pass, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
+            placed = {id(v): v for v in tensors}
+            at = {key: self.move(v) for key, v in placed.items()}
+            numbers = [*(at[id(v)] for v in tensors), *rest, self.memory.take(own._room)]
+            for launches in own._rounds:
+                prepared.threads.run([launch.filled(numbers) for launch in launches])
+            self.passes += 1
+            put_back()
+
+        def put_back() -> None:
             for at, tensor in self.moved:
                 ctypes.memmove(tensor.data_ptr(), at, tensor.numel() * tensor.element_size())
             self.moved.clear()
             self.memory.free()
 
+        prepared.Pass.run = guarded_pass  # type: ignore[method-assign]
         bind.Call.bind, bind.Call.bind_rows = guarded_bind, guarded_rows  # type: ignore[method-assign,assignment]
         bind.Call._with_scratch = guarded_scratch  # type: ignore[method-assign]
         workspace.Workspace.take = lambda _, size: self.memory.take(size)  # type: ignore[method-assign]
@@ -101,9 +118,8 @@ class Guard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        bind.Call.bind, bind.Call.bind_rows, bind.Call._with_scratch, workspace.Workspace.take, partition.run = (
-            self._before
-        )  # type: ignore[method-assign,assignment]
+        call, memory = bind.Call, workspace.Workspace
+        call.bind, call.bind_rows, call._with_scratch, memory.take, partition.run, prepared.Pass.run = self._before  # type: ignore[method-assign,assignment]
 
 
 def results(layer: gg.Recurrent, train: bool, seed: int, **more: object) -> list[Tensor]:
@@ -130,10 +146,13 @@ def check(make: Callable[[], gg.Recurrent]) -> None:
     for train, more in calls:
         wanted = results(layer, train, 1, **more)
         for behind in (True, False):
-            with Guard(behind):
-                found = results(layer, train, 1, **more)
-            for ours, other in zip(found, wanted, strict=True):
-                torch.testing.assert_close(ours, other, rtol=0, atol=0)
+            layer._repeated = Repeated()
+            for again in range(1 if more or len(layer._parts) > 1 else 2):
+                with Guard(behind) as guard:
+                    found = results(layer, train, 1, **more)
+                assert guard.passes == again * (1 + train)
+                for ours, other in zip(found, wanted, strict=True):
+                    torch.testing.assert_close(ours, other, rtol=0, atol=0)
 
 
 def layers(which: str) -> dict[str, Callable[[], gg.Recurrent]]:
@@ -142,6 +161,7 @@ def layers(which: str) -> dict[str, Callable[[], gg.Recurrent]]:
     if which == "few":
         return {
             "LSTM": lambda: gg.LSTM(3, 19, bidirectional=True),
+            "plain": lambda: gg.LSTM(3, 19),
             "GRU": lambda: gg.GRU(3, 33, num_layers=2),
             "projected": lambda: gg.Recurrent(gg.cells.SLSTM(heads=2), 5, 38, proj_size=4, dtype=f64),
             "normalised": lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 17, proj_size=7, dtype=f64),
@@ -151,9 +171,11 @@ def layers(which: str) -> dict[str, Callable[[], gg.Recurrent]]:
         for dtype in (f32, f64):
             for size, proj in ((1, 0), (16, 0), (37, 0), (21, 11)):
                 cell = getattr(gg.cells, name)()
-                found[f"{name} {dtype} {size} {proj}"] = lambda cell=cell, dtype=dtype, size=size, proj=proj: (
-                    gg.Recurrent(cell, 5, size, proj_size=proj, dtype=dtype, bidirectional=True)
-                )
+                for both in (False, True):
+                    key = f"{name} {dtype} {size} {proj} {both}"
+                    found[key] = lambda cell=cell, dtype=dtype, size=size, proj=proj, both=both: gg.Recurrent(
+                        cell, 5, size, proj_size=proj, dtype=dtype, bidirectional=both
+                    )
     return found
 
 

@@ -1,0 +1,202 @@
+"""Calls of a form that a layer has had before: what was decided and looked up for that one is not again.
+
+The first call of a form goes the usual way, the second one is prepared: from then on a call is a look at all that may
+have changed, and the kernel.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from glassgate.engines import choose
+from glassgate.engines.contract import is_undisturbed
+from glassgate.layers import short
+
+if TYPE_CHECKING:
+    from glassgate.layers.stack import Recurrent
+
+_PLAIN = frozenset({Tensor, Parameter})
+_READ = (
+    *("cell", "_noisy_cell", "_calm_cell", "_parts", "_edits", "_parameters", "training", "input_size", "hidden_size"),
+    *("num_layers", "bias", "batch_first", "bidirectional", "dropout", "proj_size", "merge", "residual", "recompute"),
+    *("weight_dropout", "variational_dropout", "learn_initial_state"),
+)
+"""Attributes that decide what a call does; they may be changed at any time."""
+_MOST = 64
+"""Forms that a layer remembers."""
+
+_shape, _dtype, _layout = attrgetter("shape"), attrgetter("dtype"), attrgetter("layout")
+_on_cpu, _wants_gradient = attrgetter("is_cpu"), attrgetter("requires_grad")
+
+
+class Repeated:
+    """What a layer remembers of its calls. A copy of a layer remembers none."""
+
+    def __init__(self) -> None:
+        self._known: _Known | None = None
+
+    def __reduce__(self) -> tuple[type["Repeated"], tuple[()]]:
+        return Repeated, ()
+
+    def answer(self, layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None:
+        """Output and final states of a call whose form is prepared; None where it must go the usual way."""
+        if type(input) is not Tensor or layer._watchers or not is_undisturbed():
+            return None
+        known = self._known
+        if known is None or not known.holds(layer):
+            known = self._known = _looked_at(layer)
+            if known is None:
+                return None
+        states = () if hx is None else hx if type(hx) is tuple else (hx,)
+        tensors = input, *states
+        if not (_PLAIN.issuperset(map(type, tensors)) and known.fit(tensors)):
+            return None
+        learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
+        form = (*map(_shape, tensors), learns, choose.setting())
+        call = known.calls.get(form)
+        if call is None:
+            call = known.prepared(layer, form, input, hx, learns)
+        return call(input, states, known.weights) if call is not None and call.holds() else None
+
+
+class _Call(NamedTuple):
+    """A prepared call of one form."""
+
+    run: Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
+    """Gives output and final states for an input, and for parameters and states in order; all of them contiguous."""
+    holds: Callable[[], bool]
+    """Whether the cell still means what it did."""
+    resting: tuple[Tensor, ...]
+    """Zeros, where no states are given."""
+    turned: bool
+    """Whether sequences and steps change places on the way in and out."""
+
+    def __call__(self, input: Tensor, states: tuple[Any, ...], weights: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+        if self.turned:
+            input = input.transpose(0, 1)
+        given = (*weights, *(states or self.resting))
+        if not all(map(Tensor.is_contiguous, given)):
+            given = tuple([v.contiguous() for v in given])
+        output, *final = self.run(input.contiguous(), given)
+        return output.transpose(0, 1) if self.turned else output, tuple(final) if len(final) > 1 else final[0]
+
+
+class _Known:
+    """A layer as it was when its calls were prepared.
+
+    Attributes:
+        weights: its parameters.
+        calls: the prepared ones by form; None for a form that goes the usual way.
+    """
+
+    def __init__(self, layer: "Recurrent", names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
+        self.weights, self._names = weights, names
+        self._attributes = tuple(map(layer.__dict__.get, _READ))
+        self._shapes, self._dtypes = [*map(_shape, weights)], {weights[0].dtype}
+        self._seen: set[Any] = set()
+        self.calls: dict[Any, _Call | None] = {}
+
+    def holds(self, layer: "Recurrent") -> bool:
+        """Whether nothing that decides what a call does has changed."""
+        own, weights = layer.__dict__, self.weights
+        return (
+            all(map(is_, map(own.get, _READ), self._attributes))
+            and all(map(is_, map(own["_parameters"].get, self._names), weights))
+            and [*map(_shape, weights)] == self._shapes
+            and self.fit(weights)
+        )
+
+    def fit(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether these are memory of the type that is computed in."""
+        return (
+            self._dtypes.issuperset(map(_dtype, tensors))
+            and all(map(_on_cpu, tensors))
+            and _STRIDED.issuperset(map(_layout, tensors))
+        )
+
+    def prepared(self, layer: "Recurrent", form: Any, input: Tensor, hx: Any, learns: bool) -> _Call | None:
+        """The call of a form that was there before."""
+        if form in self.calls:
+            return None
+        if form not in self._seen:
+            self._seen.add(form)
+            return None
+        if len(self._seen) > _MOST:
+            self._seen.clear()
+            self.calls.clear()
+        call = self.calls[form] = _prepared(layer, input, hx, learns)
+        return call
+
+
+_STRIDED = frozenset({torch.strided})
+
+
+def _looked_at(layer: "Recurrent") -> _Known | None:
+    """A layer whose calls can be prepared, if it is one."""
+    names = tuple([name for part in layer._parts for name in part.names.values()])
+    found = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
+    weights = tuple([weight for weight in found if type(weight) in _PLAIN and weight.is_leaf])
+    if len(weights) < len(names):
+        return None
+    known = _Known(layer, names, weights)
+    return known if known.holds(layer) else None
+
+
+def _prepared(layer: "Recurrent", input: Tensor, hx: Any, learns: bool) -> _Call | None:
+    """A call like this one, if it is plain enough: on torch, or on kernels without noise or dropout."""
+    cell = layer._noisy_cell if layer.training else layer._calm_cell
+    run = short.torchs(layer, input, hx)
+    if run is not None:
+        return _Call(run, short.means(cell), short.resting(layer, input) if hx is None else (), False)
+    odd = layer.recompute or layer._edits is not None or (layer.learn_initial_state and hx is None)
+    if cell.noise or odd or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
+        return None
+    stacked = len(layer._parts) > 1
+    if stacked and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)):
+        return None
+    steps, layout, initial = layer._arrange(input, hx)
+    turned = layout.batch_first and layout.rows > 1 and layout.length > 1
+    form = (input.transpose(0, 1) if turned else input).shape[:-1]
+    widths = [v.shape[-1] for v in initial[0]]
+    own = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
+    shapes = own if stacked else [(1, *shape) for shape in own]
+    layers, data = [], steps.data
+    for directions in layer._calls(initial):
+        here = steps._replace(data=data)
+        ready = [p for d in directions if (p := choose.prepared(here, d, form, shapes, learns)) is not None]
+        if len(ready) < len(directions):
+            return None
+        layers.append(ready)
+        data = data[:, :1].expand(-1, len(ready) * widths[0])
+    resting = tuple([input.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
+    stack, first = _Stack(layers, len(layer._parts[0].names), len(own)), layers[0][0]
+    return _Call(stack.run if stacked else first.run, first.holds, resting, turned)
+
+
+class _Stack:
+    """Layers of prepared directions, one after the other.
+
+    Args:
+        layers: the directions of each.
+        weights, states: how many a direction has.
+    """
+
+    def __init__(self, layers: Sequence[Sequence[choose.Prepared]], weights: int, states: int) -> None:
+        self._layers, self._weights, self._states = layers, weights, states
+
+    def run(self, data: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        initial = zip(*[v.unbind(0) for v in given[-self._states :]], strict=True)
+        final, at = [], 0
+        for directions in self._layers:
+            outputs = []
+            for direction in directions:
+                output, *after = direction.run(data, (*given[at : at + self._weights], *next(initial)))
+                at += self._weights
+                outputs.append(output)
+                final.append(after)
+            data = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        return data, *[torch.stack(of_state) for of_state in zip(*final, strict=True)]

@@ -1,0 +1,192 @@
+"""Calls of a form that a layer has had before are prepared: the same bits, and nothing that changed is missed."""
+
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import glassgate as gg
+from tests.compare import noise as noise64
+
+
+def noise(seed, *shape):
+    return noise64(seed, *shape).float()
+
+
+def flat(result):
+    output, final = result
+    return [output, *(final if isinstance(final, tuple) else (final,))]
+
+
+def call(layer, x, hx=None, learns=True):
+    with torch.set_grad_enabled(learns):
+        found = flat(layer(x, hx))
+        if learns:
+            loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(found))
+            leaves = [v for v in (x, *layer.parameters()) if v.requires_grad]
+            found += torch.autograd.grad(loss, leaves)
+    return [v.detach().clone() for v in found]
+
+
+def prepared(layer):
+    known = layer._repeated._known
+    return [] if known is None else [c for c in known.calls.values() if c is not None]
+
+
+def same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+LAYERS = {
+    "LSTM": lambda: gg.LSTM(6, 5),
+    "batch first": lambda: gg.GRU(6, 5, batch_first=True),
+    "no bias, float64": lambda: gg.RNN(6, 5, bias=False, dtype=torch.float64),
+    "bfloat16": lambda: gg.GRU(6, 5, dtype=torch.bfloat16),
+    "projected": lambda: gg.LSTM(6, 20, proj_size=5),
+    "stacked": lambda: gg.LSTM(6, 5, 2, bidirectional=True),
+    "own parameters": lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), 6, 5),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("learns", [False, True])
+def test_prepared_calls_give_the_same_bits(name, learns):
+    layer = LAYERS[name]()
+    if name == "LSTM":
+        layer.bias_hh_l0.requires_grad_(False)
+    dtype, out = layer.weight_ih_l0.dtype, 5
+    for shape in ((30, 3, 6), (30, 6), (30, 1, 6)):
+        x = noise(1, *shape).to(dtype).requires_grad_(learns)
+        rows = [] if len(shape) == 2 else [30 if layer.batch_first else shape[1]]
+        widths = [out, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
+        states = [noise(2 + k, len(layer._parts), *rows, width).to(dtype) for k, width in enumerate(widths)]
+        for hx in (None, tuple(states) if len(states) > 1 else states[0]):
+            before = len(prepared(layer))
+            first = call(layer, x, hx, learns)
+            assert len(prepared(layer)) == before
+            for _ in range(3):
+                same(call(layer, x, hx, learns), first)
+            assert len(prepared(layer)) == before + (dtype is not torch.bfloat16)
+
+
+def test_whatever_changes_between_two_calls_counts():
+    x, layer = noise(1, 40, 3, 6), gg.LSTM(6, 6)
+    changes = {
+        "numbers": lambda: layer.weight_hh_l0.data.mul_(2),
+        "turned where it is": lambda: setattr(layer.weight_ih_l0, "data", layer.weight_ih_l0.data.view(6, 24).T),
+        "other memory": lambda: setattr(layer.bias_hh_l0, "data", torch.ones(24)),
+        "another parameter": lambda: setattr(layer, "weight_hh_l0", nn.Parameter(noise(5, 24, 6))),
+        "assigned": lambda: layer.load_state_dict({k: v + 1 for k, v in layer.state_dict().items()}, assign=True),
+        "another form": lambda: setattr(layer, "batch_first", True),
+        "another cell": lambda: setattr(layer, "_calm_cell", gg.cells.LSTM()),
+        "parametrized": lambda: nn.utils.parametrizations.weight_norm(layer, "weight_hh_l0"),
+    }
+    layer.eval()
+    for _ in range(3):
+        found = call(layer, x, learns=False)
+    assert prepared(layer)
+    for name, change in changes.items():
+        before = found
+        change()
+        for _ in range(3):
+            found = call(layer, x, learns=False)
+            with gg.engine("reference"), torch.no_grad():
+                expected = flat(layer(x))
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        assert (name == "another cell") == torch.equal(before[0], found[0]), name
+
+
+def test_what_a_cell_means_is_looked_at_before_each_call():
+    class Scaled(gg.Cell):
+        gates, state, factor = ("g",), ("h",), 1.0
+
+        def step(self, a, s):
+            return self.factor * torch.tanh(a.g)
+
+    cell = Scaled()
+    layer, x = gg.Recurrent(cell, 6, 5).eval(), noise(1, 40, 3, 6)
+    for _ in range(3):
+        before = call(layer, x, learns=False)[0]
+    cell.factor = 0.5
+    after = call(layer, x, learns=False)[0]
+    assert torch.allclose(after[0], before[0] / 2, atol=1e-6)
+
+
+def test_noise_recordings_edits_and_engines_take_the_usual_way():
+    x = noise(1, 40, 3, 6)
+    noisy = gg.LSTM(6, 5, zoneout=0.5)
+    drawn = [call(noisy, x, learns=False)[0] for _ in range(4)]
+    assert not any(torch.equal(drawn[0], other) for other in drawn[1:])
+    layer = gg.LSTM(6, 5)
+    for _ in range(3):
+        plain = call(layer, x, learns=False)[0]
+    with gg.record(layer) as tape:
+        layer(x)
+    assert tape["layer0.forward.f"].shape == (40, 3, 5)
+    with gg.edit(layer, {"layer0.forward.f": gg.hold(0.0)}):
+        assert not torch.equal(call(layer, x, learns=False)[0], plain)
+    assert layer(x, lengths=[40, 1, 0])[0][1:, 1:].eq(0).all()
+    with gg.engine("reference"):
+        assert call(layer, x, learns=False)[0].sub(plain).abs().max() > 0
+    same(call(layer, x, learns=False)[:1], [plain])
+
+
+def test_faults_are_told_at_every_call():
+    layer = gg.LSTM(6, 5)
+    x, hx = noise(1, 40, 3, 6), (torch.zeros(1, 2, 5), torch.zeros(1, 3, 5))
+    for _ in range(3):
+        with pytest.raises(gg.ShapeError, match=r"LSTM: h_0 must be \(num_layers \* D, N, H_out\) = \(1, 3, 5\)"):
+            layer(x, hx)
+        with pytest.raises(gg.ShapeError, match="dtype"):
+            layer(x.double())
+        with pytest.raises(gg.ShapeError, match="input_size = 6 features, got 7"):
+            layer(noise(1, 40, 3, 7))
+        layer(x)
+
+
+def test_gradients_of_gradients_and_of_parts():
+    layer, x = gg.LSTM(6, 5, dtype=torch.float64), noise(1, 30, 2, 6).double().requires_grad_()
+    leaves = [x, *layer.parameters()]
+
+    def second():
+        output, (h, _) = layer(x)
+        first = torch.autograd.grad(output.square().sum() + h.sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(v.square().sum() for v in first), leaves)
+
+    with gg.engine("reference"):
+        expected = second()
+    for _ in range(3):
+        for one, other in zip(second(), expected, strict=True):
+            torch.testing.assert_close(one, other)
+    (_, (_, c)) = layer(x)
+    (d,) = torch.autograd.grad(c.sum(), layer.weight_hh_l0)
+    assert d.abs().sum() > 0
+    output, _ = layer(x)
+    with pytest.raises(RuntimeError, match="kernels have no gradient for a batch of gradients"):
+        torch.autograd.grad(output, x, torch.ones(4, *output.shape, dtype=torch.float64), is_grads_batched=True)
+
+
+def test_a_copy_remembers_nothing_and_threads_share_what_is_remembered():
+    layer, x = gg.LSTM(6, 5).eval(), noise(1, 40, 3, 6)
+    for _ in range(3):
+        expected = call(layer, x, learns=False)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert not prepared(other)
+        same(call(other, x, learns=False), expected)
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(call(layer, x, learns=False) for _ in range(50))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 200
+    for each in found:
+        same(each, expected)
