@@ -13,6 +13,7 @@ from benchmarks.measure import Bench, Figure
 from benchmarks.results import Store, code, environment
 from benchmarks.rows import ROWS, Point, Row
 from benchmarks.turns import ROOT, Budget
+from benchmarks.work import Work
 
 FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, turn=0.02, patience=1)
 
@@ -49,12 +50,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def on_engine(row: Row, engine: str) -> Row:
-    """The row with our works on another engine."""
-    points = tuple(
-        Point(replace(p.ours, engine=engine), {name: replace(w, engine=engine) for name, w in p.others.items()})
-        for p in row.points
-    )
-    return replace(row, points=points)
+    """The row with our works on another engine, but for those that leave it to `auto`."""
+
+    def moved(work: Work) -> Work:
+        return work if work.engine == "auto" else replace(work, engine=engine)
+
+    points = [Point(moved(p.ours), {name: moved(work) for name, work in p.others.items()}) for p in row.points]
+    return replace(row, points=tuple(points))
 
 
 def run(rows: Sequence[Row], out: Path, threads: int, quick: bool, budget: Budget) -> None:

@@ -80,7 +80,11 @@ def time(bench: Bench, row: Row, point: Point) -> Figure:
         except PeerError as error:
             about[name] = {"missing": str(error)}
     auto = about["ours"].get("auto")
-    if auto not in (None, point.ours.engine) and all(work.peer != "ours" for work in point.others.values()):
+    if (
+        auto not in (None, point.ours.engine)
+        and point.ours.engine != "auto"
+        and all(work.peer != "ours" for work in point.others.values())
+    ):
         contenders["auto"] = replace(point.ours, engine="auto")
         about["auto"] = _ready(bench, contenders["auto"])
     contenders = {name: work for name, work in contenders.items() if "missing" not in about[name]}

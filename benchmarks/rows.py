@@ -54,6 +54,7 @@ class Row:
 
 HIDDEN, BATCH = (32, 64, 128, 256, 512, 1024), (1, 8, 32, 128)
 GRID = (*((100, N, H) for H, N in product(HIDDEN, BATCH)), (35, 20, 650), (1000, 16, 128))
+FEW = (1, 2, 5, 10, 20)
 CELL_GRID = tuple((100, N, H) for H, N in product((64, 128, 256, 512), (8, 32, 128)))
 STOCK = {"LSTM": "nn.LSTM", "GRU": "nn.GRU", "RNN": "nn.RNN"}
 RUNTIMES = {"nn.LSTM": "stock", "ONNX Runtime": "onnxruntime_cpu", "OpenVINO": "openvino_cpu"}
@@ -96,6 +97,13 @@ def cell_cost(name: str, what: str, mean: float, **cell: Any) -> Row:
     return Row(name, f"{what}, training", "our plain LSTM", points, mean, cost=True)
 
 
+def short(cell: str, do: str) -> Row:
+    """A row of calls of few steps, on the engine that `auto` takes."""
+    ours = works(((L, N, H) for H, N, L in product(HIDDEN[:-1], (1, 8, 64), FEW)), do=do, cell=cell, engine="auto")
+    what = f"{cell}, {do}, 1 to 20 steps"
+    return Row(f"short-{cell.lower()}-{do}", what, STOCK[cell], stock(ours), 1.5, 1.0)
+
+
 LOOPED = ("PeepholeLSTM", "LayerNormLSTM", "FourGates")
 MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
 TINY = Work(10, 2, 16)
@@ -121,6 +129,7 @@ ROWS = (
     plain("gru-inference", "GRU, inference", "inference", "GRU", 4, 1.2),
     plain("rnn-training", "RNN, training", "training", "RNN", 4, 1.2),
     plain("rnn-inference", "RNN, inference", "inference", "RNN", 4, 1.2),
+    *(short(cell, do) for cell in STOCK for do in ("training", "inference")),
     Row(
         "lstm-projection",
         "LSTM with projection to H / 2, training",

@@ -76,6 +76,10 @@ class Result(NamedTuple):
     In memory that nothing else reads: users may write to it."""
 
 
+PLAIN = frozenset({Tensor, torch.nn.Parameter})
+"""Tensors of these very types are memory, and do nothing of their own."""
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether it is memory of the CPU and nothing else: nobody traces or transforms what is done with it."""
     watched = torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassgate.cell import Cell
 from glassgate.cells import GRU, LSTM, RNN
 from glassgate.engines.contract import Direction, Reason, Result, Steps, is_transformed
 
@@ -63,6 +64,19 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
         output = torch.cat([output, output.new_zeros(steps.data.shape[0] - total, output.shape[1])])
     outputs = output.chunk(len(directions), 1)
     return [Result((outputs[k],), tuple(f[k] for f in final)) for k in range(len(directions))]
+
+
+def step(cell: Cell) -> Callable[..., Any] | None:
+    """torch's function for one step of a plain cell: input, states and parameters in, new states out."""
+    return _STEPS.get((type(cell), getattr(cell, "nonlinearity", None)))
+
+
+_STEPS: dict[tuple[type[Cell], str | None], Callable[..., Any]] = {
+    (LSTM, None): torch.lstm_cell,
+    (GRU, None): torch.gru_cell,
+    (RNN, "tanh"): torch.rnn_tanh_cell,
+    (RNN, "relu"): torch.rnn_relu_cell,
+}
 
 
 def _initial(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:

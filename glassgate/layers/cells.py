@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
@@ -11,8 +12,12 @@ from torch.nn.functional import linear
 from glassgate import cells
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
+from glassgate.engines import choose, stock
+from glassgate.engines.contract import PLAIN, is_undisturbed
 from glassgate.engines.reference import advance
 from glassgate.shapes import ShapeError, check_flag, check_like, check_parameters, check_shape, check_size
+
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 
 
 class RecurrentCell(nn.Module):
@@ -90,6 +95,9 @@ class RecurrentCell(nn.Module):
         Raises:
             ShapeError: a form does not fit.
         """
+        done = self._by_torch(input, hx)
+        if done is not None:
+            return done
         name = type(self).__name__
         if not isinstance(input, Tensor):
             raise TypeError(f"{name}: input must be a tensor, got {type(input).__name__}")
@@ -121,6 +129,33 @@ class RecurrentCell(nn.Module):
         ih = linear(input, weights["weight_ih"], weights.get("bias_ih"))
         new = advance(cell, weights, ih, tuple(hx))
         return new if len(new) > 1 else new[0]
+
+    def _by_torch(self, input: Any, hx: Any) -> Any:
+        """The states after a step that torch has a function for; None where the usual way must look at it."""
+        function = stock.step(self.cell)
+        if function is None or type(input) is not Tensor or input.dim() != 2 or not is_undisturbed():
+            return None
+        D, H, states = self.input_size, self.hidden_size, len(self.cell.state)
+        rows = len(self.cell.gates) * H
+        if hx is None:
+            zeros = input.new_zeros(input.shape[0], H)
+            hx = (zeros,) * states if states > 1 else zeros
+        given = hx if type(hx) is tuple else (hx,)
+        weights = [*map(self._parameters.get, _WEIGHTS if self.bias else _WEIGHTS[:2])]
+        tensors = (input, *given, *weights)
+        if not PLAIN.issuperset(map(type, tensors)) or len({*map(_dtype, tensors)}) > 1 or not input.is_cpu:
+            return None
+        if [*map(_shape, weights)] != [(rows, D), (rows, H), (rows,), (rows,)][: len(weights)]:
+            return None
+        if choose.wanted() not in ("auto", "torch") or len(given) != states:
+            return None
+        try:
+            return function(input, hx, *weights)
+        except RuntimeError:  # the usual way says what is wrong
+            return None
+
+
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class RNNCell(RecurrentCell):

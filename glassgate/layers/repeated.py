@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from glassgate.engines import choose
-from glassgate.engines.contract import is_undisturbed
+from glassgate.engines.contract import PLAIN, is_undisturbed
 from glassgate.layers import short
 
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
-_PLAIN = frozenset({Tensor, Parameter})
 _READ = (
     *("cell", "_noisy_cell", "_calm_cell", "_parts", "_edits", "_parameters", "training", "input_size", "hidden_size"),
     *("num_layers", "bias", "batch_first", "bidirectional", "dropout", "proj_size", "merge", "residual", "recompute"),
@@ -53,7 +51,7 @@ class Repeated:
                 return None
         states = () if hx is None else hx if type(hx) is tuple else (hx,)
         tensors = input, *states
-        if not (_PLAIN.issuperset(map(type, tensors)) and known.fit(tensors)):
+        if not (PLAIN.issuperset(map(type, tensors)) and known.fit(tensors)):
             return None
         learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
         form = (*map(_shape, tensors), learns, choose.setting())
@@ -139,7 +137,7 @@ def _looked_at(layer: "Recurrent") -> _Known | None:
     """A layer whose calls can be prepared, if it is one."""
     names = tuple([name for part in layer._parts for name in part.names.values()])
     found = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
-    weights = tuple([weight for weight in found if type(weight) in _PLAIN and weight.is_leaf])
+    weights = tuple([weight for weight in found if type(weight) in PLAIN and weight.is_leaf])
     if len(weights) < len(names):
         return None
     known = _Known(layer, names, weights)

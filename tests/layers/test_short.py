@@ -119,3 +119,26 @@ def test_dropout_between_layers_draws_what_torch_draws():
     expected = theirs(x)[0]
     torch.manual_seed(1)
     assert torch.equal(ours(x)[0], expected)
+
+
+@pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell"])
+def test_a_cells_step_is_torchs_step_bit_for_bit(kind):
+    theirs, ours = getattr(nn, kind)(6, 5), getattr(gg, kind)(6, 5)
+    ours.load_state_dict(theirs.state_dict())
+    x, state = torch.randn(4, 3, 6), [None, None]
+    for t in range(4):
+        state = [cell(x[t], before) for cell, before in zip((theirs, ours), state, strict=True)]
+    flat = [torch.cat(v) if isinstance(v, tuple) else v for v in state]
+    assert torch.equal(*flat)
+    gradients = [torch.autograd.grad(v.sum(), cell.weight_hh) for v, cell in zip(flat, (theirs, ours), strict=True)]
+    assert torch.equal(gradients[0][0], gradients[1][0])
+    with gg.engine("reference"):
+        assert torch.allclose(
+            ours(x[0]) if kind != "LSTMCell" else ours(x[0])[0], theirs(x[0])[0 if kind == "LSTMCell" else ...]
+        )
+    for fault in (lambda: ours(torch.randn(3, 7)), lambda: ours(x[0].double()), lambda: ours(x[0], torch.zeros(2, 5))):
+        with pytest.raises(gg.ShapeError, match=kind):
+            fault()
+    ours.bias_hh = nn.Parameter(torch.zeros(1))
+    with pytest.raises(gg.ShapeError, match=r"bias_hh must be"):
+        ours(x[0])

@@ -11,7 +11,7 @@ from glassgate.engines.lowering.batch import batch_layout
 from glassgate.engines.numba_cpu.arguments import Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import bind_time
-from glassgate.engines.numba_cpu.partition import few_rows
+from glassgate.engines.numba_cpu.partition import FEW_OPERATIONS, few_rows
 from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.processor import host
@@ -21,8 +21,8 @@ from glassgate.engines.plan import Plan, Sizes
 
 Form = tuple[int, ...]
 
-FEW_OPERATIONS = 6_000_000
-"""Below so many multiplications a second thread brings less than it costs to share them out at each call."""
+ENOUGH_FOR_ONE = 6_000_000
+"""Up to so many multiplications one thread does all rows: where nothing else is left of a call, sharing costs more."""
 
 
 class Pass:
@@ -40,7 +40,8 @@ class Pass:
     def __init__(self, plan: KernelPlan, steps: int, free: Sequence[Argument]) -> None:
         N = plan.sizes.N
         time = batch_layout(None, steps * N, N)
-        parts = 1 if time.rows * plan.work <= FEW_OPERATIONS else torch.get_num_threads()
+        work, most = time.rows * plan.work, torch.get_num_threads()
+        parts = 1 if work <= ENOUGH_FOR_ONE else most
         bindings = plan.bindings.copy()
         self._alive = time, bind_time(plan, time, bindings)
         places: Places = {argument: (k, 0) for k, argument in enumerate(free)}
@@ -58,7 +59,7 @@ class Pass:
         shared = [(task, 1 if task.light else parts) for task in rounds]
         self._rounds = [[task.prepared(bindings, every[k], k, of) for k in range(of)] for task, of in shared]
         self._room = room
-        self.fits = room <= MOST_KEPT and (parts == 1 or not few_rows(plan, time, parts))
+        self.fits = room <= MOST_KEPT and (work <= FEW_OPERATIONS or most == 1 or not few_rows(plan, time, most))
 
     def run(self, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
         """Do it, with what each call says."""
