@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from glassgate.glass.edit import applied, editable, hold
 from glassgate.layers.edits import Edit, Edits, Positions, positions
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
+
+T = TypeVar("T")
 
 
 class Ablation(Mapping[str, float]):
@@ -80,29 +82,58 @@ def ablate(
         ['layer0.forward', 'layer0.forward.c', 'layer0.forward.f']
     """
     batches = list(data)
-    places = editable(model)
 
-    def loss() -> float:
+    def loss(_: str) -> float:
         return sum(float(metric(model, batch)) for batch in batches) / max(len(batches), 1)
 
-    with torch.no_grad(), _in_eval_mode(model):
-        with _means(places) as means:
-            whole = loss()
-        worth = {}
-        for name, held in _parts(places, means(), groups, steps).items():
-            with applied(_prepared(places, held, steps is not None)):
-                worth[name] = loss() - whole
-    return Ablation(whole, worth)
+    found = runs_without(model, loss, partial(parts_held, groups=groups, steps=steps), steps is not None)
+    whole = found.pop("")
+    return Ablation(whole, {name: without - whole for name, without in found.items()})
 
 
 Places = Mapping[str, tuple[Recurrent, str, str, int]]
 Held = dict[str, Edit]
 
 
-def _parts(
-    places: Places, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions
+def runs_without(
+    model: nn.Module,
+    run: Callable[[str], T],
+    held: Callable[[Places, Mapping[str, Tensor]], Mapping[str, Held]],
+    per_step: bool = False,
+) -> dict[str, T]:
+    """What a run gives of the whole model, by the name "", and with parts held at their means, by the parts' names.
+
+    Args:
+        model: a layer, or a model that holds some.
+        run: called with each name.
+        held: from the places that can be edited and their means to what is held for each name.
+        per_step: whether steps are held, or whole sequences.
+    """
+    places = editable(model)
+    with torch.no_grad(), _in_eval_mode(model):
+        with _means(places) as means:
+            found = {"": run("")}
+        for name, edits in held(places, means()).items():
+            with applied(_prepared(places, edits, per_step)):
+                found[name] = run(name)
+    return found
+
+
+def windows_held(
+    places: Places, means: Mapping[str, Tensor], windows: Mapping[str, tuple[int, int]]
 ) -> dict[str, Held]:
-    """What is held for each name of the result."""
+    """All states held at their means from one step to before another, for each name."""
+    states = [name for name, (layer, _, own, _) in places.items() if own in layer.cell.state and name in means]
+    return {
+        window: {name: hold(means[name], steps=slice(start, stop)) for name in states}
+        for window, (start, stop) in windows.items()
+    }
+
+
+def parts_held(
+    places: Places, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
+) -> dict[str, Held]:
+    """Each gate, state, group of units, direction and layer held, by its name."""
     parts: dict[str, Held] = {}
     for name, (layer, _, own, width) in places.items():
         if name not in means:

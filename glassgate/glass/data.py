@@ -17,9 +17,11 @@ _SIGNIFICANT = 7
 
 def embedded(study: Study) -> tuple[dict[str, Any], str]:
     """The page's data, and a sentence on what is left out; empty if nothing is."""
-    total = sum(value.size for each in study.directions for value in each.values.values())
-    bits = next((bits for bits in (32, 16, 8) if total * bits // 8 <= _BUDGET), 8)
-    share = min(1.0, _BUDGET / max(total, 1)) if bits == 8 else 1.0
+    values = sum(value.size for each in study.directions for value in each.values.values())
+    wires = sum(value.size for each in study.directions for value in each.wires.values())
+    sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
+    bits = next((bits for bits, size in sizes.items() if size <= _BUDGET), 8)
+    share = min(1.0, _BUDGET / max(sizes[bits], 1))
     said = ""
     if bits < 32:
         said = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."
@@ -34,6 +36,8 @@ def embedded(study: Study) -> tuple[dict[str, Any], str]:
             {"targets": each.targets, "shape": list(each.matrix.shape), "values": _array(each.matrix, 32)}
             for each in study.connections
         ],
+        "causes": [list(each) for each in study.causes],
+        "lapses": [list(each) for each in study.lapses],
         "follows": [list(each) for each in follows(study)],
     }
     return _rounded(data), said.strip()
@@ -73,8 +77,12 @@ def _part(each: Direction, bits: int, share: float) -> dict[str, Any]:
         "kinds": each.kinds,
         "states": list(each.states),
         "values": {
-            name: {"units": value.shape[1], **_array(value[:, [u for u in shown if u < value.shape[1]]], bits)}
+            name: {"units": value.shape[1], **_array(value[:, _within(shown, value)], bits)}
             for name, value in each.values.items()
+        },
+        "wires": {
+            name: {"units": v.shape[1], **_array(v[:, _within(shown, v)], min(bits, 16))}
+            for name, v in each.wires.items()
         },
         "saturation": {name: [s.low.tolist(), s.high.tolist()] for name, s in each.saturation.items()},
         "half_life": {name: _finite(value) for name, value in each.half_life.items()},
@@ -89,6 +97,11 @@ def _part(each: Direction, bits: int, share: float) -> dict[str, Any]:
             for name, flow in each.flow.items()
         },
     }
+
+
+def _within(shown: list[int], values: np.ndarray) -> list[int]:
+    """The columns of the units shown; all where there is one number a step."""
+    return [unit for unit in shown if unit < values.shape[1]] if values.shape[1] > 1 else [0]
 
 
 def _array(values: np.ndarray, bits: int) -> dict[str, Any]:

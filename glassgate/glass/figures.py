@@ -11,6 +11,8 @@ from glassgate.glass.svg import Axis, Plot
 # Reading these off a plot: below the first a gradient counts as gone.
 GONE = 0.01
 NARROW = "\N{NARROW NO-BREAK SPACE}"
+# The width of a series' plot; the strip beneath it has its margins in the style sheet.
+SERIES = 640
 _SHARES = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
 
 
@@ -27,12 +29,14 @@ def saturation(direction: Direction) -> list[Figure]:
     for name, each in direction.saturation.items():
         low, high = each.low.numpy(), each.high.numpy()
         signed = direction.kinds[name] == "signed"
-        shut, wide = ("below -0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
-        sentence = (
-            f"{name}: the {len(low)} units spend {percent(low.mean())} of the steps {shut} and {percent(high.mean())} "
-            f"{wide}; {count(int((high > 0.9).sum()), 'unit is', 'units are')} {wide} nearly always, "
-            f"{int((low > 0.9).sum())} {shut}."
-        )
+        shut, wide = ("below \N{MINUS SIGN}0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
+        sentence = f"{name}: {shut} at {percent(low.mean())} of the steps, {wide} at {percent(high.mean())}."
+        always = [
+            f"{count(int((share > 0.9).sum()), 'unit', 'units')} nearly always {word}"
+            for share, word in ((low, shut), (high, wide))
+            if (share > 0.9).any()
+        ]
+        sentence += f" {', '.join(always).capitalize()}." if always else ""
         plot = Plot(
             Axis(0, 1, f"steps {shut}", ticks=_SHARES), Axis(0, 1, f"steps {wide}", ticks=_SHARES), 233, 224, sentence
         )
@@ -47,8 +51,8 @@ def half_lives(direction: Direction, state: str) -> Figure:
     """The half-life of every unit, in steps, the shortest first."""
     values = np.sort(direction.half_life[state])
     finite = values[np.isfinite(values) & (values > 0)]
-    low, high = 0.1, max(10.0, 10 ** math.ceil(math.log10(finite.max() if len(finite) else 10)))
-    high = min(high, 1e5)
+    low = min(1.0, max(0.01, 10 ** math.floor(math.log10(finite.min() if len(finite) else 1))))
+    high = min(1e5, max(10.0, 10 ** math.ceil(math.log10(finite.max() if len(finite) else 10))))
     median = float(np.median(values))
     sentence = (
         f"Half of what a unit holds in {state} is gone after {steps(median)} at the median; the longest-lived unit "
@@ -84,10 +88,12 @@ def memory(direction: Direction, state: str) -> Figure:
         + (f"after {steps(tenth)}." if tenth is not None else f"holds more than that for all {ks[-1]} steps shown.")
     )
     top = max(1.0, min(2.0, max(each.high.tolist())))
-    plot = Plot(Axis(0, ks[-1], "steps k"), Axis(0, top, "left of the state"), 490, 250, sentence)
-    plot.band(ks, each.low.tolist(), each.high.tolist(), "state")
-    plot.line(ks, median, "state")
-    plot.text(ks[-1], max(0.0, each.high.tolist()[-1]), "10 to 90 %", anchor="end", up=5)
+    gone = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < GONE), ks[-1])
+    shown = max(2, sum(k <= max(gone, 10) for k in ks))
+    plot = Plot(Axis(0, ks[:shown][-1], "steps k"), Axis(0, top, f"left of {state}"), 490, 250, sentence)
+    plot.band(ks[:shown], each.low.tolist()[:shown], each.high.tolist()[:shown], "state")
+    plot.line(ks[:shown], median[:shown], "state")
+    plot.text(ks[:shown][-1], top, "line: median; band: 10 to 90 %", "tick", "end", -14)
     return Figure(plot.svg(), sentence)
 
 
@@ -102,7 +108,7 @@ def flow(direction: Direction, state: str) -> Figure:
     low = max(10 ** math.floor(math.log10(positive.min())) if len(positive) else 1e-6, high * 1e-10)
     plot = Plot(
         Axis(0, max(1, each.lags[-1]), "lag k in steps"),
-        Axis(low, high, f"|dL at t / d{state} at t - k|", log=True),
+        Axis(low, high, f"norm of ∂L(t) / ∂{state}(t \N{MINUS SIGN} k)", log=True),
         490,
         280,
         sentence,
@@ -116,7 +122,7 @@ def flow(direction: Direction, state: str) -> Figure:
         plot.line(each.lags, each.initial.tolist(), "before")
     plot.line(each.lags, each.trained[0].tolist(), "flow")
     if each.highway is not None:
-        plot.line(each.lags, each.highway.tolist(), "way")
+        plot.line(each.lags, [value if value >= low else math.nan for value in each.highway], "way")
     return Figure(plot.svg(), sentence)
 
 
@@ -133,6 +139,30 @@ def flow_sentence(state: str, each: Flow) -> str:
         way = reach(each.lags, each.highway, GONE)
         words += "; the state's own path alone " + (f"would lose it after {steps(way)}" if way else "would keep it")
     return words + "."
+
+
+def lapses(study: Study) -> list[Figure]:
+    """What is lost when all states stand still for some steps, one stretch after another, over all passages."""
+    if not study.lapses:
+        return []
+    total = study.starts[-1]
+    bars = [
+        (study.starts[each.passage] + each.start, study.starts[each.passage] + each.stop, each.loss)
+        for each in study.lapses
+    ]
+    low, high = min(0.0, *(bar[2] for bar in bars)), max(0.0, *(bar[2] for bar in bars))
+    most = max(study.lapses, key=lambda each: each.loss)
+    where = f" of sequence {most.passage + 1}" if len(study.passages) > 1 else ""
+    sentence = (
+        f"All states held at their means for about {steps(round(total / len(bars)))} at a time: most is lost at steps "
+        f"{most.start + 1} to {most.stop}{where}, {most.loss:.3g} {study.unit}."
+    )
+    plot = Plot(
+        Axis(0, total, "step"), Axis(low, high or 1.0, f"lost, {study.unit}"), 490, 280, sentence, time=(0, total)
+    )
+    for first, stop, loss in bars:
+        plot.bar(first, stop, loss, "low" if loss < 0 else "high")
+    return [Figure(plot.svg(), sentence)]
 
 
 def training(study: Study) -> list[Figure]:
@@ -153,6 +183,8 @@ def training(study: Study) -> list[Figure]:
         values = [value for _, points in curves for _, value in points if math.isfinite(value)]
         low, high = min(values), max(values)
         room = 0.08 * ((high - low) or abs(high) or 1.0)
+        if all(len(points) == 1 for _, points in curves):
+            continue  # a single value is no course: the section's first sentence has it
         ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
@@ -174,24 +206,40 @@ def _curve_name(name: str) -> str:
 
 
 def series(study: Study, number: int, start: int) -> Figure | None:
-    """The channels of one passage of numbers."""
+    """The channels of one passage of numbers, and the forecast that goes on from them."""
     passage = study.passages[number]
     if passage.series is None:
         return None
-    values = np.asarray(passage.series, dtype=float)
+    values, ahead = np.asarray(passage.series, dtype=float), passage.ahead
+    many, length, pace = values.shape[1], len(passage.steps), passage.pace
     shown = values[:, :12]
-    deviation = np.maximum(shown.std(0), 1e-9)
-    scaled = (shown - shown.mean(0)) / deviation
-    low, high = float(scaled.min()), float(scaled.max())
-    more = ", of which the first 12 are drawn" if values.shape[1] > 12 else ""
-    channels = count(values.shape[1], "channel", "channels")
-    sentence = f"{len(values)} steps of {channels}{more}, each in its standard deviations."
+    if many > 1:
+        shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
+    numbers = np.concatenate([shown.ravel(), *([[said, said if came is None else came] for _, said, came in ahead])])
+    room = 0.04 * (float(np.ptp(numbers)) or 1.0)
+    channels = f"{many} channels" if many > 1 else "one channel"
+    each = f" of {pace} values each" if pace > 1 else ""
+    sentence = f"{steps(length)}{each}, {channels}{', of which the first 12 are drawn' if many > 12 else ''}"
+    sentence += ", each in its standard deviations." if many > 1 else "."
+    if ahead:
+        missed = [abs(said - came) for _, said, came in ahead if came is not None]
+        sentence += f" Then the forecast of {steps(len(ahead))}"
+        sentence += f", off by {np.mean(missed):.3g} on average." if missed else "."
     plot = Plot(
-        Axis(0, max(1, len(values)), "step"), Axis(low, high, ""), 1000, 200, sentence, time=(start, len(values))
+        Axis(0, max(length, *(at + 0.5 / pace for at, *_ in ahead)) if ahead else max(1, length), "step"),
+        Axis(float(numbers.min()) - room, float(numbers.max()) + room, "standard deviations" if many > 1 else ""),
+        SERIES,
+        190,
+        sentence,
+        time=(start, length),
     )
     for channel in range(shown.shape[1]):
-        xs = [step + 0.5 for step in range(len(values))]
-        plot.line(xs, scaled[:, channel].tolist(), f"thin k{channel % 6}")
+        xs = [(row + 0.5) / pace for row in range(len(shown))]
+        plot.line(xs, shown[:, channel].tolist(), f"thin k{channel % 6}")
+    if ahead:
+        xs = [at for at, *_ in ahead]
+        plot.line(xs, [math.nan if came is None else came for *_, came in ahead], "thin k0")
+        plot.line(xs, [said for _, said, _ in ahead], "forecast")
     return Figure(plot.svg(), sentence)
 
 
@@ -220,9 +268,11 @@ def percent(share: float) -> str:
     """A share as people read it.
 
     Example:
-        >>> [words.replace(NARROW, " ") for words in (percent(0.381), percent(0.004), percent(0))]
-        ['38 %', '0.4 %', '0 %']
+        >>> [words.replace(NARROW, " ") for words in (percent(0.381), percent(0.004), percent(0.0001), percent(0))]
+        ['38 %', '0.4 %', 'under 0.1 %', '0 %']
     """
+    if 0 < share < 0.0005:
+        return f"under 0.1{NARROW}%"
     return f"{100 * share:.0f}{NARROW}%" if share >= 0.1 or not share else f"{100 * share:.1f}{NARROW}%"
 
 

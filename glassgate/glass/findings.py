@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from glassgate.glass.figures import GONE, count, percent, steps
-from glassgate.glass.followers import PLACE, follows
-from glassgate.glass.study import Direction, Study, reach
+from glassgate.glass.followers import GROUND, PLACE, follows
+from glassgate.glass.study import Cause, Direction, Lapse, Study, reach
 
 # A state that moves less than this, in standard deviations over all steps, does nothing.
 DEAD_DEVIATION = 0.005
@@ -67,7 +67,7 @@ def _right(study: Study) -> Iterator[Finding]:
 
 
 def _following(study: Study) -> Iterator[Finding]:
-    best = [each for each in follows(study) if each.correlation >= FOLLOWS and each.label != PLACE]
+    best = [each for each in follows(study) if each.correlation >= FOLLOWS and each.label not in (PLACE, *GROUND)]
     for each in best[:2]:
         yield Finding(
             "text",
@@ -201,20 +201,51 @@ def _learned_by_heart(study: Study) -> Iterator[Finding]:
 
 
 def _causes(study: Study) -> Iterator[Finding]:
-    ways = [each for each in study.causes if each[0].endswith((".forward", ".reverse"))]
-    layers = {name.rsplit(".", 1)[0] for name, *_ in ways}
-    for name, worth, said in ways if len(ways) > len(layers) else study.causes[:1]:
+    ways = [each for each in study.causes if each.name.endswith((".forward", ".reverse"))]
+    layers = {each.name.rsplit(".", 1)[0] for each in ways}
+    for each in ways if len(ways) > len(layers) else study.causes[:1]:
         yield Finding(
             "causes",
-            f"{name} is worth {worth:.3g} {said}.",
-            "So much is lost when it is held at its mean, and all else goes on as before.",
+            f"{each.name} is worth {worth(study, each)}.",
+            f"Held at its mean over these steps, while all else goes on, it costs {each.loss:.3g} {study.unit}.",
         )
+
+
+def _lapses(study: Study) -> Iterator[Finding]:
+    if len(study.lapses) < 2 or max(each.loss for each in study.lapses) <= 0:
+        return
+    most = max(study.lapses, key=lambda each: each.loss)
+    passage = study.passages[most.passage]
+    words = "".join(passage.steps[most.start : most.stop]).strip() if passage.series is None else ""
+    there = f", “{words[:30]}”," if words else ""
+    yield Finding(
+        "causes",
+        f"{_stretch(study, most)} matter most: {worth(study, most)}.",
+        f"All states held at their means there{there} cost {most.loss:.3g} {study.unit}.",
+    )
+
+
+def _stretch(study: Study, each: Lapse) -> str:
+    where = f" of sequence {each.passage + 1}" if len(study.passages) > 1 else ""
+    return f"Steps {each.start + 1} to {each.stop}{where}"
+
+
+def worth(study: Study, each: Cause | Lapse) -> str:
+    """What is lost, in words: in points where answers are right or wrong.
+
+    Example:
+        >>> study = Study("", "", [], [], unit="nats an answer", points="points of accuracy")
+        >>> worth(study, Cause("layer0", 0.3352, 4.18)), worth(study, Cause("layer0", 0.3352, None))
+        ('4.2 points of accuracy', '0.335 nats an answer')
+    """
+    return f"{each.loss:.3g} {study.unit}" if each.points is None else f"{each.points:.1f} {study.points}"
 
 
 RULES: tuple[Callable[[Study], Iterator[Finding]], ...] = (
     _right,
     _following,
     _causes,
+    _lapses,
     _open,
     _memory,
     _vanishing,

@@ -11,7 +11,7 @@ _MOST_LABELS = 40
 # What happens less often than this, or is left out less often, cannot be followed.
 _LEAST = 4
 # What labels call all that has no label of its own: a unit that follows it tells least.
-_GROUND = ("other", "O", "_")
+GROUND = ("other", "O", "_")
 PLACE = "place in the sequence"
 
 
@@ -43,7 +43,7 @@ def follows(study: Study) -> list[Follower]:
             if name not in best or found.correlation > best[name].correlation:
                 best[name] = found
     return sorted(
-        best.values(), key=lambda each: (each.label == PLACE, each.label in _GROUND, -round(each.correlation, 9))
+        best.values(), key=lambda each: (each.label == PLACE, each.label in GROUND, -round(each.correlation, 9))
     )
 
 
@@ -62,11 +62,16 @@ def marks(study: Study) -> dict[str, np.ndarray]:
     elif study.passages[0].series is None:
         found = _of_text([step for passage in study.passages for step in passage.steps])
     else:
-        every = np.concatenate([np.asarray(p.series, float) for p in study.passages if p.series is not None])
+        every = np.concatenate([_by_step(p.series, p.pace) for p in study.passages if p.series is not None])
         found = {f"channel {k + 1}": every[:, k] for k in range(min(12, every.shape[1]))}
     passages = np.concatenate([np.linspace(0, 1, len(p.steps)) for p in study.passages])
     found[PLACE] = passages
     return {name: mark for name, mark in found.items() if _varies(mark)}
+
+
+def _by_step(series: np.ndarray, pace: int) -> np.ndarray:
+    """The mean of what each step reads, (L, C)."""
+    return np.asarray(series, float).reshape(-1, pace, series.shape[1]).mean(1)
 
 
 def _is_text_ahead(study: Study) -> bool:
@@ -86,8 +91,11 @@ def _of_text(units: list[str]) -> dict[str, np.ndarray]:
         depth = max(0, depth + (unit in "([{") - (unit in ")]}")) if len(unit) == 1 else depth
         column = 0 if line_end else column + 1
         rows.append((quoted, depth > 0, column, unit.isspace(), unit[:1].isupper(), unit.isdigit(), line_end))
+    if not any(unit.isalpha() for text in units for unit in text[:1]):
+        return {}  # numbers, as of a recording that was given no words
     names = ("inside quotes", "inside brackets", "place in the line", "a blank", "a capital", "a digit", "a line end")
-    return dict(zip(names, np.array(rows, float).T, strict=True))
+    found = dict(zip(names, np.array(rows, float).T, strict=True))
+    return found if found["a line end"].any() else {name: row for name, row in found.items() if "line" not in name}
 
 
 def _varies(mark: np.ndarray) -> bool:

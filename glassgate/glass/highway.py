@@ -41,19 +41,21 @@ def kept(call: Call, number: int) -> dict[str, Kept]:
     """For each state of one direction that has a path of its own from step to step, what a step leaves of it."""
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
-    ih = linear(_input(call, number), weights["weight_ih"], weights.get("bias_ih"))
-    before = _before(call, number)
-    computed = slice(0, int(call.steps.batch_sizes.sum())) if call.steps.batch_sizes is not None else slice(None)
-    ih, before = ih[computed], tuple(state[computed] for state in before)
+    ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
+    before = states_before(call, number)
     found = {
-        name: Kept(by_step, True)
+        name: Kept(left, True)
         for place, name in enumerate(layer.cell.state)
-        if bool((by_step := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
+        if bool((left := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
     }
     if not found:
         found = {layer.cell.state[0]: Kept(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}
-    rows = len(call.steps.data)
-    return {name: Kept(call.layout.by_step(_padded(each, rows)), direct) for name, (each, direct) in found.items()}
+    return {name: Kept(by_step(call, each), direct) for name, (each, direct) in found.items()}
+
+
+def by_step(call: Call, rows: Tensor) -> Tensor:
+    """Computed rows as (L, N, H), zero where padded."""
+    return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 
 
 def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], place: int, held: bool) -> Tensor:
@@ -81,8 +83,8 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
         return diagonal
 
 
-def _input(call: Call, number: int) -> Tensor:
-    """The rows that one direction of one layer read, (S, H_in); noise of training is not in them."""
+def inputs(call: Call, number: int) -> Tensor:
+    """The rows that one direction of one layer read, (S, H_in), padding apart; noise of training is not in them."""
     layer, parts = call.layer, call.layer._parts
     data = [call.steps.data.detach()]
     for depth in range(parts[number].layer):
@@ -92,14 +94,15 @@ def _input(call: Call, number: int) -> Tensor:
         )
         if layer.residual and depth > 0:
             data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
-    return data[parts[number].direction] if len(data) > 1 else data[0]
+    computed = None if call.steps.batch_sizes is None else int(call.steps.batch_sizes.sum())
+    return (data[parts[number].direction] if len(data) > 1 else data[0])[:computed]
 
 
-def _before(call: Call, number: int) -> tuple[Tensor, ...]:
-    """Each state as each row's step found it, (S, H)."""
+def states_before(call: Call, number: int) -> tuple[Tensor, ...]:
+    """Each state as each row's step found it, (S, H), padding apart."""
     part, steps, initial = call.layer._parts[number], call.steps, call.initial[number]
-    N, rows = len(initial[0]), len(steps.data)
-    sizes = torch.full((rows // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
+    N = len(initial[0])
+    sizes = torch.full((len(steps.data) // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
     starts = sizes.cumsum(0) - sizes
     step = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     rank = torch.arange(len(step)) - starts[step]
@@ -111,10 +114,5 @@ def _before(call: Call, number: int) -> tuple[Tensor, ...]:
         inside &= ~steps.resets[: len(step)].cpu()
     result = []
     for first, every in zip(initial, call.results[number].states, strict=True):
-        old = torch.where(inside[:, None], every.detach()[source], first.detach()[rank])
-        result.append(_padded(old, rows))
+        result.append(torch.where(inside[:, None], every.detach()[source], first.detach()[rank]))
     return tuple(result)
-
-
-def _padded(values: Tensor, rows: int) -> Tensor:
-    return torch.cat([values, values.new_zeros(rows - len(values), *values.shape[1:])])

@@ -12,7 +12,7 @@ from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
 from glassgate.glass.png import heat_map
 from glassgate.glass.record import Tape
-from glassgate.glass.sections import diagrams
+from glassgate.glass.step import diagrams
 from glassgate.glass.study import Passage, Study, by_backward, directions
 
 _WIDTH, _HEIGHT = 640, 160

@@ -21,12 +21,13 @@
   };
   for (const part of data.parts) {
     part.place = new Map(part.shown.map((unit, k) => [unit, k]));
-    for (const name in part.values) part.values[name].width = part.shown.filter((u) => u < part.values[name].units).length;
+    for (const packed of [...Object.values(part.values), ...Object.values(part.wires)])
+      packed.width = packed.units === 1 ? 1 : part.shown.filter((u) => u < packed.units).length;
   }
   const value = (part, name, step, unit) => {
-    const packed = part.values[name];
-    const place = part.place.get(unit);
-    return packed && place !== undefined && unit < packed.units ? at(packed, step * packed.width + place) : undefined;
+    const packed = part.values[name] || part.wires[name];
+    const place = packed && packed.units === 1 ? 0 : part.place.get(unit);
+    return packed && place !== undefined && place < packed.width ? at(packed, step * packed.width + place) : undefined;
   };
 
   // The answers by step, and those about a whole passage.
@@ -50,14 +51,16 @@
   const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
   const quote = (words) => (words.trim().length > 1 ? words : `“${words === "\n" ? "↵" : words}”`);
   const chance = (p) => (p === null ? "" : p >= 0.1 ? ` ${(100 * p).toFixed(0)} %` : ` ${(100 * p).toPrecision(2)} %`);
-  const short = (v) => (v === undefined ? "–" : Math.abs(v) >= 1000 || (v && Math.abs(v) < 1e-4) ? v.toExponential(2) : v.toFixed(4));
+  const brief = (v) => (v === undefined ? "–" : v.toFixed(3).replace("-", "−"));
+  const short = (v) => (v === undefined ? "–" : Math.abs(v) >= 1000 || (v && Math.abs(v) < 1e-4) ? v.toExponential(2) : v.toFixed(4)).replace("-", "−");
   const letter = (words) => (words.length === 1 ? quote(words) : words);
 
   const spoken = (answer) => {
     if (!answer) return "";
     const [first, second] = answer.best;
     let words = `says ${letter(first[0])}${chance(first[1])}`;
-    if (answer.target) words += first[0] === answer.target[0] ? " ✓" : ` ✗ target ${letter(answer.target[0])}${chance(answer.target[1])}`;
+    if (answer.target && first[1] === null) words += `, came ${answer.target[0]}`;
+    else if (answer.target) words += first[0] === answer.target[0] ? " ✓" : ` ✗ target ${letter(answer.target[0])}${chance(answer.target[1])}`;
     return second ? `${words}, next ${letter(second[0])}${chance(second[1])}` : words;
   };
 
@@ -88,14 +91,17 @@
     if (key === painted) return;
     painted = key;
     let of = () => "p0";
+    let [low, high, kind, words] = ["", "", "signed", "unshaded"];
     if (now.shade === "?mattered") {
       const row = mattered();
       const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
+      [low, high, words] = ["against", "for", "how much it mattered to the answer at the cursor"];
       of = (step) => {
         const place = row ? step - row.start : -1;
         return place >= 0 && place < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[place] / peak) : "p0";
       };
     } else if (now.shade === "?right") {
+      [low, high, kind, words] = ["0", "100 %", "gate", "probability of the target, or of the answer"];
       of = (step) => {
         const answer = answerAt(step);
         const p = answer && (answer.target ? answer.target[1] : answer.best[0][1]);
@@ -107,7 +113,13 @@
       const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
       const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
       of = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
+      words = `${now.shade} of unit ${now.unit} of ${part.label}`;
+      [low, high, kind] = gate ? ["0", "1", "gate"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2), "signed"];
     }
+    $("shading").textContent = words;
+    $("scale").className = `scale ${kind}`;
+    $("scale").firstChild.textContent = low;
+    $("scale").lastChild.textContent = high;
     for (const [step, span] of letters) span.className = `${span.className.replace(shades, "").trim().replace(/ +/g, " ")} ${of(step)}`;
   };
 
@@ -149,7 +161,7 @@
       ...Object.keys(part.values).map((name) => {
         const span = document.createElement("span");
         const number = document.createElement("b");
-        number.textContent = short(value(part, name, now.step, now.unit));
+        number.textContent = brief(value(part, name, now.step, now.unit));
         span.append(`${name} `, number);
         return span;
       }),
@@ -159,11 +171,8 @@
       row.lastChild.textContent = part.values[name] ? short(value(part, name, now.step, now.unit)) : "";
     }
     for (const { label, name } of wires) {
-      const before = name.endsWith("_prev") ? name.slice(0, -5) : "";
-      const start = data.starts.includes(part.reverse ? now.step + 1 : now.step);
-      const from = now.step + (part.reverse ? 1 : -1);
-      const v = before ? (start ? 0 : value(part, before, from, now.unit)) : value(part, name, now.step, now.unit);
-      label.textContent = v === undefined ? "" : v.toFixed(2);
+      const v = value(part, name, now.step, now.unit);
+      label.textContent = v === undefined ? "" : name === "x" ? `‖x‖ ${v.toFixed(2)}` : v.toFixed(2);
     }
     const x = `${(100 * (now.step + 0.5)) / total}%`;
     for (const { figure, down, across, said } of lines) {

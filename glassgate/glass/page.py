@@ -37,9 +37,11 @@ def page(study: Study) -> str:
 <body>
 <a class="skip" href="#findings">To the findings</a>
 <header>
-<p class="kicker">glassgate report</p>
+<p class="kicker">Glassgate report</p>
 <h1>{escape(study.title)}</h1>
 <p class="sub">{escape(study.subtitle)}</p>
+<p class="hint">One cursor runs through every plot: point anywhere, or press <kbd>←</kbd> <kbd>→</kbd> for the step, \
+<kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, <kbd>T</kbd> for light or dark.</p>
 </header>
 <nav aria-label="Sections"><ol>{_contents([(each.name, each.title) for each in parts])}</ol></nav>
 <main>
@@ -60,14 +62,14 @@ JSON, and loads nothing from anywhere.</p>
 
 _DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))
 _BAR = """<aside id="bar" aria-label="Cursor" hidden>
+<output id="now" aria-live="off"></output>
 <div class="controls">
+<output id="wires"></output>
 <label>layer <select id="part"></select></label>
 <label>unit <input id="unit" type="number" min="0" step="1"></label>
 <label>shade by <select id="shade"></select></label>
 <button id="theme" type="button" title="light or dark (t)">◐<span class="hidden"> light or dark</span></button>
 </div>
-<output id="now" aria-live="off"></output>
-<output id="wires"></output>
 </aside>"""
 
 

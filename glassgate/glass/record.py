@@ -42,14 +42,15 @@ class Values(Mapping[str, Tensor]):
 
 
 class Tape(Values):
-    """What the last call of each recorded layer did.
+    """What the last call, or the first one, of each recorded layer did.
 
     Gates go by the author's names for their values in `step`, states by their own. All are time-major, (L, N, H), zero
     at padded positions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: bool = False) -> None:
         super().__init__()
+        self._first = first
         self._recordings: dict[str, tuple[Layout, Recording]] = {}
         self._calls: dict[str, tuple[Call, int]] = {}
 
@@ -66,6 +67,8 @@ class Tape(Values):
         call = Call(layer, layout, steps, initial, results)
         for number, (part, result, recording) in enumerate(zip(layer._parts, results, shown, strict=True)):
             label = f"{name}.{part.label}" if name else part.label
+            if self._first and label in self._calls:
+                continue
             states = dict(zip(layer.cell.state, result.states, strict=True))
             self._recordings[label], self._calls[label] = (layout, recording), (call, number)
             self._values |= _by_step(label, layout, {**recording.values, **states})
@@ -173,7 +176,7 @@ def _by_step(label: str, layout: Layout, values: Mapping[str, Tensor]) -> dict[s
 
 
 @contextmanager
-def record(module: nn.Module) -> Iterator[Tape]:
+def record(module: nn.Module, *, first: bool = False) -> Iterator[Tape]:
     """Record what the recurrent layers of a module do inside the `with`.
 
     Gates come out of the kernels as they run; no slower loop takes their place. What `torch.compile` has made of the
@@ -182,6 +185,7 @@ def record(module: nn.Module) -> Iterator[Tape]:
     Args:
         module: a layer, whose names are "layer0.forward.f" and the like, or a model, where the layer's own name comes
             first: "encoder.layer0.forward.f".
+        first: whether of a layer that is called several times the first call is kept, and not the last.
 
     Raises:
         TypeError: there is no layer of glassgate in it.
@@ -199,7 +203,7 @@ def record(module: nn.Module) -> Iterator[Tape]:
     if not layers:
         got = type(module).__name__
         raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
-    tape = Tape()
+    tape = Tape(first)
     with uncompiled("record"):
         for name, layer in layers.items():
             layer._watchers.append(partial(tape._take, name, layer))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from glassgate.glass.diagrams.values import wires
 from glassgate.glass.highway import Kept, kept
 from glassgate.glass.measures import Memory, Saturation, lags, ranges
 from glassgate.glass.record import Tape, record
@@ -36,18 +37,35 @@ class Said(NamedTuple):
 
     @property
     def right(self) -> bool | None:
-        """Whether the prediction is the target; None where that is not known."""
-        return None if self.target is None else self.best[0][0] == self.target[0]
+        """Whether the prediction is the target; None where that is not known, or both are numbers."""
+        return None if self.target is None or self.best[0][1] is None else self.best[0][0] == self.target[0]
 
 
 @dataclass
 class Passage:
-    """One sequence: what its steps read, as text or numbers, and what the model says of it."""
+    """One sequence: what its steps read, as text or numbers, and what the model says of it.
+
+    Attributes:
+        series: (L * pace, C)
+        pace: how many rows of the series one step reads
+    """
 
     steps: Sequence[str]
     said: Sequence[Said] = ()
     series: np.ndarray | None = None
     title: str = ""
+    pace: int = 1
+
+    @property
+    def ahead(self) -> list[tuple[float, float, float | None]]:
+        """Answers that are numbers: each one's place in steps, itself, and the target."""
+        found = []
+        for place, said in enumerate(self.said):
+            (name, chance), target = said.best[0], said.target
+            if self.series is not None and chance is None:
+                at = len(self.steps) + (place + 0.5) / self.pace if said.step is None else said.step + 1.5
+                found.append((at, float(name), None if target is None else float(target[0])))
+        return found
 
 
 Evidence = Callable[[nn.Module, int, int], Tensor]
@@ -84,6 +102,8 @@ class Direction:
         values: (S, H) by gate and state, over all passages one after another
         saturation, half_life, memory, flow: by gate or state
         left: what a step leaves of each state, (S, H), and whether along its own path
+        wires: (S, H) or (S, 1), what the wires of the cell's diagram carry that are no gate and no state after the
+            step, by the diagram's names; of the input its norm
     """
 
     label: str
@@ -97,6 +117,7 @@ class Direction:
     half_life: dict[str, np.ndarray]
     memory: dict[str, Memory]
     left: dict[str, tuple[np.ndarray, bool]]
+    wires: dict[str, np.ndarray] = field(default_factory=dict)
     flow: dict[str, Flow] = field(default_factory=dict)
 
 
@@ -114,6 +135,30 @@ class Connections(NamedTuple):
     matrix: np.ndarray
 
 
+class Cause(NamedTuple):
+    """What is lost when something is held at its mean.
+
+    Attributes:
+        name: of what is held
+        loss: how much worse each answer is, in the study's unit
+        points: how many answers of a hundred are right no more; None where no answer is right or wrong
+    """
+
+    name: str
+    loss: float
+    points: float | None
+
+
+class Lapse(NamedTuple):
+    """What is lost when all states are held at their means for some steps: from one to before another of a passage."""
+
+    passage: int
+    start: int
+    stop: int
+    loss: float
+    points: float | None
+
+
 @dataclass
 class Study:
     """All that a report shows."""
@@ -128,7 +173,10 @@ class Study:
     monitor: str = ""
     metrics: dict[str, Any] = field(default_factory=dict)
     cost: list[tuple[str, str]] = field(default_factory=list)
-    causes: list[tuple[str, float, str]] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
+    lapses: list[Lapse] = field(default_factory=list)
+    unit: str = ""
+    points: str = ""
     diagrams: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -170,6 +218,7 @@ def directions(tape: Tape, layer: str = "") -> list[Direction]:
                 {name: np.asarray(value) for name, value in of(half).items()},
                 of(memories),
                 {name: (rows(each.by_step), each.direct) for name, each in left.items()},
+                {name: rows(each) for name, each in wires(call, number).items()},
             )
         )
     return result
@@ -243,7 +292,7 @@ def _backward(
     network: nn.Module, evidence: Evidence, number: int, chosen: list[int], layer: str
 ) -> tuple[Tape, np.ndarray]:
     """The recording after a backward pass, row b of the batch from answer `chosen[b]`; gradient times input (B, L)."""
-    with torch.enable_grad(), record(network) as tape:
+    with torch.enable_grad(), record(network, first=True) as tape:
         rows = evidence(network, number, len(chosen))
     call = next(call for label, call, _ in tape._parts() if label.startswith(f"{layer}."))
     source = call.steps.data

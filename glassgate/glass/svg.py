@@ -17,6 +17,8 @@ def number(value: float) -> str:
     """
     if value == 0:
         return "0"
+    if value < 0:
+        return f"\N{MINUS SIGN}{number(-value)}"
     if abs(value) < 1e-3 or abs(value) >= 1e6:
         mantissa, exponent = f"{value:.0e}".split("e")
         return f"{mantissa}e{int(exponent)}"
@@ -81,7 +83,7 @@ class Plot:
         x, y: the axes
         width, height: in pixels at full size
         label: what it shows, in a sentence
-        time: the (first step, steps) that x covers, so that the page's cursor can be drawn over it
+        time: the (first step, steps) that x covers from its low end on, so that the page's cursor is drawn over it
     """
 
     def __init__(self, x: Axis, y: Axis, width: int, height: int, label: str, time: tuple[int, int] | None = None):
@@ -117,6 +119,14 @@ class Plot:
             named = f' data-u="{place}"' if units else ""
             self.parts.append(f'<circle class="dot {kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius:g}"{named}/>')
 
+    def bar(self, x1: float, x2: float, y: float, kind: str) -> None:
+        """A bar from zero to a value."""
+        (left, top), (right, bottom) = self.at(x1, max(y, 0)), self.at(x2, min(y, 0))
+        wide = max(right - left - 0.5, 0.5)
+        self.parts.append(
+            f'<rect class="box {kind}" x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{bottom - top:.1f}"/>'
+        )
+
     def rule(self, x1: float, y1: float, x2: float, y2: float, kind: str = "guide") -> None:
         """A straight line between two points."""
         (a, b), (c, d) = self.at(x1, y1), self.at(x2, y2)
@@ -136,7 +146,7 @@ class Plot:
     def _time(self) -> str:
         if self.time is None:
             return ""
-        (x1, y1), (x2, y2) = self.at(self.x.low, self.y.high), self.at(self.x.high, self.y.low)
+        (x1, y1), (x2, y2) = self.at(self.x.low, self.y.high), self.at(self.time[1], self.y.low)
         return f' data-time="{self.time[0]} {self.time[1]} {x1:.1f} {x2:.1f} {y1:.1f} {y2:.1f}"'
 
     def _axes(self) -> str:

@@ -22,7 +22,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
-from glassgate.tasks.seen import Answer, Choice, Seen, seen, visible
+from glassgate.tasks.seen import Answer, Chances, Choice, Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 NOTES = "notes"
@@ -196,7 +196,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
                 zip(keys, chances, targets[0].cpu(), nats[0].detach(), strict=True)
             )
         ]
-        return Seen(answers, -nats, "the log probability of the step's notes")
+        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats[0]),))
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
         """Return the unit before each that is predicted; the first is the start."""

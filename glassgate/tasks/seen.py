@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
 # How many choices are kept of each answer.
@@ -37,11 +39,52 @@ class Seen(NamedTuple):
         answers: those of the first row
         evidence: `(N, A)`, what is differentiated for each answer of each row
         said: what evidence is, in words
+        chances: those of the first row, some answers after others
+        unit: of what is lost, see `lost`
     """
 
     answers: list[Answer]
     evidence: Tensor
     said: str
+    chances: tuple["Chances", ...]
+    unit: str = "nats"
+
+
+class Shown(NamedTuple):
+    """What the recurrent layers read.
+
+    Attributes:
+        steps: each step as text
+        series: `(L * pace, C)`, the numbers where they are no text
+        pace: how many of these rows one step reads
+    """
+
+    steps: Sequence[str]
+    series: np.ndarray | None
+    pace: int = 1
+
+
+class Chances(NamedTuple):
+    """What some answers could be.
+
+    Attributes:
+        logs: `(A, K)`, the logarithm of the probability of each choice
+        chosen: `(A,)`, the number of the target, or of the prediction where there is no target
+    """
+
+    logs: Tensor
+    chosen: Tensor
+
+    @classmethod
+    def of_losses(cls, losses: Tensor) -> "Chances":
+        """Where an answer has a loss of its own and no choices."""
+        return cls(-losses.detach()[:, None], torch.zeros_like(losses, dtype=torch.long))
+
+
+def lost(now: Seen, first: Seen) -> Tensor:
+    """Return how much each answer misses what another run chose, `(A,)`: the target, or else that run's prediction."""
+    pairs = zip(now.chances, first.chances, strict=True)
+    return torch.cat([-here.logs.gather(1, there.chosen[:, None])[:, 0] for here, there in pairs])
 
 
 def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, steps: Sequence[int | None]) -> Seen:
@@ -70,7 +113,8 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
         )
     ]
     said = "the log probability of the prediction" if targets is None else "the log probability of the target"
-    return Seen(answers, log_chances.gather(-1, chosen[..., None])[..., 0], said)
+    evidence = log_chances.gather(-1, chosen[..., None])[..., 0]
+    return Seen(answers, evidence, said, (Chances(log_chances[0].detach(), chosen[0]),))
 
 
 def visible(unit: str) -> str:

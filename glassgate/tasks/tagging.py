@@ -329,7 +329,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         names = self.vocabularies["intents"].symbols
         whole = seen(output.intents.log_softmax(-1)[:, None], names, intent, [None])
         evidence = torch.cat([shown.evidence, whole.evidence], 1)
-        return Seen([*shown.answers, *whole.answers], evidence, shown.said)
+        return Seen([*shown.answers, *whole.answers], evidence, shown.said, (*shown.chances, *whole.chances))
 
     def of_text(self, text: str) -> Tagged:
         """Split as the training data was; Python code that can be read has its labels with it."""

@@ -34,7 +34,7 @@ from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, damaged, not_known_here
-from glassgate.tasks.seen import Seen
+from glassgate.tasks.seen import Seen, Shown
 from glassgate.tasks.training import check_device, computed, train
 
 OptionsType = TypeVar("OptionsType", bound=Options)
@@ -190,9 +190,14 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """Return which units of a long example the report shows; `usual` is a telling stretch."""
         return usual
 
-    def read_part(self, start: int, stop: int) -> slice:
-        """Return which of a stretch's units the recurrent layers read, a step each."""
-        return slice(start, stop)
+    def shown(self, example: Example, start: int, stop: int) -> Shown:
+        """Return what the recurrent layers read of a stretch."""
+        series = self.series(example)
+        return Shown(self.steps(example)[start:stop], None if series is None else series[start:stop])
+
+    def look(self, network: nn.Module, batch: Batch) -> Any:
+        """Run a network so that its layer `encoder` reads what the report shows in its first call."""
+        return network(batch)
 
     def of_text(self, text: str) -> Example:
         """Make an example of a text.

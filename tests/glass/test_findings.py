@@ -9,7 +9,7 @@ import torch
 import glassgate as gg
 from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.followers import follows
-from glassgate.glass.study import Flow, Passage, Said, Study, directions
+from glassgate.glass.study import Cause, Flow, Lapse, Passage, Said, Study, directions
 
 L, H = 60, 8
 
@@ -106,9 +106,17 @@ def test_answers_a_follower_and_what_was_learned_by_heart() -> None:
     assert "in training" not in said(made)
     made.training.append({"step": 3.0, "train_loss": 0.1, "dev_loss": 0.9})
     assert "The loss is 0.9 on dev data and 0.1 in training." in said(made)
-    made.causes = [("layer0.forward.f", 0.9, "nats"), ("layer0.forward", 0.4, "nats"), ("layer0.reverse", 0.2, "nats")]
-    assert "layer0.reverse is worth 0.2 nats." in said(made)
+    made.unit, made.points = "nats an answer", "points of accuracy"
+    made.causes = [
+        Cause("layer0.forward.f", 0.9, 9),
+        Cause("layer0.forward", 0.4, 7.25),
+        Cause("layer0.reverse", 0.2, None),
+    ]
+    assert "layer0.forward is worth 7.2 points of accuracy." in said(made)
+    assert "layer0.reverse is worth 0.2 nats an answer." in said(made)
     assert "layer0.forward.f is worth" not in said(made)
+    made.lapses = [Lapse(0, 0, 20, 0.1, 0), Lapse(0, 20, 40, 0.7, 12), Lapse(0, 40, 60, -0.1, 0)]
+    assert "Steps 21 to 40 matter most: 12.0 points of accuracy." in said(made)
 
 
 def test_every_finding_has_a_plot_and_a_meaning() -> None:
@@ -118,4 +126,4 @@ def test_every_finding_has_a_plot_and_a_meaning() -> None:
             assert isinstance(each, Finding)
             assert each.section in sections
             assert each.meaning.endswith(".")
-    assert len(RULES) == 10
+    assert len(RULES) == 11

@@ -3,16 +3,39 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights, author_names
 from glassgate.engines.reference import advance
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
+from glassgate.glass.highway import Call, by_step, inputs, states_before
+
+
+def wires(call: Call, number: int) -> dict[str, Tensor]:
+    """What the wires of a direction's diagram carried in a recorded call that are no gate and no state after the step.
+
+    Returns:
+        by their `data-name`, (L, N, H), or (L, N, 1) where there is one number a row; of the input its norm. Nothing
+        for a cell that cannot be drawn.
+    """
+    layer, part = call.layer, call.layer._parts[number]
+    weights = {name: w.detach() for name, w in layer._weights(part).items()}
+    x, before = inputs(call, number), states_before(call, number)
+    try:
+        with torch.no_grad():
+            values = wire_values(layer.cell, weights, x, before)
+    except NotTraceable:
+        return {}
+    values["x"] = x.norm(dim=-1, keepdim=True)
+    known = {*layer.cell.gates, *layer.cell.state}
+    return {name: by_step(call, value) for name, value in values.items() if name not in known}
 
 
 def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -164,6 +164,13 @@ class Recursive(Forecaster):
             return Output(parameters, None)
         return self._forecast(parameters, window, state)
 
+    def follow(self, batch: Batch) -> Output:
+        """A forecast of one step at each step of the horizon, in one call: the values before it are the true ones."""
+        window = self.window(batch)
+        states, _ = self.encoder(self._inputs(window.values[:, :-1], window.known[:, 1:], window.series))
+        parameters = self.finished(self.step(states[:, self.back - 1 :]), window)
+        return Output(parameters, parameters)
+
     def _forecast(self, parameters: Tensor, window: Window, state: Any) -> Output:
         rows, count = len(parameters), self.options.samples if self.head.draws else 1
         draws = Draws(rows, self.options.seed, parameters.device)

@@ -17,14 +17,14 @@ from glassgate.tasks.data.series import Series, given, read_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
-from glassgate.tasks.forecasting.networks import Forecaster, Output, Sizes, network
+from glassgate.tasks.forecasting.networks import Forecaster, Output, Recursive, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.scores import Errors, Intervals, naive_forecasts, score_table
 from glassgate.tasks.forecasting.shown import PICTURE, SHOWN, Forecast, Origin, fan_picture, frame, rows
 from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
 from glassgate.tasks.pictures import has_pictures
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.seen import Answer, Choice, Seen
+from glassgate.tasks.seen import Answer, Chances, Choice, Seen, Shown
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 
@@ -266,22 +266,23 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         fan_picture(origins, self.options.levels, folder / PICTURE)
         return [folder / PICTURE]
 
-    def see(self, output: Output, batch: Batch) -> Seen:
-        """Return each step of the horizon, as a number.
+    def look(self, network: Any, batch: Batch) -> Any:
+        return network.follow(batch) if isinstance(network, Recursive) else super().look(network, batch)
 
-        Raises:
-            OptionError: the model reads its own forecasts, or segments
-        """
-        if self.options.model != "direct" or output.forecast is None:
-            raise OptionError(f"report: shows models that forecast at once (direct), got {self.options.model}")
-        point = self.head.point(output.forecast, batch["scale"][:, None])
+    def see(self, output: Output, batch: Batch) -> Seen:
+        """Return each step of the horizon, as a number; the recursive model's from the true values before it."""
+        assert output.forecast is not None
+        scale, shift = batch["scale"][:, None], batch["shift"][:, None]
+        point = self.head.point(output.forecast, scale)
         target = batch["values"][:, -point.shape[1] :]
-        shown = [(each * batch["scale"][:, None] + batch["shift"][:, None])[0].tolist() for each in (point, target)]
+        shown = [(each * scale + shift)[0].tolist() for each in (point, target)]
+        first = self.options.steps_back - 1 if self.options.model == "recursive" else None
         answers = [
-            Answer(None, (Choice(f"{said:.4g}", None),), Choice(f"{came:.4g}", None))
-            for said, came in zip(*shown, strict=True)
+            Answer(None if first is None else first + k, (Choice(f"{said:.5g}", None),), Choice(f"{came:.5g}", None))
+            for k, (said, came) in enumerate(zip(*shown, strict=True))
         ]
-        return Seen(answers, point, "the forecast")
+        chances = Chances.of_losses((point - target)[0].abs())
+        return Seen(answers, point, "the forecast", (chances,), "standard deviations")
 
     def steps(self, example: Series) -> Sequence[str]:
         return [str(step) for step in range(1, len(example) + 1)]
@@ -292,8 +293,17 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def stretch(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
         return max(0, len(example) - self.context - self.options.horizon), len(example)
 
-    def read_part(self, start: int, stop: int) -> slice:
-        return slice(stop - self.options.horizon - self.options.steps_back, stop - self.options.horizon)
+    def shown(self, example: Series, start: int, stop: int) -> Shown:
+        """The look-back; of the recursive model the values before each step; of segments a step for each."""
+        options = self.options
+        origin = stop - options.horizon
+        end = stop - 1 if options.model == "recursive" else origin
+        every = super().shown(example, origin - options.steps_back, end)
+        if options.model != "segments":
+            return every
+        firsts, size = range(0, len(every.steps), options.segment), options.segment
+        words = [f"{every.steps[first]} to {every.steps[first + size - 1]}" for first in firsts]
+        return Shown(words, every.series, size)
 
     def text(self, example: Series, prediction: list[Forecast]) -> str:
         """Return a line for each step: series, time, value and quantiles."""

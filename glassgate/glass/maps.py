@@ -1,0 +1,98 @@
+"""The sections of heat maps: connectivity, and gates by time."""
+
+from html import escape
+
+import numpy as np
+
+from glassgate.glass import figures
+from glassgate.glass.blocks import Section, by_part, left_ruler, ramp, ruler
+from glassgate.glass.figures import by_likeness, count
+from glassgate.glass.png import heat_map
+from glassgate.glass.study import Direction, Study
+
+# So many of the passages have their own connectivity picture.
+_MOST_PICTURES = 4
+
+
+def connectivity(study: Study) -> Section:
+    blocks = []
+    for place, each in enumerate(study.connections[:_MOST_PICTURES] if len(study.passages) > 1 else study.connections):
+        matrix, passage = each.matrix, study.passages[place]
+        peak = np.maximum(np.abs(matrix).max(1, keepdims=True), 1e-12)
+        sentence = f"{count(len(passage.said), 'answer', 'answers')} over {len(passage.steps)} steps. "
+        sentence += _reach_back(study, place)
+        kind, below = ("square", "down: the answer; ") if len(each.targets) > 1 else ("line", "")
+        picture = heat_map(matrix / peak, "signed")
+        at = [passage.said[answer].step for answer in each.targets]
+        rows = [answer + 1 if step is None else step + 1 for answer, step in zip(each.targets, at, strict=True)]
+        blocks.append(
+            f'<figure class="heat matrix {kind}" data-passage="{place}"><p class="legend">'
+            f"{ramp('against', 'for', 'signed')}</p>{left_ruler(rows) if below else ''}"
+            f'<div class="pane"><img alt="{escape(sentence)}" src="{picture}"></div>{ruler(len(passage.steps))}'
+            f'<p class="axes">{below}across: the step that was read</p>'
+            f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
+        )
+    lede = (
+        "Which step's input mattered to which answer: gradient times input, each answer on the scale of its largest. A "
+        "narrow diagonal means that only neighbours count. After Madsen 2019 in Distill."
+    )
+    body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
+    return Section("connectivity", "Connectivity", lede, body)
+
+
+def _reach_back(study: Study, place: int) -> str:
+    """The distance within which nine tenths of what mattered lie, on average over targets."""
+    each, passage = study.connections[place], study.passages[place]
+    distances = []
+    for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):
+        step = passage.said[answer].step
+        if step is None or not row.sum():
+            continue
+        near = np.argsort(np.abs(np.arange(len(row)) - step), kind="stable")
+        inside = np.searchsorted(np.cumsum(row[near]), 0.9 * row.sum())
+        distances.append(abs(int(near[min(inside, len(near) - 1)]) - step))
+    if not distances:
+        row = np.abs(each.matrix[-1])
+        first = np.argsort(-row, kind="stable")[:3]
+        words = ", ".join(f"{step + 1} ({passage.steps[step].strip() or 'blank'})" for step in first)
+        return f"The steps that mattered most: {words}."
+    within = figures.steps(float(np.median(distances)))
+    return f"Nine tenths of what matters lie within {within} of the answer, at the median."
+
+
+def gates(study: Study) -> Section:
+    def plots(each: Direction) -> str:
+        order = by_likeness(each.values[each.states[0]])
+        parts = []
+        for name, values in each.values.items():
+            kind = each.kinds.get(name, "state")
+            shown = values[:, order if values.shape[1] == len(order) else by_likeness(values)]
+            gate, peak = kind == "gate", float(np.abs(values).max())
+            low, high = ("0, closed", "1, open") if gate else ("\N{MINUS SIGN}1", "1")
+            if peak > 1 and not gate:
+                shown = shown / np.maximum(np.quantile(np.abs(shown), 0.99, axis=0), 1e-9)
+                low, high = "each row: minus its 99th percentile", "plus"
+            picture = heat_map(shown.T, "gate" if gate else "signed")
+            said = f"mean {values.mean():.3g}, standard deviation {values.std():.3g}"
+            parts.append(
+                f'<figure class="heat time {_height(values.shape[1])}" data-name="{escape(name)}"><figcaption>'
+                f"<b>{escape(name)}</b> <span>{_kind(kind)}: {said}; <output></output></span>"
+                f'{ramp(low, high, "gate" if gate else "signed")}</figcaption><div class="pane"><img src="{picture}" '
+                f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {said}."></div>'
+                "</figure>"
+            )
+        return "".join(parts) + ruler(study.starts[-1], study.starts)
+
+    lede = (
+        "Time runs to the right, a row is a unit. Units that move alike stand together, in one order in all panels. "
+        "Click a row to choose its unit."
+    )
+    return Section("gates", "Gates by time", lede, by_part(study, plots, "stack"))
+
+
+def _kind(kind: str) -> str:
+    return {"gate": "a gate", "signed": "a candidate", "open": "without bounds", "state": "a state"}[kind]
+
+
+def _height(units: int) -> str:
+    return "low" if units <= 24 else "middle" if units <= 128 else "high"

@@ -1,0 +1,65 @@
+"""The section of the cell: its diagram, the layer's, and the step as it is written."""
+
+import inspect
+import re
+from html import escape
+
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.glass.blocks import Section
+from glassgate.glass.diagrams.draw import draw
+from glassgate.glass.study import Study
+from glassgate.layers.stack import Recurrent
+
+_WIDE_DIAGRAM = 720
+
+
+def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
+    """The diagram of a layer's cell, and of the layer, without a style of their own: the page's holds for them."""
+    made = []
+    for caption, what in (
+        (f"One step of {type(layer.cell).__name__}, drawn from its equations; point at a part for its equation.", None),
+        ("The layer: its input below, its output above.", layer),
+    ):
+        try:
+            drawn = str(draw(layer.cell, projected=layer.proj_size > 0) if what is None else draw(what))
+        except NotTraceable as error:
+            made.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
+            continue
+        drawn = re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
+        drawn = re.sub(r'(<svg[^>]*?) style="[^"]*"', r"\1", drawn)
+        made.append(
+            (caption, re.sub(r'<text style="text-anchor: (\w+)"([^>]*?) class="', r'<text\2 class="at-\1 ', drawn))
+        )
+    return made
+
+
+def cell(study: Study) -> Section:
+    cells = {type(each.cell): each for each in study.directions}
+    parts = [
+        f'<figure class="diagram{_wide(drawn)}">{drawn}<figcaption>{escape(caption)}</figcaption></figure>'
+        for caption, drawn in study.diagrams
+    ]
+    parts = [f'<div class="row diagrams">{"".join(parts)}</div>'] if parts else []
+    for kind, each in cells.items():
+        rows = "".join(f"<tr><th>{escape(name)}</th><td></td></tr>" for name in each.values)
+        source = inspect.cleandoc("\n" + _source(kind))
+        parts.append(
+            f'<figure class="cell"><pre tabindex="0"><code>{escape(source)}</code></pre><table class="wires"><tbody>'
+            f"{rows}</tbody></table><figcaption>{escape(kind.__name__)}: one step, as it is written; every engine and "
+            "every measure on this page follows from these lines.</figcaption></figure>"
+        )
+    lede = "One step: its diagram and its equations, with what every wire carries for the chosen unit at the cursor."
+    return Section("cell", "The cell", lede, "".join(parts))
+
+
+def _wide(drawn: str) -> str:
+    """The class of a diagram that needs the page's whole width."""
+    found = re.search(r' width="([\d.]+)"', drawn)
+    return " wide" if found and float(found[1]) > _WIDE_DIAGRAM else ""
+
+
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind.step)  # type: ignore[attr-defined]
+    except (OSError, TypeError):
+        return "The source of this cell's step is not there to be shown."
