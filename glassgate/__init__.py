@@ -8,6 +8,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from glassgate import display
+
 if TYPE_CHECKING:
     from glassgate import cells as cells
     from glassgate import functional as functional
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from glassgate.layers.drop_in import GRU as GRU
     from glassgate.layers.drop_in import LSTM as LSTM
     from glassgate.layers.drop_in import RNN as RNN
+    from glassgate.layers.explain import explain as explain
     from glassgate.layers.stack import Recurrent as Recurrent
-    from glassgate.layers.stack import explain as explain
     from glassgate.shapes import ShapeError as ShapeError
 
 __version__ = "0.1.0"
@@ -63,7 +65,7 @@ _HOMES = {
     "draw": "glassgate.glass.diagrams.draw",
     "edit": "glassgate.glass.edit",
     "engine": "glassgate.engines.choose",
-    "explain": "glassgate.layers.stack",
+    "explain": "glassgate.layers.explain",
     "functional": "glassgate",
     "gates": "glassgate",
     "hold": "glassgate.glass.edit",
@@ -91,6 +93,14 @@ if not TYPE_CHECKING:
 
     def __dir__() -> list[str]:
         return sorted([*__all__, "__version__"])
+
+
+def _html(what: object) -> str:
+    html: str = import_module("glassgate.glass.diagrams.notebook").html(what)
+    return html
+
+
+display.formatter = _html
 
 
 class _WhenTorchLoads(MetaPathFinder):

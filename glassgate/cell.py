@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from types import FrameType
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from glassgate.display import Shown
 from glassgate.shapes import ShapeError
 
 
@@ -138,7 +138,7 @@ class Noise:
     state: str | None
 
 
-class Cell:
+class Cell(Shown):
     """One step of a recurrent network, written once; every engine is derived from it.
 
     A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is
@@ -251,11 +251,6 @@ class Cell:
             return f"cell={self!r}"
         usual = plain().options()
         return ", ".join(f"{k}={v!r}" for k, v in self.options().items() if v != usual[k])
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows. The diagrams stand above cells, and are found when one asks."""
-        html: str = import_module("glassgate.glass.diagrams.notebook").of_cell(self)
-        return html
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"

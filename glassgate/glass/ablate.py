@@ -120,10 +120,14 @@ def runs_without(
 
 
 def windows_held(
-    places: Places, means: Mapping[str, Tensor], windows: Mapping[str, tuple[int, int]]
+    places: Places, means: Mapping[str, Tensor], windows: Mapping[str, tuple[int, int]], layer: str
 ) -> dict[str, Held]:
-    """All states held at their means from one step to before another, for each name."""
-    states = [name for name, (layer, _, own, _) in places.items() if own in layer.cell.state and name in means]
+    """All states of a layer held at their means from one step to before another, for each name."""
+    states = [
+        name
+        for name, (of, label, own, _) in places.items()
+        if own in of.cell.state and name in means and name == f"{layer}.{label}.{own}"
+    ]
     return {
         window: {name: hold(means[name], steps=slice(start, stop)) for name in states}
         for window, (start, stop) in windows.items()

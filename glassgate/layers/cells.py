@@ -1,7 +1,6 @@
 """One step as a module: the namesakes of `torch.nn.RNNCell`, `GRUCell` and `LSTMCell`, and the same for any cell."""
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ from torch.nn.functional import linear
 from glassgate import cells
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
+from glassgate.display import Shown
 from glassgate.engines import choose, stock
 from glassgate.engines.contract import PLAIN, is_undisturbed
 from glassgate.engines.reference import advance
@@ -20,7 +20,7 @@ from glassgate.shapes import ShapeError, check_flag, check_like, check_parameter
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 
 
-class RecurrentCell(nn.Module):
+class RecurrentCell(Shown, nn.Module):
     """One step of any cell, called by hand.
 
     Args:
@@ -77,11 +77,6 @@ class RecurrentCell(nn.Module):
         schemes.torch(self)
         for scheme in (self.init,) if callable(self.init) else self.init:
             scheme(self)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows; see `Cell`."""
-        html: str = import_module("glassgate.glass.diagrams.notebook").of_layer(self)
-        return html
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""

@@ -3,7 +3,6 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
+from glassgate.display import Shown
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import regularisers, segments, short, states
@@ -30,7 +30,7 @@ Watcher = Callable[[Layout, Steps, list[tuple[Tensor, ...]], list[Result], list[
 """Called with a recorded call's input and, one for each layer and direction, initial states, result and recording."""
 
 
-class Recurrent(nn.Module):
+class Recurrent(Shown, nn.Module):
     """Any cell as a layer, a stack of layers, in one or two directions: what `torch.nn.LSTM` is to its cell.
 
     Args:
@@ -217,11 +217,6 @@ class Recurrent(nn.Module):
     def flatten_parameters(self) -> None:
         """Does nothing: parameters need no common block of memory here. For code written for `torch.nn`."""
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows; see `Cell`."""
-        html: str = import_module("glassgate.glass.diagrams.notebook").of_layer(self)
-        return html
-
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
         sizes = f"{self.input_size}, {self.hidden_size}"
@@ -390,26 +385,3 @@ class Recurrent(nn.Module):
                 zeros = {width: like.new_zeros(rows, width) for width in dict.fromkeys(part.widths.values())}
                 initial.append(tuple([zeros[width] for width in part.widths.values()]))
         return initial
-
-
-def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
-    """Which engine would run a call, and why not the others.
-
-    Args:
-        layer: a layer.
-        input, hx, kwargs: as the layer would be called.
-
-    Returns:
-        the choice for the call's first layer; print it.
-
-    Example:
-        >>> import torch, glassgate as gg
-        >>> with gg.engine("reference"):
-        ...     gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3)).engine
-        'reference'
-    """
-    steps, _, initial = layer._arrange(input, hx, **kwargs)
-    choice = choose.choose(steps, layer._calls(initial)[0])
-    if not kwargs and short.torchs(layer, input, hx) is not None:
-        return choose.Choice("torch", {**choice.reasons, "cpu": short.REASON})
-    return choice

@@ -259,7 +259,7 @@ def _causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], ma
         found = runs_without(
             task.network,
             lambda name: answered(some.get(name, numbers)),
-            partial(windows_held, windows=spans),
+            partial(windows_held, windows=spans, layer=LAYER),
             per_step=True,
         )
     del found[""]

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from glassgate.cli import main
-from glassgate.glass.data import array
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.task import Split
@@ -69,72 +67,6 @@ def test_every_task_has_a_page_of_its_own_words(name: str, runs: Path, tmp_path:
     assert " style=" not in text.split("<script", 1)[0]
     assert not re.findall(r"(?:src|href)=\"(?!data:|#)", text)
     assert data["starts"][-1] == sum(map(len, data["steps"]))
-
-
-def test_numbers_of_the_page_equal_a_loop_in_plain_pytorch(runs: Path, tmp_path: Path) -> None:
-    """The tagger's page: gates, measures and gradients, from its weights and its text alone."""
-    page = tmp_path / "page.html"
-    assert main(["report", str(runs / "tagging"), "play it now stop it", "-o", str(page)]) == 0
-    _, data = content(page)
-    task = task_class("tagging").load(runs / "tagging")
-    network: Any = task.network
-    encoded = task.encode(task.of_text("play it now stop it"))
-    batch = {name: torch.from_numpy(encoded[name])[None] for name in ("units", "characters")}
-    with torch.no_grad():
-        x = torch.cat([network.embedding(batch["units"]), network.spelling(batch["characters"])], -1)[0]
-    x.requires_grad_()
-    steps: dict[str, dict[str, list[torch.Tensor]]] = {}
-    for direction, suffix in (("forward", ""), ("reverse", "_reverse")):
-        w = {k: getattr(network.encoder, f"{k}_l0{suffix}") for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
-        h = c = torch.zeros(6)
-        of = steps[direction] = {name: [] for name in "ifgohc"}
-        for t in range(5) if direction == "forward" else reversed(range(5)):
-            a = w["weight_ih"] @ x[t] + w["bias_ih"] + w["weight_hh"] @ h + w["bias_hh"]
-            i, f, g, o = a.chunk(4)
-            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-            c = f * c + i * g
-            h = o * c.tanh()
-            for name, value in zip("ifgohc", (i, f, g, o, h, c), strict=True):
-                if name in "hc":
-                    value.retain_grad()
-                of[name].append(value)
-        if suffix:
-            for values in of.values():
-                values.reverse()
-    output = torch.cat([torch.stack(steps["forward"]["h"]), torch.stack(steps["reverse"]["h"])], 1)
-    chances = network.head(output).log_softmax(-1)
-    for part, (direction, of) in zip(data["parts"], steps.items(), strict=True):
-        assert part["label"] == f"layer0.{direction}"
-        for name, values in of.items():
-            stacked = torch.stack(values).detach().numpy()
-            np.testing.assert_allclose(array(part["values"][name]).reshape(5, 6), stacked, atol=1e-5)
-        f = torch.stack(of["f"]).detach()
-        np.testing.assert_allclose(part["half_life"]["c"], np.log(0.5) / f.log().mean(0), rtol=1e-5)
-        np.testing.assert_allclose(part["saturation"]["f"][1], (f > 0.9).float().mean(0), atol=1e-5)
-    symbols = task.vocabularies["labels"].symbols
-    norms: dict[str, dict[int, list[float]]] = {name: {k: [] for k in range(5)} for name in "hc"}
-    matrix = array(data["connections"][0]["values"]).reshape(data["connections"][0]["shape"])
-    for t, (step, best, target) in enumerate(data["said"][0]):
-        assert step == t
-        assert target is None
-        assert best[0][0] == symbols[int(chances[t].argmax())]
-        assert best[0][1] == pytest.approx(float(chances[t].detach().max().exp()), abs=1e-5)
-        x.grad = None
-        for of in steps.values():
-            for name in "hc":
-                for value in of[name]:
-                    value.grad = None
-        chances[t].max().backward(retain_graph=True)
-        assert x.grad is not None
-        np.testing.assert_allclose(matrix[t], (x.grad * x).sum(-1).detach(), atol=1e-5)
-        for name in "hc":
-            for k in range(t + 1):
-                grad = steps["forward"][name][t - k].grad
-                norms[name][k].append(0.0 if grad is None else float(grad.norm()))
-    for name, by_lag in norms.items():
-        flow = data["parts"][0]["flow"][name]
-        wanted = [float(np.median(by_lag[k])) for k in flow["lags"]]
-        np.testing.assert_allclose(flow["trained"][0], wanted, atol=1e-5)
 
 
 def test_a_forecast_and_strips_in_a_terminal(

@@ -10,6 +10,14 @@ from glassgate.layers.cells import RecurrentCell
 from glassgate.layers.stack import Recurrent
 
 
+def html(what: object) -> str:
+    """What a notebook shows of a cell or a layer."""
+    if isinstance(what, Cell):
+        return of_cell(what)
+    assert isinstance(what, Recurrent | RecurrentCell)
+    return of_layer(what)
+
+
 def of_cell(cell: Cell) -> str:
     """A cell's diagram, and what it has for each unit."""
     gates, states = f"{len(cell.gates)} ({' '.join(cell.gates)})", ", ".join(cell.state)

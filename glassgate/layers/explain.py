@@ -1,0 +1,34 @@
+"""Which engine would run a call of a layer, and why not the others."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from glassgate.engines import choose
+from glassgate.layers import short
+from glassgate.layers.stack import Recurrent
+from glassgate.layers.states import State
+
+
+def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
+    """Which engine would run a call, and why not the others.
+
+    Args:
+        layer: a layer.
+        input, hx, kwargs: as the layer would be called.
+
+    Returns:
+        the choice for the call's first layer; print it.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> with gg.engine("reference"):
+        ...     gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3)).engine
+        'reference'
+    """
+    steps, _, initial = layer._arrange(input, hx, **kwargs)
+    choice = choose.choose(steps, layer._calls(initial)[0])
+    if not kwargs and short.torchs(layer, input, hx) is not None:
+        return choose.Choice("torch", {**choice.reasons, "cpu": short.REASON})
+    return choice
