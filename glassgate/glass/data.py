@@ -11,7 +11,7 @@ from glassgate.glass.followers import follows
 from glassgate.glass.study import Direction, Study
 
 # Bytes of recorded values in one page: above the first in 16 bits, then in 8, then of fewer units.
-_BUDGET = 2_400_000
+_BUDGET = 1_900_000
 _SIGNIFICANT = 7
 
 
@@ -33,7 +33,12 @@ def embedded(study: Study) -> tuple[dict[str, Any], str]:
         "said": [[[each.step, _choices(each.best), each.target] for each in p.said] for p in study.passages],
         "parts": [_part(each, bits, share) for each in study.directions],
         "connections": [
-            {"targets": each.targets, "shape": list(each.matrix.shape), "values": _array(each.matrix, 32)}
+            {
+                "targets": each.targets,
+                "shape": list(each.matrix.shape),
+                "values": _array(each.matrix, 32),
+                "attention": None if each.attention is None else _array(each.attention, 32),
+            }
             for each in study.connections
         ],
         "causes": [list(each) for each in study.causes],

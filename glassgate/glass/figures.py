@@ -153,9 +153,10 @@ def lapses(study: Study) -> list[Figure]:
     low, high = min(0.0, *(bar[2] for bar in bars)), max(0.0, *(bar[2] for bar in bars))
     most = max(study.lapses, key=lambda each: each.loss)
     where = f" of sequence {most.passage + 1}" if len(study.passages) > 1 else ""
+    some = f"step {most.stop}" if most.stop - most.start == 1 else f"steps {most.start + 1} to {most.stop}"
     sentence = (
-        f"All states held at their means for about {steps(round(total / len(bars)))} at a time: most is lost at steps "
-        f"{most.start + 1} to {most.stop}{where}, {most.loss:.3g} {study.unit}."
+        f"All states held at their means for about {steps(round(total / len(bars)))} at a time: most is lost at "
+        f"{some}{where}, {most.loss:.3g} {study.unit}."
     )
     plot = Plot(
         Axis(0, total, "step"), Axis(low, high or 1.0, f"lost, {study.unit}"), 490, 280, sentence, time=(0, total)
@@ -274,6 +275,16 @@ def percent(share: float) -> str:
     if 0 < share < 0.0005:
         return f"under 0.1{NARROW}%"
     return f"{100 * share:.0f}{NARROW}%" if share >= 0.1 or not share else f"{100 * share:.1f}{NARROW}%"
+
+
+def quoted(words: str) -> str:
+    """What a step reads, as text names it.
+
+    Example:
+        >>> quoted("word"), quoted(" "), quoted("x")
+        ('word', '“ ”', '“x”')
+    """
+    return words if len(words.strip()) > 1 else f"“{words}”"
 
 
 def steps(count: float) -> str:

@@ -220,14 +220,16 @@ def _lapses(study: Study) -> Iterator[Finding]:
     there = f", “{words[:30]}”," if words else ""
     yield Finding(
         "causes",
-        f"{_stretch(study, most)} matter most: {worth(study, most)}.",
+        f"{_stretch(study, most)} most: {worth(study, most)}.",
         f"All states held at their means there{there} cost {most.loss:.3g} {study.unit}.",
     )
 
 
 def _stretch(study: Study, each: Lapse) -> str:
     where = f" of sequence {each.passage + 1}" if len(study.passages) > 1 else ""
-    return f"Steps {each.start + 1} to {each.stop}{where}"
+    if each.stop - each.start == 1:
+        return f"Step {each.stop}{where} matters"
+    return f"Steps {each.start + 1} to {each.stop}{where} matter"
 
 
 def worth(study: Study, each: Cause | Lapse) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from glassgate.glass import figures
 from glassgate.glass.blocks import Section, by_part, left_ruler, ramp, ruler
 from glassgate.glass.figures import by_likeness, count
-from glassgate.glass.png import heat_map
+from glassgate.glass.png import Scale, heat_map
 from glassgate.glass.study import Direction, Study
 
 # So many of the passages have their own connectivity picture.
@@ -15,29 +15,42 @@ _MOST_PICTURES = 4
 
 
 def connectivity(study: Study) -> Section:
-    blocks = []
+    """Which step mattered to which answer, and where the answers looked."""
+    blocks, looks = [], False
     for place, each in enumerate(study.connections[:_MOST_PICTURES] if len(study.passages) > 1 else study.connections):
-        matrix, passage = each.matrix, study.passages[place]
-        peak = np.maximum(np.abs(matrix).max(1, keepdims=True), 1e-12)
+        passage = study.passages[place]
         sentence = f"{count(len(passage.said), 'answer', 'answers')} over {len(passage.steps)} steps. "
-        sentence += _reach_back(study, place)
-        kind, below = ("square", "down: the answer; ") if len(each.targets) > 1 else ("line", "")
-        picture = heat_map(matrix / peak, "signed")
-        at = [passage.said[answer].step for answer in each.targets]
-        rows = [answer + 1 if step is None else step + 1 for answer, step in zip(each.targets, at, strict=True)]
-        blocks.append(
-            f'<figure class="heat matrix {kind}" data-passage="{place}"><p class="legend">'
-            f"{ramp('against', 'for', 'signed')}</p>{left_ruler(rows) if below else ''}"
-            f'<div class="pane"><img alt="{escape(sentence)}" src="{picture}"></div>{ruler(len(passage.steps))}'
-            f'<p class="axes">{below}across: the step that was read</p>'
-            f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
-        )
+        peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
+        legend = ramp("against", "for", "signed")
+        blocks.append(_matrix(study, place, each.matrix / peak, "signed", legend, sentence + _reach_back(study, place)))
+        if each.attention is not None:
+            looks = True
+            most = passage.steps[int(each.attention.sum(0).argmax())]
+            sentence = f"Attention: where the answers looked, most of all at {figures.quoted(most)}."
+            legend = ramp("0", "1, attention", "gate")
+            blocks.append(_matrix(study, place, each.attention, "gate", legend, sentence))
     lede = (
         "Which step's input mattered to which answer: gradient times input, each answer on the scale of its largest. A "
         "narrow diagonal means that only neighbours count. After Madsen 2019 in Distill."
     )
+    lede += " Beside it, where the network's attention lay." if looks else ""
     body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
     return Section("connectivity", "Connectivity", lede, body)
+
+
+def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
+    """A picture of answers, downward, by steps of one passage."""
+    passage, targets = study.passages[place], study.connections[place].targets
+    kind, below = ("square", "down: the answer; ") if len(targets) > 1 else ("line", "")
+    at = [passage.said[answer].step for answer in targets]
+    rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, at, strict=True)]
+    return (
+        f'<figure class="heat matrix {kind}" data-passage="{place}" data-scale="{scale}"><p class="legend">{legend}</p>'
+        f"{left_ruler(rows) if below else ''}"
+        f'<div class="pane"><img alt="{escape(sentence)}" src="{heat_map(matrix, scale)}"></div>'
+        f'{ruler(len(passage.steps))}<p class="axes">{below}across: the step that was read</p>'
+        f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
+    )
 
 
 def _reach_back(study: Study, place: int) -> str:
@@ -54,7 +67,7 @@ def _reach_back(study: Study, place: int) -> str:
     if not distances:
         row = np.abs(each.matrix[-1])
         first = np.argsort(-row, kind="stable")[:3]
-        words = ", ".join(f"{step + 1} ({passage.steps[step].strip() or 'blank'})" for step in first)
+        words = ", ".join(f"{step + 1} ({figures.quoted(passage.steps[step])})" for step in first)
         return f"The steps that mattered most: {words}."
     within = figures.steps(float(np.median(distances)))
     return f"Nine tenths of what matters lie within {within} of the answer, at the median."

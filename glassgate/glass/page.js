@@ -44,10 +44,12 @@
   });
   const answerAt = (step) => {
     const { byStep, whole } = answers[passageOf(step)];
-    return byStep.get(step) || whole[0];
+    return byStep.get(step) || whole.find(({ number }) => number === now.answer) || whole[0];
   };
 
-  const now = { step: 0, unit: 0, part: 0, shade: "" };
+  // The answer is chosen by the step, or, of several about a whole passage, by its number.
+  const now = { step: 0, answer: 0, unit: 0, part: 0, shade: "" };
+  const units = all(".answer + [dir] [data-a]");
   const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
   const quote = (words) => (words.trim().length > 1 ? words : `“${words === "\n" ? "↵" : words}”`);
   const chance = (p) => (p === null ? "" : p >= 0.1 ? ` ${(100 * p).toFixed(0)} %` : ` ${(100 * p).toPrecision(2)} %`);
@@ -75,8 +77,10 @@
       if (Math.abs(target - answer.number) < Math.abs(connection.targets[row] - answer.number)) row = place;
     });
     const [, width] = connection.shape;
-    const numbers = unpack(connection.values).numbers.subarray(row * width, (row + 1) * width);
-    return { start: data.starts[k], numbers, row };
+    const [numbers, attention] = [connection.values, connection.attention].map(
+      (packed) => packed && unpack(packed).numbers.subarray(row * width, (row + 1) * width),
+    );
+    return { start: data.starts[k], numbers, attention, row };
   };
 
   const shadeOf = (share, kind) => {
@@ -87,7 +91,7 @@
   let painted = "";
   const paint = () => {
     const part = data.parts[now.part];
-    const key = [now.shade, now.part, now.unit, now.shade === "?mattered" ? now.step : ""].join();
+    const key = [now.shade, now.part, now.unit, now.shade === "?mattered" ? [now.step, now.answer] : ""].join();
     if (key === painted) return;
     painted = key;
     let of = () => "p0";
@@ -153,6 +157,7 @@
     if (marked) marked.classList.remove("on");
     marked = letters.get(now.step) || null;
     if (marked) marked.classList.add("on");
+    for (const unit of units) unit.classList.toggle("on", Number(unit.dataset.a) === now.answer && Number(unit.dataset.p) === passageOf(now.step));
     paint();
     const k = passageOf(now.step);
     const where = data.steps.length > 1 ? `passage ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
@@ -195,9 +200,13 @@
       down.style.left = `${(100 * (now.step - row.start + 0.5)) / width}%`;
       across.style.top = `${(100 * (row.row + 0.5)) / height}%`;
       if (height === 1) across.style.display = "none";
-      const most = row.numbers.reduce((best, each, place) => (Math.abs(each) > Math.abs(row.numbers[best]) ? place : best), 0);
-      said.textContent = `To the answer at the cursor step ${most + 1}, ${quote(steps[row.start + most])}, mattered most (${short(row.numbers[most])}).`;
-      figure.dataset.row = row.row;
+      const looked = figure.dataset.scale === "gate";
+      const numbers = looked ? row.attention : row.numbers;
+      const most = numbers.reduce((best, each, place) => (Math.abs(each) > Math.abs(numbers[best]) ? place : best), 0);
+      const where = `step ${most + 1}, ${quote(steps[row.start + most])}`;
+      said.textContent = looked
+        ? `The answer at the cursor looked most at ${where} (${short(numbers[most])}).`
+        : `To the answer at the cursor ${where}, mattered most (${short(numbers[most])}).`;
     }
     for (const { path, first, count, x1, x2, y1, y2 } of clocks) {
       const inside = now.step >= first && now.step < first + count;
@@ -241,6 +250,16 @@
     span.addEventListener("pointerenter", () => go(step));
     span.addEventListener("click", () => go(step));
   }
+  const answer = (number, passage) => {
+    now.answer = number;
+    go(passage === passageOf(now.step) ? now.step : data.starts[passage]);
+  };
+  for (const unit of units)
+    for (const kind of ["pointerenter", "click"]) unit.addEventListener(kind, () => answer(Number(unit.dataset.a), Number(unit.dataset.p)));
+  const next = () => {
+    const k = passageOf(now.step);
+    answer((now.answer + 1) % Math.max(1, data.said[k].length), k);
+  };
   const track = (pane, moved) => {
     const heard = (event) => {
       const box = pane.getBoundingClientRect();
@@ -261,7 +280,8 @@
       const { shape, targets } = data.connections[passage];
       const target = targets[clamp(Math.floor(y * shape[0]), shape[0] - 1)];
       const step = data.said[passage][target][0];
-      go(data.starts[passage] + (step === null ? Math.floor(x * shape[1]) : step));
+      if (step === null) now.answer = target;
+      go(data.starts[passage] + (step === null ? clamp(Math.floor(x * shape[1]), shape[1] - 1) : step));
     });
   for (const { svg, first, count, x1, x2 } of clocks)
     track(svg, (x) => {
@@ -299,6 +319,7 @@
       ArrowUp: () => choose(now.part, part.order[clamp(row - 1, part.units - 1)]),
       ArrowDown: () => choose(now.part, part.order[clamp(row + 1, part.units - 1)]),
       l: () => choose((now.part + 1) % data.parts.length),
+      n: next,
       t: theme,
     };
     if (!moves[event.key]) return;

@@ -41,7 +41,8 @@ def page(study: Study) -> str:
 <h1>{escape(study.title)}</h1>
 <p class="sub">{escape(study.subtitle)}</p>
 <p class="hint">One cursor runs through every plot: point anywhere, or press <kbd>←</kbd> <kbd>→</kbd> for the step, \
-<kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, <kbd>T</kbd> for light or dark.</p>
+<kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, {_NEXT if _many(study) else ""}<kbd>T</kbd> for \
+light or dark.</p>
 </header>
 <nav aria-label="Sections"><ol>{_contents([(each.name, each.title) for each in parts])}</ol></nav>
 <main>
@@ -58,6 +59,14 @@ JSON, and loads nothing from anywhere.</p>
 </body>
 </html>
 """
+
+
+_NEXT = "<kbd>N</kbd> for the next answer, "
+
+
+def _many(study: Study) -> bool:
+    """Whether some sequence has several answers that belong to no step of it."""
+    return any(sum(each.step is None for each in passage.said) > 1 for passage in study.passages)
 
 
 _DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))

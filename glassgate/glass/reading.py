@@ -41,8 +41,8 @@ def text(study: Study) -> Section:
         for each in ranked[:12]
     )
     table = (
-        '<details class="ranking" open><summary>Units that follow a label most closely</summary><div class="scroll">'
-        '<table><thead><tr><th>label</th><th>direction</th><th class="num">unit</th>'
+        '<details class="ranking" open><summary>Units that follow a label most closely</summary>'
+        '<div class="scroll" tabindex="0"><table><thead><tr><th>label</th><th>direction</th><th class="num">unit</th>'
         f'<th class="num">correlation of {escape(name)}</th></tr></thead><tbody>{rows}</tbody></table></div></details>'
         if rows
         else ""
@@ -82,11 +82,13 @@ def _passage(study: Study, place: int, start: int, passage: Passage, values: np.
     if passage.ahead:
         answers = ""
     elif len(whole) > 2:  # a translation: one unit after another
-        row = " ".join(
-            f'<span class="u{_wrong(each)}" title="{escape(spoken(each))}">{escape(each.best[0][0])}</span>'
-            for each in whole
+        row = (" " if any(len(each.best[0][0]) > 1 for each in whole[:-1]) else "").join(
+            f'<span class="u{_wrong(each)}" data-p="{place}" data-a="{number}" title="{escape(spoken(each))}">'
+            f"{escape(each.best[0][0])}</span>"
+            for number, each in enumerate(passage.said)
+            if each.step is None
         )
-        answers = f'<p class="answer">says {row}</p>'
+        answers = f'<p class="answer">says</p><div class="{kind}" dir="auto">{row}</div>'
     else:
         answers = "".join(f'<p class="answer{_wrong(each)}">{escape(spoken(each))}</p>' for each in whole)
     return f'<div class="passage">{title}{content}{answers}</div>'

@@ -101,8 +101,9 @@ def _causes(study: Study) -> Section:
     more = f'<p class="source">and {left} with less</p>' if left > 0 else ""
     points = f'<th class="num">{escape(study.points)}</th>' if study.points else ""
     parts = (
-        f'<div class="scroll"><table><thead><tr><th>held at its mean</th><th class="num">{escape(study.unit)}</th>'
-        f"{points}<th></th></tr></thead><tbody>{rows}</tbody></table>{more}</div>"
+        '<div class="scroll" tabindex="0"><table><thead><tr><th>held at its mean</th>'
+        f'<th class="num">{escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
+        f"{more}</div>"
     )
     windows = "".join(map(figure, figures.lapses(study)))
     lede = (
@@ -140,7 +141,7 @@ def _training(study: Study) -> Section:
 
 def _cost(study: Study) -> Section:
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in study.cost)
-    body = f'<div class="scroll"><table class="cost"><tbody>{rows}</tbody></table></div>'
+    body = f'<div class="scroll" tabindex="0"><table class="cost"><tbody>{rows}</tbody></table></div>'
     return Section("cost", "Cost", "What reading these steps takes, and what the training took.", body if rows else "")
 
 

@@ -129,10 +129,17 @@ class Curves(defaultdict[str, list[np.ndarray]]):
 
 
 class Connections(NamedTuple):
-    """Gradient times input of one passage: the numbers of its answers that were differentiated, and (A, L)."""
+    """What mattered to the answers of one passage.
+
+    Attributes:
+        targets: the numbers of the A answers that were differentiated
+        matrix: gradient times input, (A, L)
+        attention: where each of these answers looked, (A, L); None where the network has no attention
+    """
 
     targets: list[int]
     matrix: np.ndarray
+    attention: np.ndarray | None = None
 
 
 class Cause(NamedTuple):

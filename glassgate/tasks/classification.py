@@ -223,6 +223,9 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         chances = output.labels.log_softmax(-1)[:, None]
         return seen(chances, self.vocabularies["labels"].symbols, target, [None])
 
+    def attention(self, example: Labelled) -> np.ndarray | None:
+        return self.attend(example).weights if self.options.pooling == "attention" else None
+
     def steps(self, example: Labelled) -> Sequence[str]:
         if isinstance(example.content, np.ndarray):
             return [str(step) for step in range(1, len(example.content) + 1)]

@@ -183,6 +183,12 @@ def study(
     made.cost = cost(layer, network, lengths)
     tick("following gradients back from each answer")
     differentiate(made, network, _untrained(task), evidence, LAYER)
+    made.connections = [
+        each if looked is None else each._replace(attention=looked[each.targets, stretch.start : stretch.stop])
+        for each, looked, stretch in zip(
+            made.connections, (task.attention(stretch.example) for stretch in stretches), stretches, strict=True
+        )
+    ]
     tick("holding each part at its mean")
     _causes(task, batch_of, made)
     tick("reading the training's log")
@@ -207,11 +213,11 @@ def _source(stretch: Stretch, length: int) -> str:
     line = getattr(example, "line", None)
     if callable(line):
         line = line(stretch.start) if not isinstance(getattr(example, "lines", 1), int) else line()
-    if not name:
-        return ""
+    if name.startswith("given "):
+        name = ""  # a text of the user's own
     if stretch.start or length < stretch.stop:
-        return f"{name}, from step {stretch.start + 1:,}"
-    return f"{name}:{line}" if isinstance(line, int) and line > 1 else name
+        return f"{name}, from step {stretch.start + 1:,}".removeprefix(", ")
+    return f"{name}:{line}" if name and isinstance(line, int) and line > 1 else name
 
 
 Answered = list[tuple[np.ndarray, np.ndarray]]
@@ -241,7 +247,7 @@ def _causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], ma
         losses, rights = (
             np.concatenate([a[k] for a in without]) - np.concatenate([b[k] for b in whole]) for k in (0, 1)
         )
-        return float(losses.mean()), -100 * float(rights.mean()) if known else None
+        return float(losses.mean()), 0.0 - 100 * float(rights.mean()) if known else None
 
     targets = any(each.target for seen in first for each in seen.answers)
     made.unit = f"{first[0].unit} an answer"

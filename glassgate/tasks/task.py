@@ -178,6 +178,10 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
         """
         raise UserError(f"report: there is none for {self.name} yet")
 
+    def attention(self, example: Example) -> np.ndarray | None:
+        """Return where each answer of the report looks, `(A, L)`; None of a network without attention."""
+        return None
+
     def steps(self, example: Example) -> Sequence[str]:
         """Return what each step of the recurrent layers reads, as text."""
         return list(getattr(example, "units"))  # noqa: B009

@@ -236,6 +236,9 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         chances, targets = output.scores.log_softmax(-1), batch["target"] - UNKNOWN
         return seen(chances, names, targets, [None] * targets.shape[1])
 
+    def attention(self, example: Pair) -> np.ndarray | None:
+        return None if self.options.attention == "none" else self.attend(example).weights
+
     def steps(self, example: Pair) -> Sequence[str]:
         return self._split(self._lower(example.source), 0)
 
