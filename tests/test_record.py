@@ -117,6 +117,24 @@ def test_engines_agree_on_what_a_gate_shows():
     torch.testing.assert_close(tape["layer0.forward.row"][0], pre[0, :, :H].detach())
 
 
+class Namesake(gg.Cell):
+    """A gate that nothing reads is called as engines call the input half of another."""
+
+    gates = ("x", "x_ih")
+    recurrent = False
+
+    def step(self, a, s):
+        return torch.tanh(a.x) + s.h / 2
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_halves_are_no_gates(engine):
+    layer = gg.Recurrent(Namesake(), D, H, dtype=torch.float64)
+    with gg.engine(engine), gg.record(layer) as tape:
+        layer(torch.randn(L, N, D, dtype=torch.float64))
+    assert list(tape) == ["layer0.forward.x", "layer0.forward.h"]
+
+
 def test_a_model_names_its_layers():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.LSTM(H, H)})
     with gg.record(model) as tape, torch.no_grad():

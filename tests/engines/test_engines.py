@@ -65,21 +65,28 @@ class Case:
         return measure(outputs, leaves)
 
 
+def runs(engine: str, cell: str, shape: Shape, ways: str, resets: bool) -> bool:
+    """Whether an engine takes such a call: kernels all that the equations allow, torch's what `torch.nn` has."""
+    if engine == "cpu":
+        return not (shape.H_out and cell == "GRU")  # whose step reads its output unit by unit
+    if resets or (shape.H_out and cell != "LSTM") or shape.lengths == (0, 0):
+        return False
+    return ways != "<" or shape.lengths is None
+
+
 @pytest.mark.parametrize(("engine", "dtype", "cell"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
 def test_engine_equals_the_reference(engine, dtype, cell):
-    ran = 0
     for name, ways, resets in product(SHAPES, (">", "<", "><"), (False, True)):
         case = Case(CELLS[cell], SHAPES[name], ways, resets)
-        try:
-            with gg.engine(engine):
-                got = case.call(dtype)
-        except gg.EngineError:
+        if not runs(engine, cell, SHAPES[name], ways, resets):
+            with gg.engine(engine), pytest.raises(gg.EngineError):
+                case.call(dtype)
             continue
-        ran += 1
+        with gg.engine(engine):
+            got = case.call(dtype)
         with gg.engine("reference"):
             try:
                 check(got, case.call(torch.float64), case.call(dtype))
             except AssertionError as fault:
                 fault.add_note(f"shape {name!r}, directions {ways}, resets {resets}")
                 raise
-    assert ran > len(SHAPES)

@@ -50,13 +50,17 @@ def test_reset_rows_start_anew(rows):
 
 
 def test_later_training_does_not_move_a_stream():
-    layer = gg.GRU(3, 4)
-    x = torch.randn(2, 3)
-    stream, other = layer.stream(2), layer.stream(2)
+    layer, x = gg.GRU(3, 4), torch.randn(6, 2, 3)
+    expected = layer(x)[0].detach()
+    stream = layer.stream(2)
+    steps = [stream.step(x[0]).clone()]
     with torch.no_grad():
-        layer.weight_hh_l0.add_(1.0)
-    torch.testing.assert_close(stream.step(x), other.step(x))
-    assert not stream.step(x).requires_grad
+        for parameter in layer.parameters():
+            parameter.add_(1.0)
+    steps += [stream.step(x_t).clone() for x_t in x[1:]]
+    torch.testing.assert_close(torch.stack(steps), expected)
+    assert (layer(x)[0] - expected).abs()[1:].max() > 0.1
+    assert not any(step.requires_grad for step in steps)
 
 
 def test_no_new_memory():

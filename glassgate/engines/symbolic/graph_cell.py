@@ -83,7 +83,8 @@ class GraphCell(Cell):
 
         dtype = wide.dtype if isinstance(wide, Tensor) else None
         value = evaluate(equations.states, leaf, dtype, taken)
-        names = {node.name: value[node] for node in equations.nodes if node.name is not None}
+        # The half of a gate `x` is called `x_ih`, and so may another gate be.
+        names = {node.name: value[node] for node in equations.nodes if node.name not in (None, *self.gates)}
         names |= {gate: value[node] for gate, node in equations.shown.items()}
         return tuple(value[node] for node in equations.states)
 

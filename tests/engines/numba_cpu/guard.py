@@ -1,18 +1,23 @@
 """Memory with an inaccessible page at its end or in front: a kernel that reads or writes beyond ends the process.
 
-`python -m tests.engines.numba_cpu.guard few|all THREADS` runs layers whose kernels have only such memory.
+`python -m tests.engines.numba_cpu.guard few|all` runs layers whose kernels have no other, on one thread and on two.
 """
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines.numba_cpu import arguments as given
-from glassgate.engines.numba_cpu import bind, partition, prepared, run, workspace
+from glassgate.engines.numba_cpu import bind, partition, prepared, run, step, workspace
+from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.pool import threads
 from glassgate.layers.repeated import Repeated
 from tests.compare import noise
 
@@ -41,6 +46,16 @@ class Guarded:
         ctypes.memset(at, 0xFF, size)
         return at
 
+    def holds(self, address: int) -> bool:
+        """Whether it is that of a block."""
+        return any(start <= address < start + size for start, size in self.blocks)
+
+    def tensor(self, like: Tensor) -> Tensor:
+        """A copy in such memory."""
+        size = like.numel() * like.element_size()
+        memory = (ctypes.c_char * size).from_address(self.take(size))
+        return torch.frombuffer(memory, dtype=like.dtype).view(like.shape).copy_(like)
+
     def free(self) -> None:
         """Give all blocks back."""
         for block in self.blocks:
@@ -56,9 +71,15 @@ class Guard:
         self.moved: list[tuple[int, Tensor]] = []
         self.passes = 0
         """How many were prepared ones."""
+        self._patch = pytest.MonkeyPatch()
 
     def move(self, tensor: Tensor) -> int:
         """A copy's address; the tensor has that copy's numbers when the kernel is done."""
+        if self.memory.holds(tensor.data_ptr()):
+            return tensor.data_ptr()
+        found = [at for at, other in self.moved if other is tensor]
+        if found:
+            return found[0]
         size = tensor.numel() * tensor.element_size()
         at = self.memory.take(size)
         ctypes.memmove(at, tensor.data_ptr(), size)
@@ -66,21 +87,12 @@ class Guard:
         return at
 
     def __enter__(self) -> "Guard":
-        self._before = (
-            bind.Call.bind,
-            bind.Call.bind_rows,
-            bind.Call._with_scratch,
-            workspace.Workspace.take,
-            partition.run,
-            prepared.Pass.run,
-        )
-        bind_memory, bind_rows, _, _, run_calls, _ = self._before
+        bind_memory, bind_rows, run_calls = bind.Call.bind, bind.Call.bind_rows, partition.run
 
         def guarded_bind(call: bind.Call, memory: object, tensors: Sequence[Tensor]) -> None:
             bind_memory(call, memory, tensors)  # type: ignore[arg-type]
             for address, tensor in zip(memory.addresses, tensors, strict=True):  # type: ignore[attr-defined]
-                found = [at for at, other in self.moved if other is tensor]
-                call.bindings[address] = found[0] if found else self.move(tensor)
+                call.bindings[address] = self.move(tensor)
 
         def guarded_rows(call: bind.Call, buffer: object, tensor: Tensor | None) -> None:
             tensor = tensor.contiguous() if tensor is not None else None
@@ -96,11 +108,9 @@ class Guard:
             put_back()
 
         def guarded_pass(own: prepared.Pass, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
-            placed = {id(v): v for v in tensors}
-            at = {key: self.move(v) for key, v in placed.items()}
-            numbers = [*(at[id(v)] for v in tensors), *rest, self.memory.take(own._room)]
+            numbers = [*map(self.move, tensors), *rest, self.memory.take(own._room)]
             for launches in own._rounds:
-                prepared.threads.run([launch.filled(numbers) for launch in launches])
+                threads.run([launch.filled(numbers) for launch in launches])
             self.passes += 1
             put_back()
 
@@ -110,81 +120,123 @@ class Guard:
             self.moved.clear()
             self.memory.free()
 
-        prepared.Pass.run = guarded_pass  # type: ignore[method-assign]
-        bind.Call.bind, bind.Call.bind_rows = guarded_bind, guarded_rows  # type: ignore[method-assign,assignment]
-        bind.Call._with_scratch = guarded_scratch  # type: ignore[method-assign]
-        workspace.Workspace.take = lambda _, size: self.memory.take(size)  # type: ignore[method-assign]
-        run.partition.run = guarded_run  # type: ignore[attr-defined]
+        self._patch.setattr(bind.Call, "bind", guarded_bind)
+        self._patch.setattr(bind.Call, "bind_rows", guarded_rows)
+        self._patch.setattr(bind.Call, "_with_scratch", guarded_scratch)
+        self._patch.setattr(workspace.Workspace, "take", lambda _, size: self.memory.take(size))
+        self._patch.setattr(prepared.Pass, "run", guarded_pass)
+        self._patch.setattr(run.partition, "run", guarded_run)
+        self._patch.setattr(step, "torch", SimpleNamespace(empty_like=self.memory.tensor))
         return self
 
     def __exit__(self, *_: object) -> None:
-        call, memory = bind.Call, workspace.Workspace
-        call.bind, call.bind_rows, call._with_scratch, memory.take, partition.run, prepared.Pass.run = self._before  # type: ignore[method-assign,assignment]
+        self._patch.undo()
 
 
-def results(layer: gg.Recurrent, train: bool, seed: int, **more: object) -> list[Tensor]:
-    """Of one call, with its gradients if it trains."""
-    x = noise(seed, 7, 5, layer.input_size).to(layer.weight_ih_l0.dtype).requires_grad_(train)
-    with gg.engine("cpu"), torch.set_grad_enabled(train):
-        output, state = layer(x, **more)
-        found = [output, *(state if isinstance(state, tuple) else (state,))]
+def flat(values: object) -> list[Tensor]:
+    return [values] if isinstance(values, Tensor) else [v for value in values for v in flat(value)]  # type: ignore[attr-defined]
+
+
+def results(layer: gg.Recurrent, N: int, train: bool, record: bool, **more: object) -> list[Tensor]:
+    """Of one call, with its gradients if it trains, and what a tape shows if it is recorded."""
+    x = noise(1, 7, N, layer.input_size).to(layer.weight_ih_l0.dtype).requires_grad_(train)
+    shown = gg.record(layer) if record else nullcontext()
+    with gg.engine("cpu"), torch.set_grad_enabled(train), shown as tape:
+        found = flat(layer(x, **more))
         if train:
             loss = sum(v.sin().sum() for v in found)
             leaves = [x, *layer.parameters()]
             found += torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+    if record:
+        found += [*tape.values(), *tape.grad.values()]
     return [v.detach() for v in found]
 
 
-def check(make: Callable[[], gg.Recurrent]) -> None:
-    """The layer computes the same in guarded memory, on one thread and two, inference and training."""
-    torch.manual_seed(0)
-    layer = make()
-    lengths = torch.tensor([7, 0, 3, 7, 1])
-    calls = [
-        (train, more) for train in (False, True) for more in ({}, {"lengths": lengths}, {"resets": noise(2, 7, 5) > 0})
-    ]
-    for train, more in calls:
-        wanted = results(layer, train, 1, **more)
+def stream(layer: gg.Recurrent, memory: Guarded) -> list[Tensor]:
+    """Step by step, every tensor that a kernel sees in that memory."""
+    with gg.engine("cpu"):
+        stream = layer.stream(3)
+        x = noise(1, 4, 3, layer.input_size).to(layer.weight_ih_l0.dtype)
+        return [stream.step(memory.tensor(x_t)).clone() for x_t in x]
+
+
+CALLS = [
+    {},
+    {"lengths": torch.tensor([7, 0, 3, 7, 1])},
+    {"resets": noise(2, 7, 5) > 0},
+    {"lengths": [2, 7], "resets": noise(2, 7, 2) > 0},
+]
+"""Of five rows, of which threads take some each, and of two, whose units they share."""
+
+
+def check(layer: gg.Recurrent, recorded: bool) -> None:
+    """The layer computes the same in guarded memory: trained, in inference, step by step, and recorded if asked for."""
+    for record in {False, recorded}:
+        for train, more in ((train, more) for train in (False, True) for more in CALLS):
+            N = len(more.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
+            expected = results(layer, N, train, record, **more)
+            plain = not more and not record and not layer.bidirectional and layer.num_layers == 1
+            for behind in (True, False):
+                layer._repeated = Repeated()
+                for again in range(1 + plain):
+                    with Guard(behind) as guard:
+                        same(results(layer, N, train, record, **more), expected)
+                    assert bool(guard.passes) == again
+    if not layer.bidirectional:
+        expected = stream(layer, Guarded(True))
         for behind in (True, False):
-            layer._repeated = Repeated()
-            for again in range(1 if more or len(layer._parts) > 1 else 2):
-                with Guard(behind) as guard:
-                    found = results(layer, train, 1, **more)
-                assert guard.passes == again * (1 + train)
-                for ours, other in zip(found, wanted, strict=True):
-                    torch.testing.assert_close(ours, other, rtol=0, atol=0)
+            with Guard(behind) as guard:
+                same(stream(layer, guard.memory), expected)
+                guard.memory.free()
 
 
-def layers(which: str) -> dict[str, Callable[[], gg.Recurrent]]:
-    """Layers by name: a few, or each cell that ships, with a projection where it takes one."""
-    f32, f64 = torch.float32, torch.float64
+def same(found: list[Tensor], expected: list[Tensor]) -> None:
+    for ours, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, other, rtol=0, atol=0)
+
+
+def layers(which: str) -> Iterator[gg.Recurrent]:
+    """A few, or each cell that ships, with a projection where it takes one."""
+    f32, f64, bf16 = torch.float32, torch.float64, torch.bfloat16
     if which == "few":
-        return {
-            "LSTM": lambda: gg.LSTM(3, 19, bidirectional=True),
-            "plain": lambda: gg.LSTM(3, 19),
-            "GRU": lambda: gg.GRU(3, 33, num_layers=2),
-            "projected": lambda: gg.Recurrent(gg.cells.SLSTM(heads=2), 5, 38, proj_size=4, dtype=f64),
-            "normalised": lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 17, proj_size=7, dtype=f64),
-        }
-    found = {}
+        yield gg.LSTM(3, 19, bidirectional=True)
+        yield gg.LSTM(3, 19)
+        yield gg.GRU(3, 33, num_layers=2, dtype=f64)
+        yield gg.Recurrent(gg.cells.SLSTM(heads=2), 5, 38, proj_size=4, dtype=f64)
+        yield gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 17, proj_size=7)
+        return
     for name in gg.cells.__all__:
-        for dtype in (f32, f64):
-            for size, proj in ((1, 0), (16, 0), (37, 0), (21, 11)):
-                cell = getattr(gg.cells, name)()
-                for both in (False, True):
-                    key = f"{name} {dtype} {size} {proj} {both}"
-                    found[key] = lambda cell=cell, dtype=dtype, size=size, proj=proj, both=both: gg.Recurrent(
-                        cell, 5, size, proj_size=proj, dtype=dtype, bidirectional=both
-                    )
-    return found
+        for dtype in (f64, f32, *([bf16] if name in ("LSTM", "GRU") else [])):
+            for size, proj, both in ((1, 0, True), (16, 0, True), (37, 0, False), (21, 11, True)):
+                with suppress(ValueError):  # a cell that takes no projection
+                    cell = getattr(gg.cells, name)()
+                    yield gg.Recurrent(cell, 5, size, proj_size=proj, dtype=dtype, bidirectional=both)
+
+
+def shared_among_threads() -> list[int]:
+    """However small a call is, threads share it; returns a list that grows by how many launches run at once."""
+    counts, run_launches = list[int](), threads.run
+
+    def counted(launches: Sequence[Launch]) -> None:
+        counts.append(len(launches))
+        run_launches(launches)
+
+    threads.run = counted
+    partition.FEW_A_STEP = 0
+    threads.contention.note = lambda waited: None  # type: ignore[method-assign]
+    return counts
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(int(sys.argv[2]))
-    for name, make in layers(sys.argv[1]).items():
-        print(name, flush=True)
-        try:
-            make()
-        except ValueError:
-            continue  # a cell that takes no projection
-        check(make)
+    torch.manual_seed(0)
+    counts = shared_among_threads()
+    for layer in layers(sys.argv[1]):
+        print(layer, layer.weight_ih_l0.dtype, flush=True)
+        recorded = layer.weight_ih_l0.dtype == torch.float64
+        for at_once in (1, 2):
+            torch.set_num_threads(at_once)
+            counts.clear()
+            few = 0 if at_once > 1 else 2**60
+            partition.FEW_OPERATIONS = prepared.FEW_OPERATIONS = prepared.ENOUGH_FOR_ONE = few
+            check(layer, recorded)
+            assert max(counts, default=1) == at_once, counts
