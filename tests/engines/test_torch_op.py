@@ -17,6 +17,7 @@ from glassgate.engines.numba_cpu import partition
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.plan import plans_in, split, text_for, without_final
 from glassgate.engines.torch_op import backend
+from glassgate.layers.repeated import Repeated
 from tests.compare import check, measure, noise
 
 
@@ -281,6 +282,7 @@ def test_what_needs_no_gradient_is_not_computed(monkeypatch):
     for wanted in leaves:
         for name, leaf in leaves.items():
             leaf.requires_grad_(name == wanted)
+        layer._repeated = Repeated()
         found = measure(call(layer, x), {wanted: leaves[wanted]})
         torch.testing.assert_close(found[f"grad {wanted}"], every[f"grad {wanted}"], rtol=0, atol=0)
         products[wanted] = tasks[-1]

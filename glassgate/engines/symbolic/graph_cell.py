@@ -83,8 +83,9 @@ class GraphCell(Cell):
 
         dtype = wide.dtype if isinstance(wide, Tensor) else None
         value = evaluate(equations.states, leaf, dtype, taken)
-        # The half of a gate `x` is called `x_ih`, and so may another gate be.
-        names = {node.name: value[node] for node in equations.nodes if node.name not in (None, *self.gates)}
+        # The half of a gate `x` is called `x_ih`, and so may another gate be that nothing reads.
+        named = () if self.recorded else equations.nodes
+        names = {node.name: value[node] for node in named if node.name is not None}
         names |= {gate: value[node] for gate, node in equations.shown.items()}
         return tuple(value[node] for node in equations.states)
 
