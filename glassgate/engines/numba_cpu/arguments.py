@@ -123,3 +123,5 @@ FIRST, LAST = number("first"), number("last")
 ROWS = number("rows")
 PACKED_INPUT = number("weights_ih")
 """The packed weights of the input."""
+ROUNDED_INPUT, ROUNDED_GRADIENTS = number("data_rounded"), number("d_pre_rounded")
+"""What is multiplied by these, as bfloat16."""

@@ -60,7 +60,10 @@ class Backward(KernelPlan):
         if wanted.data:
             weights, data = self.input_weights(turned=True), self.rows(self.buffers[Kind.D_DATA])
             d = self.rows(self.buffers[Kind.D_PRE], len(self.trace.hh_only))
-            self.after[0].append(multiply(d, weights, 1, data, given.ROWS, sizes.bits, wanted.added))
+            tasks, d = self.factors(d, given.ROUNDED_GRADIENTS)
+            if tasks:
+                self.after.insert(0, tasks)
+            self.after[-1].append(multiply(d, weights, 1, data, given.ROWS, sizes.bits, wanted.added))
         self.check(*map(address, self.d_states), *self.d_recorded_memory.addresses)
 
     def _sum(self, gradient: WeightGradient) -> None:
@@ -80,7 +83,7 @@ class Backward(KernelPlan):
             total: Operand = (self.d_weights[bias], to * sizes.bytes) if bias in self.d_weights else 0
             right = table, shift + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            self.after[0].append(outer(own, given.ROWS, right, out, total, sizes.bits, gradient.added))
+            self.after[0].append(outer(own, given.ROWS, right, out, total, sizes.bits, gradient.added, sizes.bfloat16))
 
     def _right(self, right: Place | Before) -> tuple[Operand, int]:
         """The table of the addresses of the rows that a weight was multiplied by, and from which byte on."""

@@ -31,14 +31,14 @@ class Kernel:
     split_units: bool
 
 
-def emit(program: Program, title: str) -> Kernel:
-    """The text of the forward or the backward kernel."""
-    return _Emitter(program).kernel(title)
+def emit(program: Program, title: str, bfloat16: bool = False) -> Kernel:
+    """The text of the forward or the backward kernel, perhaps with row vectors rounded for matrix products."""
+    return _Emitter(program, bfloat16).kernel(title)
 
 
 class _Emitter:
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, bfloat16: bool) -> None:
+        self.program, self.bfloat16 = program, bfloat16
         self.names = Names()
         self.lines: list[tuple[int, str]] = []
         self.arguments: dict[Argument, str] = {}
@@ -221,13 +221,15 @@ class _Emitter:
 
     def _left_rows(self, multiply: Multiply) -> str:
         """The table of the addresses of the row vectors that a product multiplies."""
-        if isinstance(multiply.left.rows, Before):
+        if isinstance(multiply.left.rows, Before) and not self.bfloat16:
             return self.argument(given.before(multiply.left.rows.state))
         return self.argument(given.of_product("left", multiply.number))
 
     def _point(self, multiply: Multiply) -> None:
         """Where these row vectors are."""
         if isinstance(multiply.left.rows, Before):
+            if self.bfloat16:
+                self._round(multiply, self.argument(given.before(multiply.left.rows.state)))
             return
         rows, buffer = self._left_rows(multiply), multiply.left.rows.buffer
         base = self.argument(given.address(buffer))
@@ -237,16 +239,29 @@ class _Emitter:
             self.line(f"_point({rows}, _first, _here, {base} + {starts}[_t] * {pitch}, {pitch})")
         else:
             self.line(f"_point({rows}, _first, _here, {base}, {self.argument(given.axis_pitch(buffer.axis))})")
+        if self.bfloat16:
+            self._round(multiply, rows)
+
+    def _round(self, multiply: Multiply, rows: str) -> None:
+        """What a product multiplies as bfloat16, in memory of its own."""
+        column, width = self._extent(multiply)
+        to = self.argument(given.of_product("rounded", multiply.number))
+        self.line(f"_round_rows({self._left_rows(multiply)}, {rows}, _first, _here, {column}, {width}, {to})")
+
+    def _extent(self, multiply: Multiply) -> tuple[str, str]:
+        """Where in its row the vector begins that a product multiplies, and how many numbers it has."""
+        left, width = multiply.left, self.argument(given.width(multiply.left.axis))
+        column = left.rows.column if isinstance(left.rows, Place) else 0
+        depth = f"{left.columns} * {width}" if left.columns > 1 else width
+        return f"{column} * {width}" if column else "0", depth
 
     def _tile(self, multiply: Multiply, axis: str) -> None:
-        left, k, heads = multiply.left, multiply.number, multiply.heads
-        width = self.argument(given.width(left.axis))
-        column = left.rows.column if isinstance(left.rows, Place) else 0
-        first, depth = f"{column} * {width}" if column else "0", width
-        if left.columns > 1:
-            depth = f"{left.columns} * {width}"
+        k, heads = multiply.number, multiply.heads
+        first, depth = self._extent(multiply)
+        if self.bfloat16:
+            first = "0"
         if heads > 1:
-            blocks, size = self.argument(given.head(axis)[1]), self.argument(given.head(left.axis)[0])
+            blocks, size = self.argument(given.head(axis)[1]), self.argument(given.head(multiply.left.axis)[0])
             first, depth = f"{first} + _block // {blocks} * {size}", size
         weights, pitch, sums = (self.argument(given.of_product(what, k)) for what in ("weights", "block_pitch", "sums"))
         n, rows = len(multiply.product.results), self._left_rows(multiply)

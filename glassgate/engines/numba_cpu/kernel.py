@@ -21,13 +21,13 @@ class Compiled(NamedTuple):
 _compiled: dict[Any, Compiled] = {}
 
 
-def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool) -> Compiled:
+def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool, bfloat16: bool = False) -> Compiled:
     """The kernel of a cell, compiled when it is first asked for."""
-    processor = host()
+    processor = host() if bfloat16 else host().whole
     key = trace, bits, is_backward, cell.heads, processor
     if key not in _compiled:
         program = lower(cell, trace, is_backward)
-        kernel = _emitted(cell, program)
+        kernel = _emitted(cell, program, bfloat16)
         name = "backward" if is_backward else "forward"
         _compiled[key] = Compiled(program, kernel, compiled(kernel.text, name, bits, processor))
     return _compiled[key]
@@ -38,6 +38,7 @@ def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
     return _emitted(cell, lower(cell, trace, is_backward))
 
 
-def _emitted(cell: Cell, program: Program) -> Kernel:
+def _emitted(cell: Cell, program: Program, bfloat16: bool = False) -> Kernel:
     name = "backward" if program.backward else "forward"
-    return emit(program, f"{type(cell).__name__}, {name} through time: one direction of a layer, some sequences.")
+    title = f"{type(cell).__name__}, {name} through time: one direction of a layer, some sequences."
+    return emit(program, title, bfloat16)

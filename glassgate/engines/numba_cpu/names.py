@@ -65,7 +65,7 @@ LOCALS = frozenset(
             "wide",
         ),
         *("BYTES", "LANES", "fetch", "fill", "is_reset", "keep", "load", "locate", "wait", "number", "point"),
-        *("put_total", "shape_of_tiles", "store", "words"),
+        *("put_total", "round_rows", "shape_of_tiles", "store", "words"),
     )
 )
 """What kernels call their own variables and the functions of the namespace."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from glassgate.engines.numba_cpu import atomics, runtime
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd import mathematics
+from glassgate.engines.numba_cpu.simd import bfloat16, mathematics
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.microkernel import microkernel
 from glassgate.engines.numba_cpu.simd.transpose import transpose
@@ -31,6 +31,9 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     if "strided_microkernel(" in text:
         found["strided_microkernel"] = microkernel(bits, lanes, 1, processor, long=True, strided=True)
         found["MOST_ROWS_1"], found["ROOM_1"] = blocking(1, processor)
+    pairs = bfloat16.pairs_of(processor) if processor.bfloat16 else None
     if "transpose(" in text:
-        found["transpose"] = transpose(bits, lanes)
+        found["transpose"] = transpose(bits, lanes, pairs)
+    if pairs is not None:
+        found |= bfloat16.functions(processor)
     return found | {f"_{name}": value for name, value in found.items()} | mathematics.FUNCTIONS

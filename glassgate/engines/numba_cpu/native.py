@@ -6,15 +6,16 @@ from glassgate.engines.numba_cpu.compile import Function, compiled
 from glassgate.engines.numba_cpu.processor import Processor, host
 
 
-def native(text: str, bits: int = 64, **values: int) -> Function:
+def native(text: str, bits: int = 64, bfloat16: bool = False, **values: int) -> Function:
     """The machine code of a text with one function.
 
     Args:
         text: in which `{NAME}` stands for a value.
         bits: of the numbers that it computes with.
+        bfloat16: whether it multiplies them rounded to that.
         values: by name.
     """
-    return _native(text, bits, tuple(values.items()), host())
+    return _native(text, bits, tuple(values.items()), host() if bfloat16 else host().whole)
 
 
 @cache

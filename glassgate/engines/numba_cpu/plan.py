@@ -14,9 +14,10 @@ from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, pack
-from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply
+from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.processor import Processor, host
+from glassgate.engines.numba_cpu.simd.bfloat16 import rounded_pitch
 from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
 from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask, Series
 from glassgate.engines.numba_cpu.workspace import aligned
@@ -71,7 +72,7 @@ class KernelPlan:
     def __init__(self, plan: Plan, sizes: Sizes, backward: bool, every_state: bool, save: bool) -> None:
         self.plan, self.sizes, self.backward = plan, sizes, backward
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
-        self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward)
+        self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward, sizes.bfloat16)
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
         self.nothing = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
@@ -173,6 +174,8 @@ class KernelPlan:
         for m in kernel.products:
             needed[given.of_product("sums", m.number)] = MOST_ROWS * MOST_BLOCKS * len(m.product.results) * vector
             needed[given.of_product("left", m.number)] = 8 * sizes.N
+            depth = m.left.columns * (sizes.P if m.left.axis == "P" else sizes.H)
+            needed[given.of_product("rounded", m.number)] = sizes.N * rounded_pitch(depth, host())
         for temporary in kernel.temporaries:
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width
@@ -208,6 +211,14 @@ class KernelPlan:
         shift = column * a_column * self.sizes.bytes
         return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
 
+    def factors(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
+        """Rows as a product multiplies them: themselves, or rounded in memory of the call by the tasks."""
+        if not self.sizes.bfloat16:
+            return [], rows
+        task, found = rounded(rows, to, given.ROWS)
+        self.by_row[to] = found.pitch
+        return [task], found
+
     def input_weights(self, turned: bool) -> Packed:
         """The packed input weights of the gates whose input half is used."""
         chosen, sizes = _numbers(self.cell.gates, self.trace.ih), self.sizes
@@ -216,7 +227,7 @@ class KernelPlan:
         return self._pack(given.PACKED_INPUT, matrix, chosen, 1, turned)
 
     def _matrix_of(self, of: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
-        cell, (_, _, H, P, bits), product = self.cell, self.sizes, of.product
+        cell, (_, _, H, P, bits, _), product = self.cell, self.sizes, of.product
         turned = product.op.endswith("_t")
         if product.op in ("hr", "hr_t"):
             return Matrix(address(weight_buffer(cell, "weight_hr")), 1, P, H, bits), (0,), 1, turned
@@ -225,7 +236,7 @@ class KernelPlan:
         return matrix, _numbers(cell.gates, product.gates), cell.heads, turned
 
     def _pack(self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool) -> Packed:
-        packed = pack(to, matrix, chosen, heads, turned)
+        packed = pack(to, matrix, chosen, heads, turned, self.sizes.bfloat16)
         self.fixed[to] = packed.size
         self.before[0] += packed.tasks
         return packed
@@ -246,6 +257,8 @@ class Forward(KernelPlan):
         if trace.ih:
             halves = self.buffers[Kind.INPUT]
             data, out = self.rows(self.buffers[Kind.DATA]), self.rows(halves, columns=1)
+            tasks, data = self.factors(data, given.ROUNDED_INPUT)
+            self.before[0] += tasks
             product = multiply(data, self.input_weights(turned=False), len(trace.ih), out, given.ROWS, bits)
             self.before.append([product])
             if not save:

@@ -1,4 +1,4 @@
-"""What a kernel must fit: the processor's vector registers."""
+"""What a kernel must fit: the processor's vector registers, and its instructions for bfloat16."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,17 @@ import llvmlite.binding as llvm
 
 
 class Processor(NamedTuple):
-    """The bytes of a vector register and how many of them there are."""
+    """The bytes of a vector register, how many of them there are, and how it multiplies numbers rounded to bfloat16."""
 
     width: int
     registers: int
+    bfloat16: str = ""
+    """By "avx512bf16", its instructions; "emulated", by several others, for tests; empty where that is too slow."""
+
+    @property
+    def whole(self) -> "Processor":
+        """The same for products of numbers as they are."""
+        return self._replace(bfloat16="")
 
     def lanes(self, bits: int) -> int:
         """How many numbers fit a register."""
@@ -41,7 +48,7 @@ def pretend(processor: Processor) -> Iterator[None]:
 def _detected() -> Processor:
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
-        return Processor(64, 32)
+        return Processor(64, 32, "avx512bf16" if features.get("avx512bf16") else "")
     if features.get("avx2"):
         return Processor(32, 16)
     return Processor(16, 32 if features.get("neon") else 16)

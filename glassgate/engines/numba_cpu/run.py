@@ -43,7 +43,7 @@ def forward(
     results: list[Tensor] = []
     behind: list[Tensor] = []
     for k, (plan, own) in enumerate(by_direction(plans, given)):
-        kernel = forward_plan(plan, plan.sizes(own, data), save, every, host())
+        kernel = forward_plan(plan, plan.sizes(own, data, _in_bfloat16(dtype)), save, every, host())
         widths = list(plan.of_states(kernel.sizes).values())
         states = [unwritten(S, n, time.rows, data) for n in (widths if every else widths[:1])]
         final = [data.new_empty(time.N, n) for n in widths]
@@ -91,7 +91,8 @@ def backward(
     at, weight_at = 0, 0
     for k, (plan, own) in enumerate(by_direction(plans, computed)):
         names = tuple([name for i, name in enumerate(plan.weights, weight_at) if needed is None or needed[i]])
-        kernel = backward_plan(plan, plan.sizes(own, data), Wanted(names, data_too, added=k > 0), host())
+        sizes = plan.sizes(own, data, _in_bfloat16(dtype))
+        kernel = backward_plan(plan, sizes, Wanted(names, data_too, added=k > 0), host())
         count = len(kernel.states)
         states = computable(list(islice(every, count)), data.dtype)
         kept = list(islice(behind, len(kernel.kept)))
@@ -165,6 +166,11 @@ class _Gradients:
             ways = zip(self._next, self._initial, strict=True)
             found += [a.add_(b) for a, b in ways] if self._resets else self._next
         return [*found, *([None] * len(plan.noise))]
+
+
+def _in_bfloat16(dtype: torch.dtype) -> bool:
+    """Whether matrix products are to multiply numbers rounded to bfloat16: in that type, where it is fast."""
+    return dtype is torch.bfloat16 and bool(host().bfloat16)
 
 
 def _computable(

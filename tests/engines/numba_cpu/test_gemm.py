@@ -15,6 +15,7 @@ from glassgate.engines.numba_cpu.tasks import Series
 from tests.compare import noise
 
 PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
+ROUNDING = [Processor(32, 16, "emulated"), *([host()] if host().bfloat16 else [])]
 SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 21)]
 """Rows, columns of the input, units; none and all of them whole vectors."""
 GATES = (2, 0, 1)
@@ -51,10 +52,8 @@ def close(ours, wanted):
     torch.testing.assert_close(ours.double(), wanted.double(), rtol=0, atol=1e-5 * max(1.0, wanted.abs().max().item()))
 
 
-@pytest.mark.parametrize("processor", PROCESSORS, ids=str)
-@pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_products(processor, rows, columns, units, dtype):
+def check_products(processor, rows, columns, units, dtype, bfloat16=False):
+    """Each product of whole sequences; with `bfloat16` of rounded numbers."""
     x, weight, d = (
         noise(k, *shape).to(dtype)
         for k, shape in enumerate([(rows, columns), (3 * units, columns), (rows, 3 * units + 5)])
@@ -66,21 +65,42 @@ def test_products(processor, rows, columns, units, dtype):
     bits = x.element_size() * 8
     matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
     with pretend(processor):
-        ahead = pack(number("ahead"), matrix, GATES, 1, columns_too=False)
-        back = pack(number("back"), matrix, GATES, 1, columns_too=True)
+        ahead = pack(number("ahead"), matrix, GATES, 1, columns_too=False, bfloat16=bfloat16)
+        back = pack(number("back"), matrix, GATES, 1, columns_too=True, bfloat16=bfloat16)
         places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
+        places |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
         known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, **places)
         done([*ahead.tasks, *back.tasks, rows_of(number("table"), stored("x", x), len(x))], 2, known)
-        a_gate = RowVectors(number("out"), out.stride(0) * bits // 8, units)
-        done([products.multiply(stored("x", x), ahead, 3, a_gate, len(x), bits)], 2, known)
-        done([products.multiply(stored("d", d), back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
-        right = (number("table"), 0)
-        done([products.outer(stored("d", d), len(x), right, stored("outer", outer), number("total"), bits)], 2, known)
+        x_rows, d_rows = stored("x", x), stored("d", d)
+        if bfloat16:
+            round_x, x_rows = products.rounded(x_rows, number("x_16"), len(x))
+            round_d, d_rows = products.rounded(d_rows, number("d_16"), len(x))
+            done([round_x, round_d], 2, known)
+        a_gate, right = RowVectors(number("out"), out.stride(0) * bits // 8, units), (number("table"), 0)
+        done([products.multiply(x_rows, ahead, 3, a_gate, len(x), bits)], 2, known)
+        done([products.multiply(d_rows, back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
+        sums = stored("outer", outer), number("total"), bits
+        done([products.outer(stored("d", d), len(x), right, *sums, bfloat16=bfloat16)], 2, known)
+    close(total, d.double().sum(0))
+    if bfloat16:
+        x, weight, d = x.bfloat16(), weight.bfloat16(), d.bfloat16()
     chosen = selected(weight).double()
     close(out, x.double() @ chosen.t())
     close(d_x, before.double() + d.double() @ chosen)
     close(outer, d.double().t() @ x.double())
-    close(total, d.double().sum(0))
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=str)
+@pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products(processor, rows, columns, units, dtype):
+    check_products(processor, rows, columns, units, dtype)
+
+
+@pytest.mark.parametrize("processor", ROUNDING, ids=str)
+@pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
+def test_products_of_rounded_numbers(processor, rows, columns, units):
+    check_products(processor, rows, columns, units, torch.float32, bfloat16=True)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])

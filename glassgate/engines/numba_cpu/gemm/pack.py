@@ -23,8 +23,8 @@ def pack(address):
         for gate in range(gates):
             rows = matrix + order[gate] * gate_pitch + block * LANES * pitch
             out = packed + (block * block_pitch + gate * LANES) * BYTES
-            for k in range(0, columns, LANES):
-                at = out + k * gates * LANES * BYTES
+            for k in range(0, columns, {PER_WORD} * LANES):
+                at = out + k // {PER_WORD} * gates * LANES * BYTES
                 transpose(rows + k * BYTES, pitch, units - block * LANES, columns - k, at, gates * LANES * BYTES)
 '''
 
@@ -44,17 +44,40 @@ def lay(address):
                 store(out, unit * LANES, LANES, load(row, at, columns - at))
 '''
 
+LAY_PAIRS = '''
+def lay_pairs(address):
+    """As `lay`, with two numbers that follow each other down a column rounded to one word."""
+    job = words(address)
+    matrix, pitch, gate_pitch, gates, order = job[0], job[1], job[2], job[3], words(job[4])
+    units, columns, packed, block_pitch = job[5], job[6], job[7], job[8]
+    first, last = job[9], job[10]
+    for block in range(first, last):
+        at, out = block * LANES, packed + block * block_pitch * BYTES
+        for k in range(0, gates * units, 2):
+            low, high = fill(0.0), fill(0.0)
+            for second in range(min(2, gates * units - k)):
+                gate, unit = (k + second) // units, (k + second) % units
+                low, high = high, load(matrix + order[gate] * gate_pitch + unit * pitch, at, columns - at)
+            if k + 1 == gates * units:
+                low, high = high, low
+            store(out, k // 2 * LANES, LANES, pair(low, high))
+'''
+
 FEW_NUMBERS = 2**16
 """To pack fewer than these is no work for two threads."""
 
 
 class Packed(NamedTuple):
-    """A packed matrix: where it is, its bytes, the numbers from one block to the next, and what packs it."""
+    """A packed matrix: where it is, its bytes, the words from one block to the next, and what packs it.
+
+    A word is a number, or two that are rounded to bfloat16.
+    """
 
     start: Argument
     size: int
     pitch: int
     tasks: list[ParallelTask]
+    bfloat16: bool
 
 
 class Matrix(NamedTuple):
@@ -67,7 +90,9 @@ class Matrix(NamedTuple):
     bits: int
 
 
-def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool) -> Packed:
+def pack(
+    to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool, bfloat16: bool = False
+) -> Packed:
     """Blocks of a matrix, each head apart.
 
     Args:
@@ -76,15 +101,21 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
         chosen: which gates, in which order.
         heads: how many.
         columns_too: blocks of columns, for the transposed product.
+        bfloat16: whether its numbers are rounded to that.
     """
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
     width, depth, sums = (columns, len(chosen) * units, 1) if columns_too else (units, columns, len(chosen))
-    blocks, pitch = -(-width // lanes), depth * sums * lanes + lanes
-    text, row, order = LAY if columns_too else PACK, columns * size, _order(tuple(chosen)).data_ptr()
+    per_word = 2 if bfloat16 else 1
+    blocks, pitch = -(-width // lanes), -(-depth // per_word) * sums * lanes + lanes
+    row, order = columns * size, _order(tuple(chosen)).data_ptr()
+    if columns_too:
+        function = native(LAY_PAIRS if bfloat16 else LAY, matrix.bits, bfloat16)
+    else:
+        function = native(PACK, matrix.bits, bfloat16, PER_WORD=per_word)
     tasks = [
         ParallelTask(
-            native(text, matrix.bits),
+            function,
             (
                 (matrix.start, head * units * row),
                 row,
@@ -101,7 +132,7 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
         )
         for head in range(heads)
     ]
-    return Packed(to, heads * blocks * pitch * size, pitch, tasks)
+    return Packed(to, heads * blocks * pitch * size, pitch, tasks, bfloat16)
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from glassgate.engines.numba_cpu.gemm.pack import Packed
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.simd.bfloat16 import rounded_pitch
 from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
@@ -92,8 +93,70 @@ def outer(address):
             column += wide * LANES
 '''
 
+OUTER_OF_PAIRS = '''
+def outer_of_pairs(address):
+    """As `outer`, with the numbers of two rows rounded to one word."""
+    job = words(address)
+    d, d_pitch, rows = job[0], job[1], job[2]
+    rights, shift, width = words(job[3]), job[4], job[5]
+    out, out_pitch, total, added = job[6], job[7], job[8], job[9]
+    first, last = job[10], job[11]
+    packed, lefts, sums, pointers = memory_{PACKED}(), memory_{LEFTS}(), memory_{TILE}(), words(memory_64())
+    for start in range(0, rows, {ROWS}):
+        count = min({ROWS}, rows - start)
+        d_at = d + start * d_pitch
+        if total != 0:
+            for unit in range(first, last, LANES):
+                live = last - unit
+                value = fill(0.0)
+                for row in range(count):
+                    value = value + load(d_at + row * d_pitch, unit, live)
+                if added or start > 0:
+                    value = value + load(total, unit, live)
+                store(total, unit, live, value)
+        if width > 0:
+            for near in range(first, last, {UNITS}):
+                units = min({UNITS}, last - near)
+                for row in range(0, count, 2):
+                    both = row + 1 < count
+                    for unit in range(0, units, LANES):
+                        live = units - unit
+                        low = load(d_at + row * d_pitch, near + unit, live)
+                        high = load(d_at + (row + both) * d_pitch, near + unit, live * both)
+                        store(lefts, row // 2 * {UNITS} + unit, LANES, pair(low, high))
+                column = 0
+                while column < width:
+                    wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
+                    for row in range(0, count, 2):
+                        both = row + 1 < count
+                        right, then = rights[start + row] + shift, rights[start + row + both] + shift
+                        for k in range(wide):
+                            at = column + k * LANES
+                            low, high = load(right, at, width - at), load(then, at, (width - at) * both)
+                            store(packed, (k * {ROWS} + row) // 2 * LANES, LANES, pair(low, high))
+                    unit = 0
+                    while unit < units:
+                        high_ = rows_of_tile(units - unit, MOST_ROWS_1)
+                        point(pointers, 0, high_, lefts + unit * BYTES, BYTES)
+                        strided_microkernel(
+                            pointers, 0, {UNITS}, packed, {ROWS} // 2 * LANES, count, sums, high_, wide
+                        )
+                        for beside in range(high_):
+                            out_at = out + (near + unit + beside) * out_pitch
+                            for k in range(wide):
+                                at = column + k * LANES
+                                value = load(sums, (beside * wide + k) * LANES, LANES)
+                                if added or start > 0:
+                                    value = value + load(out_at, at, width - at)
+                                store(out_at, at, width - at, value)
+                        unit += high_
+                    column += wide * LANES
+'''
+
 ROWS_AT_ONCE, SUMMED_AT_ONCE = 48, 128
 """Rows of a product, and of a sum over rows."""
+PAIRS_AT_ONCE, UNITS_AT_ONCE = 256, 192
+"""Rows of a sum over pairs of rows, and units for which they are rounded."""
 
 
 class RowVectors(NamedTuple):
@@ -107,10 +170,13 @@ class RowVectors(NamedTuple):
 def multiply(
     left: RowVectors, by: Packed, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
 ) -> ParallelTask:
-    """Rows times a packed matrix, `sums` a unit: to `out`, as wide as its units, or added to what is there."""
+    """Rows times a packed matrix, `sums` a unit: to `out`, as wide as its units, or added to what is there.
+
+    Rows for a matrix of bfloat16 are of that too: see `rounded`.
+    """
     operands = (left.start, left.pitch, left.width, by.start, by.pitch, out.width, out.start, out.pitch, int(added))
     pointers, tile = 8 * ROWS_AT_ONCE, MOST_ROWS * MOST_BLOCKS * sums * host().width
-    function = native(MULTIPLY, bits, SUMS=sums, TILE=tile, ROWS=ROWS_AT_ONCE, POINTERS=pointers)
+    function = native(MULTIPLY, bits, by.bfloat16, SUMS=sums, TILE=tile, ROWS=ROWS_AT_ONCE, POINTERS=pointers)
     return ParallelTask(function, operands, rows)
 
 
@@ -122,6 +188,7 @@ def outer(
     total: Operand,
     bits: int,
     added: bool = False,
+    bfloat16: bool = False,
 ) -> ParallelTask:
     """The sum over rows of d times other rows.
 
@@ -132,8 +199,31 @@ def outer(
         out: what it is written to; of width 0 where it is not wanted.
         total: where the sum of d alone goes, or 0.
         added: to what is there.
+        bfloat16: whether numbers are rounded to that before they are multiplied.
     """
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, int(added))
     width, tile = host().width, MOST_ROWS * MOST_BLOCKS * host().width
-    function = native(OUTER, bits, TILE=tile, ROWS=SUMMED_AT_ONCE, PACKED=4 * SUMMED_AT_ONCE * width)
+    if bfloat16:
+        packed, lefts = 4 * PAIRS_AT_ONCE // 2 * width, PAIRS_AT_ONCE // 2 * UNITS_AT_ONCE * 4
+        values = {"ROWS": PAIRS_AT_ONCE, "UNITS": UNITS_AT_ONCE, "PACKED": packed, "LEFTS": lefts}
+        function = native(OUTER_OF_PAIRS, bits, True, TILE=tile, **values)
+    else:
+        function = native(OUTER, bits, TILE=tile, ROWS=SUMMED_AT_ONCE, PACKED=4 * SUMMED_AT_ONCE * width)
     return ParallelTask(function, operands, d.width)
+
+
+ROUND = '''
+def rounded(address):
+    """Rows of numbers rounded to bfloat16, each to whole vectors, zero from its end on."""
+    job = words(address)
+    source, pitch, width, out, out_pitch = job[0], job[1], job[2], job[3], job[4]
+    for row in range(job[5], job[6]):
+        round_row(source + row * pitch, width, out + row * out_pitch)
+'''
+
+
+def rounded(rows: RowVectors, to: Operand, count: Operand) -> tuple[ParallelTask, RowVectors]:
+    """What rounds rows to bfloat16, and where they then are."""
+    pitch = rounded_pitch(rows.width, host())
+    task = ParallelTask(native(ROUND, 32, True), (rows.start, rows.pitch, rows.width, to, pitch), count)
+    return task, RowVectors(to, pitch, rows.width)

@@ -1,17 +1,21 @@
 """The register-blocked matrix product: a few rows times packed blocks of columns, accumulated in vector registers.
 
-How a matrix is laid out for it is in `pack.py`.
+How a matrix is laid out for it is in `pack.py`. Where numbers are rounded to bfloat16, a word of 32 bits holds two that
+follow each other along the sum.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.simd.bfloat16 import INT16, Pairs, pairs_of, word
 from glassgate.engines.numba_cpu.simd.blocking import blocking
-from glassgate.engines.numba_cpu.simd.vector import INT64, VectorType, splat
+from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, splat
 
 
 def microkernel(
@@ -22,9 +26,10 @@ def microkernel(
     Returns:
         microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks): for each of `rows` addresses in `left`,
         from `rank` on, the sum over k < depth of left[first + k] * packed[k]; out (rows, blocks, vectors, lanes).
-        With `long`, of the shapes for long columns of rows alone. With `strided`, left[first * k].
+        With `long`, of the shapes for long columns of rows alone. With `strided`, left[first * k]. For a processor with
+        bfloat16 numbers are rounded to it, and with `strided` left[first * k] is a pair, the numbers 2 k and 2 k + 1.
     """
-    V = VectorType(bits, lanes)
+    V, pairs = VectorType(bits, lanes), pairs_of(processor) if processor.bfloat16 else None
     fitting = blocking(vectors, processor)
     shapes = fitting.long_shapes if long else fitting.shapes
 
@@ -40,7 +45,7 @@ def microkernel(
                 case = builder.append_basic_block(f"tile_{r}x{p}")
                 switch.add_case(INT64(16 * r + p), case)
                 builder.position_at_end(case)
-                function = _tile_function(builder.module, V, r, p, vectors, strided)
+                function = _tile_function(builder.module, V, r, p, vectors, strided, pairs)
                 builder.call(function, [left, first, packed, pitch, depth, out])
                 builder.branch(done)
             builder.position_at_end(done)
@@ -52,7 +57,7 @@ def microkernel(
 
 
 def _tile_function(
-    module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, strided: bool
+    module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, strided: bool, pairs: Pairs | None
 ) -> ir.Function:
     """The LLVM function of one shape, added to the module unless it is there."""
     name = f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V.name}"
@@ -65,34 +70,54 @@ def _tile_function(
     entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
     number, vector = V.element.as_pointer(), V.llvm.as_pointer()
     align = 4 if V.element == ir.FloatType() else 8
+    weight = V.llvm if pairs is None else ir.VectorType(INT32, V.llvm.count)
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
-    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), number) for r in range(rows)]
+    of_left = number if pairs is None else (INT32 if strided else INT16).as_pointer()
+    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), of_left) for r in range(rows)]
     if not strided:
         lefts = [b.gep(left, [first]) for left in lefts]
     starts = [b.gep(b.inttoptr(packed, number), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
     columns = [(p, v) for p in range(blocks) for v in range(vectors)]
-    b.cbranch(b.icmp_signed(">", depth, INT64(0)), loop, done)
+    words = depth
+    if pairs is not None:
+        words = b.lshr(b.add(depth, INT64(1)) if strided else depth, INT64(1))
+    b.cbranch(b.icmp_signed(">", words, INT64(0)), loop, done)
+
+    multiply_add: Callable[..., ir.Value]
+    if pairs is None:
+        fma = cgutils.get_or_insert_function(
+            module, ir.FunctionType(V.llvm, [V.llvm] * 3), f"llvm.fmuladd.v{V.llvm.count}f{align * 8}"
+        )
+        multiply_add = lambda x, weight, total: b.call(fma, [x, weight, total])  # noqa: E731
+    else:
+        multiply_add = lambda x, weight, total: pairs.dot(b, x, weight, total)  # noqa: E731
+
+    def added(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
+        """The sums with the products of one word more."""
+        step = b.mul(k, INT64(vectors * V.llvm.count))
+        weights = {}
+        for p, v in columns:
+            at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
+            weights[p, v] = b.load(b.bitcast(at, weight.as_pointer()))
+            weights[p, v].align = align
+        new: dict[Any, ir.Value] = {}
+        for r in range(rows):
+            if pairs is None:
+                x = splat(b, b.load(b.gep(lefts[r], [b.mul(k, first) if strided else k])), V.llvm.count)
+            else:
+                at = b.gep(lefts[r], [b.mul(k, first) if strided else b.mul(k, INT64(2))])
+                x = word(b, at, V.llvm.count, alone)
+            new |= {(r, c): multiply_add(x, weights[c], sums[r, c]) for c in columns}
+        return new
 
     b.position_at_end(loop)
     k = b.phi(INT64)
     sums = {(r, c): b.phi(V.llvm) for r in range(rows) for c in columns}
-    step = b.mul(k, INT64(vectors * V.llvm.count))
-    weights = {}
-    for p, v in columns:
-        at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
-        weights[p, v] = b.load(b.bitcast(at, vector))
-        weights[p, v].align = align
-    kind = ir.FunctionType(V.llvm, [V.llvm] * 3)
-    name = f"llvm.fmuladd.v{V.llvm.count}f{align * 8}"
-    fma = module.globals.get(name) or ir.Function(module, kind, name)
-    new: dict[Any, ir.Value] = {}
-    for r in range(rows):
-        x = splat(b, b.load(b.gep(lefts[r], [b.mul(k, first) if strided else k])), V.llvm.count)
-        new |= {(r, c): b.call(fma, [x, weights[c], sums[r, c]]) for c in columns}
+    new = added(k, sums)
     k_next = b.add(k, INT64(1))
-    b.cbranch(b.icmp_signed("<", k_next, depth), loop, done)
+    b.cbranch(b.icmp_signed("<", k_next, words), loop, done)
     k.add_incoming(INT64(0), entry)
     k.add_incoming(k_next, loop)
     zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
@@ -105,6 +130,17 @@ def _tile_function(
     for key, phi in results.items():
         phi.add_incoming(zero, entry)
         phi.add_incoming(new[key], loop)
+    if pairs is not None and not strided:
+        last, stored = function.append_basic_block("last"), function.append_basic_block("stored")
+        b.cbranch(b.trunc(depth, ir.IntType(1)), last, stored)
+        b.position_at_end(last)
+        with_last = added(words, results, alone=True)
+        b.branch(stored)
+        b.position_at_end(stored)
+        before, results = results, {key: b.phi(V.llvm) for key in results}
+        for key, phi in results.items():
+            phi.add_incoming(before[key], done)
+            phi.add_incoming(with_last[key], last)
     for i, phi in enumerate(results.values()):
         at = b.gep(b.inttoptr(out, number), [INT64(i * V.llvm.count)])
         b.store(phi, b.bitcast(at, vector)).align = align

@@ -6,16 +6,18 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from glassgate.engines.numba_cpu.simd.bfloat16 import Pairs
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, masked_load, masked_store
 
 
-def transpose(bits: int, lanes: int) -> Any:
+def transpose(bits: int, lanes: int, pairs: Pairs | None = None) -> Any:
     """Rows to columns, a vector each.
 
     Returns:
         transpose(source, pitch, rows, columns, out, out_pitch): the first `rows` rows of `source`, `pitch` bytes apart,
         and of each the first `columns` numbers, become columns of `out`; what is missing is zero, and `columns` rows of
-        `out` are written whole.
+        `out` are written whole. With `pairs`, each two numbers of a row are rounded to bfloat16 and count as one, and
+        what is missing beside a number is zero.
     """
     V = VectorType(bits, lanes)
 
@@ -28,9 +30,14 @@ def transpose(bits: int, lanes: int) -> Any:
             for row in range(lanes):
                 live = builder.select(builder.icmp_signed("<", INT64(row), rows), columns, zero)
                 at = builder.add(source, builder.mul(pitch, INT64(row)))
-                vectors.append(masked_load(builder, V, at, zero, live))
+                vector = masked_load(builder, V, at, zero, live)
+                if pairs is not None:
+                    then = masked_load(builder, V, at, INT64(lanes), builder.sub(live, INT64(lanes)))
+                    vector = builder.bitcast(pairs.neighbours(builder, vector, then), V.llvm)
+                vectors.append(vector)
             for row, vector in enumerate(_turned(builder, vectors, lanes)):
-                live = builder.select(builder.icmp_signed("<", INT64(row), columns), INT64(lanes), zero)
+                number = INT64(row if pairs is None else 2 * row)
+                live = builder.select(builder.icmp_signed("<", number, columns), INT64(lanes), zero)
                 masked_store(builder, V, builder.add(out, builder.mul(out_pitch, INT64(row))), zero, live, vector)
             return context.get_dummy_value()
 

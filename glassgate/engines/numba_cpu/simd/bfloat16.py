@@ -1,0 +1,131 @@
+"""Numbers rounded to bfloat16, two in a word of 32 bits: how they are made, and multiplied with sums in float32."""
+
+from typing import Any, NamedTuple
+
+import numba
+import numba.extending
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, Lanes, VectorType, masked_load, splat
+
+intrinsic: Any = numba.extending.intrinsic
+inline: Any = numba.njit(forceinline=True, error_model="numpy")
+INT16 = ir.IntType(16)
+
+
+class _BFloat16(ir.Type):
+    """LLVM's, which llvmlite lacks."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat16)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat16)
+
+
+class Pairs(NamedTuple):
+    """Pairs of rounded numbers on a processor."""
+
+    lanes: int
+    by_instruction: bool
+    """Whether the processor rounds and multiplies them itself."""
+
+    def rounded(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+        """The nearest numbers of 16 bits, the even one of two as near."""
+        kind = ir.VectorType(INT16, self.lanes)
+        if self.by_instruction:
+            return builder.bitcast(builder.fptrunc(vector, ir.VectorType(_BFloat16(), self.lanes)), kind)
+        number = Lanes(builder, vector)
+        word = number.as_bits()
+        half = word.integer(16, "lshr")
+        up = half.integer(1, "and_").integer(0x7FFF, "add").integer(word, "add").integer(16, "lshr")
+        return builder.trunc(number.compare(number, "!=").where(half.integer(0x40, "or_"), up).value, kind)
+
+    def paired(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
+        """One word a lane, of both vectors' rounded numbers."""
+        kind = ir.VectorType(INT32, self.lanes)
+        low, high = (builder.zext(self.rounded(builder, v), kind) for v in (low, high))
+        return builder.or_(low, builder.shl(high, ir.Constant(kind, [16] * self.lanes)))
+
+    def neighbours(self, builder: ir.IRBuilder, first: ir.Value, then: ir.Value) -> ir.Value:
+        """One word for each two numbers that follow each other in both vectors side by side."""
+        every = ir.Constant(ir.VectorType(INT32, 2 * self.lanes), list(range(2 * self.lanes)))
+        both = builder.shuffle_vector(self.rounded(builder, first), self.rounded(builder, then), every)
+        return builder.bitcast(both, ir.VectorType(INT32, self.lanes))
+
+    def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
+        """`total` and both products of each lane's pairs."""
+        if self.by_instruction:
+            kind, numbers = total.type, ir.VectorType(_BFloat16(), 2 * self.lanes)
+            function = ir.FunctionType(kind, [kind, numbers, numbers])
+            name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.lanes}"
+            dot = cgutils.get_or_insert_function(builder.module, function, name)
+            return builder.call(dot, [total, builder.bitcast(x, numbers), builder.bitcast(weight, numbers)])
+        like, (a, b) = Lanes(builder, total), (Lanes(builder, v) for v in (x, weight))
+        low = a.integer(16, "shl").as_float(like).fma(b.integer(16, "shl").as_float(like), like)
+        high = (v.integer(0xFFFF0000, "and_").as_float(like) for v in (a, b))
+        return next(high).fma(next(high), low).value
+
+
+def pairs_of(processor: Processor) -> Pairs:
+    """Those of a processor that has them."""
+    return Pairs(processor.lanes(32), processor.bfloat16 == "avx512bf16")
+
+
+def functions(processor: Processor) -> dict[str, Any]:
+    """By name, what kernels call that multiply pairs."""
+    pairs = pairs_of(processor)
+    V, lanes = VectorType(32, pairs.lanes), pairs.lanes
+
+    @intrinsic
+    def pair(context, low, high):
+        return V(V, V), lambda c, builder, s, args: builder.bitcast(pairs.paired(builder, *args), V.llvm)
+
+    @intrinsic
+    def store_rounded(context, address, at, live):
+        """From numbers at the address `at`, 2 * lanes or the `live` first of these, to words."""
+
+        def code(context, builder, sig, args):
+            to, at, live = args
+            first = masked_load(builder, V, at, INT64(0), live)
+            then = masked_load(builder, V, at, INT64(lanes), builder.sub(live, INT64(lanes)))
+            place = builder.inttoptr(to, ir.VectorType(INT32, lanes).as_pointer())
+            builder.store(pairs.neighbours(builder, first, then), place).align = 4
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), code
+
+    @inline
+    def round_row(source, width, to):
+        """A row of numbers as rounded ones, zero from its end to that of the last vector."""
+        for at in range(0, width, 2 * lanes):
+            store_rounded(to + at * 2, source + at * 4, width - at)
+
+    @inline
+    def round_rows(rounded, table, first, last, column, width, to):
+        """Some columns of rows, rounded: the table of their addresses is `rounded`."""
+        pitch = (width + 2 * lanes - 1) // (2 * lanes) * lanes * 4
+        for rank in range(first, last):
+            round_row(table[rank] + column * 4, width, to + rank * pitch)
+            rounded[rank] = to + rank * pitch
+
+    return {f.__name__: f for f in (pair, round_row, round_rows)}
+
+
+def rounded_pitch(width: int, processor: Processor) -> int:
+    """How many bytes rows of rounded numbers are apart, of whole vectors each."""
+    return -(-width // (2 * processor.lanes(32))) * processor.width
+
+
+def word(builder: ir.IRBuilder, address: ir.Value, lanes: int, alone: bool = False) -> ir.Value:
+    """The pair at an address in every lane; or the number there and zero."""
+    kind = INT16 if alone else INT32
+    found = builder.load(builder.bitcast(address, kind.as_pointer()))
+    found.align = 2
+    return splat(builder, builder.zext(found, INT32) if alone else found, lanes)

@@ -1,0 +1,89 @@
+"""Under autocast to bfloat16 kernels are at most twice as far from float64 as a loop in plain torch."""
+
+import pytest
+import torch
+from torch.func import functional_call
+from torch.nn.functional import linear
+
+import glassgate as gg
+from glassgate.engines.numba_cpu.processor import Processor, host, pretend
+from tests.compare import error, noise
+
+PROCESSORS = {"this one": host(), "one that has no bfloat16": host().whole, "emulated": Processor(32, 16, "emulated")}
+
+
+class Own(gg.Cell):
+    """Two products a step, the second of what the first gives, heads of an odd size, and a mean over units."""
+
+    gates = ("r", "n")
+    heads = 3
+
+    def step(self, a, s):
+        r = torch.sigmoid(a.r)
+        n = torch.tanh(a.ih.n + a.hh(r * s.h).n)
+        return r * s.h + (1 - r) * (n - n.mean(-1, keepdim=True))
+
+
+def lstm(x, h, c, w_ih, w_hh, b_ih, b_hh):
+    """As anyone would write it."""
+    every = []
+    for x_t in x:
+        i, f, g, o = (linear(x_t, w_ih, b_ih) + linear(h, w_hh, b_hh)).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        every.append(h)
+    return torch.stack(every), h, c
+
+
+def results(call, x, leaves, autocast):
+    """Outputs, and the gradients of everything, of a loss that all outputs have a part in."""
+    leaves = [v.detach().requires_grad_() for v in (x, *leaves)]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        outputs = call(*leaves)
+    loss = sum((v.double() * noise(k, *v.shape)).sum() for k, v in enumerate(outputs))
+    return [*outputs, *torch.autograd.grad(loss, leaves, materialize_grads=True)]
+
+
+def no_worse(ours, eager, truth):
+    """Raises unless each result's error is at most twice the loop's."""
+    for k, (a, b, t) in enumerate(zip(ours, eager, truth, strict=True)):
+        assert error(a, t) <= 2 * error(b, t), f"result {k}: {error(a, t):.2g}, the loop {error(b, t):.2g}"
+
+
+@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS)
+def test_lstm(processor):
+    L, N, D, H = 7, 5, 33, 65
+    layer, x = gg.LSTM(D, H), noise(0, L, N, D).float()
+    leaves = [noise(1, N, H).float(), noise(2, N, H).float(), *layer.parameters()]
+
+    def ours(x, h, c, *weights):
+        named = dict(zip(dict(layer.named_parameters()), weights, strict=True))
+        output, (h_n, c_n) = functional_call(layer, named, (x, (h[None], c[None])))
+        return output, h_n[0], c_n[0]
+
+    truth = results(lstm, x.double(), [v.double() for v in leaves], False)
+    with gg.engine("cpu"), pretend(processor):
+        no_worse(results(ours, x, leaves, True), results(lstm, x, leaves, True), truth)
+
+
+CELLS = {
+    "own": (Own(), {"bidirectional": True, "num_layers": 2}, {"lengths": [3, 0, 9, 1, 9]}),
+    "layer-normalised": (gg.cells.LayerNormLSTM(), {"proj_size": 5}, {"resets": noise(9, 9, 5) > 0.5}),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_any_cell(name):
+    cell, options, more = CELLS[name]
+    layer = gg.Recurrent(cell, 7, 15, **options)
+    x, names = noise(0, 9, 5, 7).float(), dict(layer.named_parameters())
+
+    def call(x, *weights):
+        output, final = functional_call(layer, dict(zip(names, weights, strict=True)), (x,), more)
+        return (output, *final) if isinstance(final, tuple) else (output, final)
+
+    with gg.engine("reference"):
+        truth = results(call, x.double(), [v.double() for v in names.values()], False)
+        eager = results(call, x, list(names.values()), True)
+    with gg.engine("cpu"):
+        no_worse(results(call, x, list(names.values()), True), eager, truth)
