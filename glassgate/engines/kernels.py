@@ -47,21 +47,21 @@ def run(
     """One layer, all of its directions in one call, for which `why_not` has just found nothing."""
     record, given = recordings is not None, given_of(directions)
     data, sizes, resets = steps
-    if torch.is_autocast_enabled("cpu"):
+    dtype = data.dtype
+    if torch.is_autocast_enabled("cpu") and dtype != torch.float64:
         dtype = torch.get_autocast_dtype("cpu")
-        data, *given = [v.to(dtype) if v.dtype == torch.float32 else v for v in (data, *given)]
-        steps = Steps(data, sizes, resets)
     save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         if record:
             raise RuntimeError("record: a compiled graph shows no gates; call torch.compile before gg.record")
-        flat = torch.ops.glassgate.layer(data, sizes, resets, given, text_for(directions, record), all_states, save)
+        text = text_for(directions, record)
+        flat = torch.ops.glassgate.layer(data, sizes, resets, given, text, all_states, save, dtype)
     else:
         plans = [plan_of(direction, record) for direction in directions]
         if save:
-            flat = Layer.apply(steps, plans, recordings, data, *given)
+            flat = Layer.apply(steps, plans, recordings, all_states, dtype, data, *given)
         else:
-            flat = backend.forward(steps, plans, given, all_states, False, recordings)
+            flat = backend.forward(steps, plans, given, all_states, False, dtype, recordings)
     results, at = [], 0
     for direction in directions:
         count = len(direction.initial)

@@ -17,7 +17,6 @@ from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, pack
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.processor import Processor, host
-from glassgate.engines.numba_cpu.simd.bfloat16 import rounded_pitch
 from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
 from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask, Series
 from glassgate.engines.numba_cpu.workspace import aligned
@@ -175,7 +174,7 @@ class KernelPlan:
             needed[given.of_product("sums", m.number)] = MOST_ROWS * MOST_BLOCKS * len(m.product.results) * vector
             needed[given.of_product("left", m.number)] = 8 * sizes.N
             depth = m.left.columns * (sizes.P if m.left.axis == "P" else sizes.H)
-            needed[given.of_product("rounded", m.number)] = sizes.N * rounded_pitch(depth, host())
+            needed[given.of_product("rounded", m.number)] = sizes.N * host().rounded_pitch(depth)
         for temporary in kernel.temporaries:
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width

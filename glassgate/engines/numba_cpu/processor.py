@@ -25,6 +25,10 @@ class Processor(NamedTuple):
         """How many numbers fit a register."""
         return self.width * 8 // bits
 
+    def rounded_pitch(self, width: int) -> int:
+        """How many bytes rows of so many numbers of bfloat16 are apart, each of whole registers."""
+        return -(-2 * width // self.width) * self.width
+
 
 _pretended: list[Processor] = []
 

@@ -25,6 +25,7 @@ def forward(
     given: Sequence[Tensor],
     all_states: bool,
     save: bool,
+    dtype: torch.dtype,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
     """The states after each step and the final ones of each direction; with `save`, what each backward pass reads.
@@ -33,14 +34,15 @@ def forward(
         steps: the layer's input.
         plans, given: its directions, see `plan.py`.
         all_states: whether every state is wanted at every step, and not the output alone.
-        save: whether there will be a backward pass; that wants every state.
+        save: whether there will be a backward pass; that wants every state, those that nobody else does as computed.
+        dtype: of the results.
         recordings: one a direction, where the gates are to be shown.
     """
-    dtype, S = steps.data.dtype, steps.data.shape[0]
+    S = steps.data.shape[0]
     time, data, given = _computable(steps, plans, given)
     workspace, every = Workspace(), all_states or save
     calls: list[Call] = []
-    results: list[Tensor] = []
+    results: list[tuple[Tensor, bool]] = []
     behind: list[Tensor] = []
     for k, (plan, own) in enumerate(by_direction(plans, given)):
         kernel = forward_plan(plan, plan.sizes(own, data, _in_bfloat16(dtype)), save, every, host())
@@ -54,10 +56,12 @@ def forward(
             call.bind(kernel.recorded, shown)
             recordings[k].values = dict(zip(plan.trace.recorded, shown, strict=True))
         calls.append(call)
-        results += [*states, *final]
+        results += [(v, n == 0 or all_states) for n, v in enumerate(states)] + [(v, True) for v in final]
         behind += kept
     partition.run(calls)
-    return [*(results if dtype == data.dtype else [v.to(dtype) for v in results]), *behind]
+    if dtype == data.dtype:
+        return [*[v for v, _ in results], *behind]
+    return [*[v.to(dtype) if seen else v for v, seen in results], *behind]
 
 
 def backward(
@@ -80,7 +84,7 @@ def backward(
         needed: of which tensors of `given` it is, where not of all.
         recordings: as in `forward`.
     """
-    dtype, S = steps.data.dtype, steps.data.shape[0]
+    dtype, S = flat[0].dtype, steps.data.shape[0]
     time, data, computed = _computable(steps, plans, given)
     d_data = unwritten(S, data.shape[1], time.rows, data) if data_too else data.new_empty(0)
     n = count_of_results(plans) // 2
@@ -114,7 +118,9 @@ def backward(
     for recording, grad in zip(recordings or (), reached, strict=True):
         recording.add(grad)
     gradients = [d_data if data_too else None, *(v for d in reaching for v in d.by_tensor())]
-    return gradients if dtype == data.dtype else [v if v is None else v.to(dtype) for v in gradients]
+    if computed is given and steps.data.dtype == data.dtype:
+        return gradients
+    return [v if v is None else v.to(of.dtype) for v, of in zip(gradients, (steps.data, *given), strict=True)]
 
 
 class _Gradients:

@@ -24,10 +24,12 @@ class Layer(torch.autograd.Function):
         steps: Steps,
         plans: Sequence[Plan],
         recordings: Sequence[Recording] | None,
+        all_states: bool,
+        dtype: torch.dtype,
         data: Tensor,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
-        flat = backend.forward(steps, plans, given, True, True, recordings)
+        flat = backend.forward(steps, plans, given, all_states, True, dtype, recordings)
         ctx.plans, ctx.recordings = plans, recordings
         _remember(ctx, plans, (*steps, given), flat)
         return tuple(flat[: ctx.results])
@@ -37,14 +39,14 @@ class Layer(torch.autograd.Function):
         _check_gradients(d_results)
         if torch.is_grad_enabled():
             text = "\n".join(plan.text for plan in ctx.plans)
-            d_data, d_given = _by_operator(*_remembered(ctx), text, d_results, ctx.needs_input_grad[3])
+            d_data, d_given = _by_operator(*_remembered(ctx), text, d_results, ctx.needs_input_grad[5])
         else:
             steps, given, flat = _remembered(ctx)
             needed = ctx.needs_input_grad
             d_data, *d_given = backend.backward(
-                steps, ctx.plans, given, flat, d_results, needed[3], needed[4:], ctx.recordings
+                steps, ctx.plans, given, flat, d_results, needed[5], needed[6:], ctx.recordings
             )
-        return None, None, None, d_data, *d_given
+        return None, None, None, None, None, d_data, *d_given
 
 
 class PreparedLayer(torch.autograd.Function):
@@ -125,14 +127,14 @@ def _by_operator(
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     """What `layer` keeps for `layer_gradient`."""
-    *tensors, ctx.text, _, _ = inputs
+    *tensors, ctx.text, _, _, _ = inputs
     _remember(ctx, plans_in(ctx.text), tuple(tensors), output)
 
 
 def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
     """The gradient of the operator `layer`."""
     d_data, d_given = _by_operator(*_remembered(ctx), ctx.text, d_flat[: ctx.results], ctx.needs_input_grad[0])
-    return d_data, None, None, d_given, None, None, None
+    return d_data, None, None, d_given, None, None, None, None
 
 
 def remember_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
@@ -150,9 +152,10 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
         data, *given = inputs = leaves[: ctx.given + 1]
         directions = split(plans_in(ctx.text), given)
-        results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
-        values = [v for result in results for v in (*result.states, *result.final)]
-        d = _gradient([values[k] for k in ctx.reached], inputs, leaves[len(inputs) :])
+        results = reference.run(Steps(data.to(given[0].dtype), batch_sizes, resets), directions, all_states=True)
+        values, d_values = [v for result in results for v in (*result.states, *result.final)], leaves[len(inputs) :]
+        reached = [values[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
+        d = _gradient(reached, inputs, d_values)
         used = [k for k, v in enumerate(dd) if v is not None and d[k].requires_grad and v.shape == d[k].shape]
         second = _gradient([d[k] for k in used], leaves, [dd[k] for k in used])
     d_data, *d_rest = second

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Recording, Steps
@@ -43,9 +44,10 @@ def forward_of_operator(
     plans: str,
     all_states: bool,
     save: bool,
+    dtype: torch.dtype | None = None,
 ) -> list[Tensor]:
     """`forward` in the form of the schema: plans are text."""
-    return forward(Steps(data, batch_sizes, resets), plans_in(plans), given, all_states, save)
+    return forward(Steps(data, batch_sizes, resets), plans_in(plans), given, all_states, save, dtype or data.dtype)
 
 
 def backward_of_operator(

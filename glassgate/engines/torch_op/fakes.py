@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from glassgate.engines.memory import COMPUTED_IN
@@ -16,15 +17,19 @@ def forward(
     plans: str,
     all_states: bool,
     save: bool,
+    dtype: torch.dtype | None = None,
 ) -> list[Tensor]:
     S, results, behind = data.shape[0], [], []
+    inside = COMPUTED_IN[data.dtype]
     for plan, own in by_direction(plans_in(plans), given):
         sizes = plan.sizes(own, data)
         widths = list(plan.of_states(sizes).values())
-        results += [data.new_empty(S, n) for n in (widths if all_states or save else widths[:1])]
-        results += [data.new_empty(sizes.N, n) for n in widths]
+        results.append(data.new_empty(S, widths[0], dtype=dtype))
+        if all_states or save:
+            results += [data.new_empty(S, n, dtype=dtype if all_states else inside) for n in widths[1:]]
+        results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
         if save:
-            behind += [data.new_empty(S, n, dtype=COMPUTED_IN[data.dtype]) for n in plan.kept(sizes).values()]
+            behind += [data.new_empty(S, n, dtype=inside) for n in plan.kept(sizes).values()]
     return [*results, *behind]
 
 
@@ -41,5 +46,7 @@ def backward(
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if data_too else (0,))]
     for plan, own in by_direction(plans_in(plans), given):
-        d += [data.new_empty(v.shape if has else (0,)) for v, has in zip(own, plan.differentiable, strict=True)]
+        d += [
+            v.new_empty(v.shape) if has else data.new_empty(0) for v, has in zip(own, plan.differentiable, strict=True)
+        ]
     return d

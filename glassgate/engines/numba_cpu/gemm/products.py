@@ -8,7 +8,6 @@ from typing import NamedTuple
 from glassgate.engines.numba_cpu.gemm.pack import Packed
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.simd.bfloat16 import rounded_pitch
 from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
@@ -123,7 +122,7 @@ def outer_of_pairs(address):
                         live = units - unit
                         low = load(d_at + row * d_pitch, near + unit, live)
                         high = load(d_at + (row + both) * d_pitch, near + unit, live * both)
-                        store(lefts, row // 2 * {UNITS} + unit, LANES, pair(low, high))
+                        store(lefts, (unit * {ROWS} + row * LANES) // 2, LANES, pair(low, high))
                 column = 0
                 while column < width:
                     wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
@@ -136,12 +135,14 @@ def outer_of_pairs(address):
                             store(packed, (k * {ROWS} + row) // 2 * LANES, LANES, pair(low, high))
                     unit = 0
                     while unit < units:
-                        high_ = rows_of_tile(units - unit, MOST_ROWS_1)
-                        point(pointers, 0, high_, lefts + unit * BYTES, BYTES)
-                        strided_microkernel(
-                            pointers, 0, {UNITS}, packed, {ROWS} // 2 * LANES, count, sums, high_, wide
-                        )
-                        for beside in range(high_):
+                        tall = rows_of_tile(units - unit, MOST_ROWS_1)
+                        for k in range(tall):
+                            block = (unit + k) // LANES * LANES
+                            pointers[k] = lefts + (block * {ROWS} // 2 + unit + k - block) * BYTES
+                        if added or start > 0:
+                            fetch(out + (near + unit) * out_pitch + column * BYTES, out_pitch, tall, 1, 0, wide * LANES * BYTES)
+                        strided_microkernel(pointers, 0, LANES, packed, {ROWS} // 2 * LANES, count, sums, tall, wide)
+                        for beside in range(tall):
                             out_at = out + (near + unit + beside) * out_pitch
                             for k in range(wide):
                                 at = column + k * LANES
@@ -149,7 +150,7 @@ def outer_of_pairs(address):
                                 if added or start > 0:
                                     value = value + load(out_at, at, width - at)
                                 store(out_at, at, width - at, value)
-                        unit += high_
+                        unit += tall
                     column += wide * LANES
 '''
 
@@ -224,6 +225,6 @@ def rounded(address):
 
 def rounded(rows: RowVectors, to: Operand, count: Operand) -> tuple[ParallelTask, RowVectors]:
     """What rounds rows to bfloat16, and where they then are."""
-    pitch = rounded_pitch(rows.width, host())
+    pitch = host().rounded_pitch(rows.width)
     task = ParallelTask(native(ROUND, 32, True), (rows.start, rows.pitch, rows.width, to, pitch), count)
     return task, RowVectors(to, pitch, rows.width)

@@ -118,11 +118,6 @@ def functions(processor: Processor) -> dict[str, Any]:
     return {f.__name__: f for f in (pair, round_row, round_rows)}
 
 
-def rounded_pitch(width: int, processor: Processor) -> int:
-    """How many bytes rows of rounded numbers are apart, of whole vectors each."""
-    return -(-width // (2 * processor.lanes(32))) * processor.width
-
-
 def word(builder: ir.IRBuilder, address: ir.Value, lanes: int, alone: bool = False) -> ir.Value:
     """The pair at an address in every lane; or the number there and zero."""
     kind = INT16 if alone else INT32
