@@ -52,8 +52,8 @@ def arguments(resets: bool, ragged: bool):
 @pytest.mark.parametrize(("resets", "ragged"), [(True, False), (False, True)])
 def test_opcheck(resets, ragged):
     data, sizes, hits, given, form = arguments(resets, ragged)
-    torch.library.opcheck(torch.ops.glassgate.layer.default, (data, sizes, hits, given, form, True, True))
-    flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True)
+    torch.library.opcheck(torch.ops.glassgate.layer.default, (data, sizes, hits, given, form, True, True, data.dtype))
+    flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True, data.dtype)
     reached = [0, 2, 3]
     d = [noise(k, *flat[k].shape) for k in reached]
     flat = [v.detach() for v in without_final(plans_in(form), flat)]
@@ -294,9 +294,9 @@ def test_what_needs_no_gradient_is_not_computed(monkeypatch):
 
 def test_keeps_nothing_without_gradients():
     data, sizes, hits, given, form = arguments(True, False)
-    count = len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, True))
+    count = len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, True, data.dtype))
     with torch.no_grad():
-        assert len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, False)) == 4 < count
+        assert len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, False, data.dtype)) == 4 < count
 
 
 def same_bits(layer, x, **options) -> None:

@@ -44,10 +44,10 @@ def forward_of_operator(
     plans: str,
     all_states: bool,
     save: bool,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype,
 ) -> list[Tensor]:
     """`forward` in the form of the schema: plans are text."""
-    return forward(Steps(data, batch_sizes, resets), plans_in(plans), given, all_states, save, dtype or data.dtype)
+    return forward(Steps(data, batch_sizes, resets), plans_in(plans), given, all_states, save, dtype)
 
 
 def backward_of_operator(
@@ -66,4 +66,4 @@ def backward_of_operator(
     for place, d in zip(reached, d_results, strict=True):
         d_all[place] = d
     found = backward(Steps(data, batch_sizes, resets), plans_in(plans), given, flat, d_all, data_too)
-    return [data.new_empty(0) if d is None else d for d in found]
+    return [v.new_empty(0) if d is None else d for v, d in zip((data, *given), found, strict=True)]

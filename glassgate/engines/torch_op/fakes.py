@@ -17,7 +17,7 @@ def forward(
     plans: str,
     all_states: bool,
     save: bool,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype,
 ) -> list[Tensor]:
     S, results, behind = data.shape[0], [], []
     inside = COMPUTED_IN[data.dtype]
@@ -46,7 +46,5 @@ def backward(
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if data_too else (0,))]
     for plan, own in by_direction(plans_in(plans), given):
-        d += [
-            v.new_empty(v.shape) if has else data.new_empty(0) for v, has in zip(own, plan.differentiable, strict=True)
-        ]
+        d += [v.new_empty(v.shape if has else (0,)) for v, has in zip(own, plan.differentiable, strict=True)]
     return d

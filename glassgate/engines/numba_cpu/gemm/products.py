@@ -140,7 +140,8 @@ def outer_of_pairs(address):
                             block = (unit + k) // LANES * LANES
                             pointers[k] = lefts + (block * {ROWS} // 2 + unit + k - block) * BYTES
                         if added or start > 0:
-                            fetch(out + (near + unit) * out_pitch + column * BYTES, out_pitch, tall, 1, 0, wide * LANES * BYTES)
+                            ahead = out + (near + unit) * out_pitch + column * BYTES
+                            fetch(ahead, out_pitch, tall, 1, 0, wide * LANES * BYTES)
                         strided_microkernel(pointers, 0, LANES, packed, {ROWS} // 2 * LANES, count, sums, tall, wide)
                         for beside in range(tall):
                             out_at = out + (near + unit + beside) * out_pitch
