@@ -39,13 +39,13 @@ def forward(
         recordings: one a direction, where the gates are to be shown.
     """
     S = steps.data.shape[0]
+    bfloat16, workspace, every = _in_bfloat16(dtype, given), Workspace(), all_states or save
     time, data, given = _computable(steps, plans, given)
-    workspace, every = Workspace(), all_states or save
     calls: list[Call] = []
     results: list[tuple[Tensor, bool]] = []
     behind: list[Tensor] = []
     for k, (plan, own) in enumerate(by_direction(plans, given)):
-        kernel = forward_plan(plan, plan.sizes(own, data, _in_bfloat16(dtype)), save, every, host())
+        kernel = forward_plan(plan, plan.sizes(own, data, bfloat16), save, every, host())
         widths = list(plan.of_states(kernel.sizes).values())
         states = [unwritten(S, n, time.rows, data) for n in (widths if every else widths[:1])]
         final = [data.new_empty(time.N, n) for n in widths]
@@ -84,7 +84,7 @@ def backward(
         needed: of which tensors of `given` it is, where not of all.
         recordings: as in `forward`.
     """
-    dtype, S = flat[0].dtype, steps.data.shape[0]
+    bfloat16, S = _in_bfloat16(flat[0].dtype, given), steps.data.shape[0]
     time, data, computed = _computable(steps, plans, given)
     d_data = unwritten(S, data.shape[1], time.rows, data) if data_too else data.new_empty(0)
     n = count_of_results(plans) // 2
@@ -95,7 +95,7 @@ def backward(
     at, weight_at = 0, 0
     for k, (plan, own) in enumerate(by_direction(plans, computed)):
         names = tuple([name for i, name in enumerate(plan.weights, weight_at) if needed is None or needed[i]])
-        sizes = plan.sizes(own, data, _in_bfloat16(dtype))
+        sizes = plan.sizes(own, data, bfloat16)
         kernel = backward_plan(plan, sizes, Wanted(names, data_too, added=k > 0), host())
         count = len(kernel.states)
         states = computable(list(islice(every, count)), data.dtype)
@@ -174,9 +174,9 @@ class _Gradients:
         return [*found, *([None] * len(plan.noise))]
 
 
-def _in_bfloat16(dtype: torch.dtype) -> bool:
-    """Whether matrix products are to multiply numbers rounded to bfloat16: in that type, where it is fast."""
-    return dtype is torch.bfloat16 and bool(host().bfloat16)
+def _in_bfloat16(dtype: torch.dtype, given: Sequence[Tensor]) -> bool:
+    """Whether matrix products multiply numbers rounded to bfloat16: where float32 is cast to it, and it is fast."""
+    return dtype is torch.bfloat16 and given[0].dtype is torch.float32 and bool(host().bfloat16)
 
 
 def _computable(
