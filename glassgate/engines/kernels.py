@@ -73,10 +73,10 @@ def run(
 
 
 class Prepared:
-    """Calls of one direction like a certain one, without noise, lengths or resets.
+    """Calls of one direction like a certain one, without lengths or resets.
 
     Args:
-        data, direction: that one; of its tensors only the forms count.
+        data, direction: that one; of its tensors only the forms count, but noise is the same at every call.
         form: the axes of input and output but for the last one, as the user has them.
         states: the shape of each state, as the user has them.
         save: whether gradients will be asked for.
@@ -93,6 +93,7 @@ class Prepared:
         plan, self._save = plan_of(direction), save
         self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
         sizes = plan.sizes(given_of([direction]), data)
+        self._noise = [v.contiguous() for v in direction.noise.values()]
         self._passes = PreparedPasses(plan, sizes, data.shape[0] // sizes.N, data.dtype, form, states, save)
         self.fits = self._passes.fits
 
@@ -103,9 +104,9 @@ class Prepared:
     def run(self, data: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The output and the final states, from the input and from parameters and initial states in order."""
         if self._save:
-            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, data, *given)
+            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, data, *given, *self._noise)
             return results
-        (output,), final, _ = self._passes.forward(data, given)
+        (output,), final, _ = self._passes.forward(data, (*given, *self._noise))
         return output, *final
 
 

@@ -145,12 +145,12 @@ def _looked_at(layer: "Recurrent") -> _Known | None:
 
 
 def _prepared(layer: "Recurrent", input: Tensor, hx: Any, learns: bool) -> _Call | None:
-    """A call like this one, if it is plain enough: on torch, or on kernels without noise or dropout."""
+    """A call like this one, if it is plain enough: on torch, or on kernels without random numbers."""
     cell = layer._noisy_cell if layer.training else layer._calm_cell
     run = short.torchs(layer, input, hx)
     if run is not None:
         return _Call(run, short.means(cell), short.resting(layer, input) if hx is None else (), False)
-    odd = layer.recompute or layer._edits is not None or (layer.learn_initial_state and hx is None)
+    odd = layer.recompute or (layer.learn_initial_state and hx is None)
     if cell.noise or odd or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
         return None
     stacked = len(layer._parts) > 1
@@ -162,8 +162,10 @@ def _prepared(layer: "Recurrent", input: Tensor, hx: Any, learns: bool) -> _Call
     widths = [v.shape[-1] for v in initial[0]]
     own = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = own if stacked else [(1, *shape) for shape in own]
-    layers, data = [], steps.data
+    layers, data, parts = [], steps.data, iter(layer._parts)
     for directions in layer._calls(initial):
+        if layer._edits is not None:
+            directions = [layer._edits.applied(next(parts), direction, layout) for direction in directions]
         here = steps._replace(data=data)
         ready = [p for d in directions if (p := choose.prepared(here, d, form, shapes, learns)) is not None]
         if len(ready) < len(directions):

@@ -118,6 +118,24 @@ def test_what_a_cell_means_is_looked_at_before_each_call():
     assert torch.allclose(after[0], before[0] / 2, atol=1e-6)
 
 
+def test_edits_are_prepared_with_their_numbers():
+    layer, x = gg.LSTM(6, 5, dtype=torch.float64), noise64(1, 30, 3, 6).requires_grad_()
+    edits = {"layer0.forward.f": [gg.scale(0.5, steps=slice(3, 9)), gg.hold(0.25, units=[1])]}
+    plain = call(layer, x)
+    with gg.edit(layer, {**edits, "layer0.forward.h": gg.scale(0.9)}):
+        first = call(layer, x)
+        with gg.engine("reference"):
+            expected = call(layer, x)
+        for _ in range(3):
+            found = call(layer, x)
+            same(found, first)
+        assert prepared(layer)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
+    for _ in range(3):
+        same(call(layer, x), plain)
+
+
 def test_noise_recordings_edits_and_engines_take_the_usual_way():
     x = noise(1, 40, 3, 6)
     noisy = gg.LSTM(6, 5, zoneout=0.5)

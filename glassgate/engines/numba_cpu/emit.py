@@ -187,8 +187,11 @@ class _Emitter:
         self.line("for _rank in range(_first, _here, _high):")
         self.depth += 1
         self.line("_rows = min(_high, _here - _rank)")
-        if columns := input_columns(phase):
-            self._fetch_input(columns, body)
+        columns = {buffer: 1 for buffer in body.columns if buffer.kind is Kind.NOISE}
+        if from_input := input_columns(phase):
+            columns |= {buffer: from_input for buffer in body.columns if buffer.kind is Kind.INPUT}
+        for buffer, count in columns.items():
+            self._fetch(buffer, count)
         for multiply in phase.products:
             self._tile(multiply, phase.axis)
         self.line("for _near in range(_rows):")
@@ -212,8 +215,8 @@ class _Emitter:
         self.line("_done += _wide")
         self.depth -= 1
 
-    def _fetch_input(self, columns: int, body: Equations) -> None:
-        buffer = next(buffer for buffer in body.columns if buffer.kind is Kind.INPUT)
+    def _fetch(self, buffer: Buffer, columns: int) -> None:
+        """Ask ahead for what a tile reads of a buffer's rows."""
         address, pitch = self.argument(given.address(buffer)), self.argument(given.pitch(buffer))
         H = self.argument(given.width("H"))
         self.line(f"_ahead = {address} + (_row + _rank) * {pitch} + _block * _LANES * _BYTES")

@@ -70,7 +70,7 @@ class Equations:
         self.writes: list[str] = []
         self.text: dict[Node, tuple[str, int]] = {}
         self.columns: dict[Buffer, int] = {}
-        """How many columns are read of the buffers that the forward pass has written for every step."""
+        """How many columns are read of noise, and of buffers that the forward pass has written, for every step."""
         computed = [v.value for v in phase.values if isinstance(v, Compute)]
         self.uses = Counter(arg for node in computed for arg in node.inputs)
         self.for_all = {arg for node in computed if node.axis != "1" for arg in node.inputs if arg.axis == "1"}
@@ -170,7 +170,7 @@ class Equations:
                 return self.argument(given.width(axis))
             case Constant(value):
                 return f"_fill({number(value)})"
-        if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT):
+        if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.NOISE):
             self.columns[term.buffer] = max(self.columns.get(term.buffer, 0), term.column + 1)
         return f"_load({self._vector(term)})"
 

@@ -72,7 +72,7 @@ class PreparedPasses:
     """The pass forward and, where it is for training, the one back; tensors are contiguous and of the forms given here.
 
     Args:
-        plan: the direction, without noise.
+        plan: the direction.
         sizes: of its tensors.
         steps: how many.
         dtype: of all tensors.
@@ -100,7 +100,7 @@ class PreparedPasses:
         self._written += [(rows, width) for width in plan.kept(sizes).values()] if save else []
         self._states, self._all = 1 + len(others), 1 + len(others) + len(final)
         self._forward = Pass(kernel, steps, kernel.tensors.addresses)
-        least = kernel.tensors.least(rows)[1 + len(plan.weights) + len(final) :]
+        least = kernel.tensors.least(rows)[-len(self._written) :]
         assert all(has >= needs for has, needs in zip(map(prod, self._written), least, strict=True)), (
             "room for what it writes"
         )
@@ -116,7 +116,7 @@ class PreparedPasses:
 
         Args:
             data: the input.
-            given: parameters and initial states in the plan's order.
+            given: parameters, initial states and noise in the plan's order.
         """
         written = [torch.empty(form, dtype=self._dtype, device=self._device) for form in self._written]
         self._forward.run((data, *given, *written))
@@ -179,7 +179,7 @@ class _Back:
             rows = d_output.contiguous()
             self._pass.run((*saved, *written, rows), self._rows)
         d = weights | products.own_gradients(plan, kernel.sizes.H, weights, parameter)
-        return [d_data, *[d.get(name) for name in plan.weights], *before]
+        return [d_data, *[d.get(name) for name in plan.weights], *before, *[None] * len(plan.noise)]
 
 
 def _copied(d: Tensor) -> Tensor:

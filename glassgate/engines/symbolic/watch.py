@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from enum import Enum
 from functools import lru_cache, partial
-from operator import is_
+from operator import call, is_
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
@@ -72,15 +72,19 @@ class Watch:
             self._visit(cell, "")
             grown = self._names != before
         del self._seen
+        self._many = [group for group in self._groups if len(group[1]) > 1]
+        single = [(get, keys[0], values[0]) for get, keys, values in self._groups if len(keys) == 1]
+        self._single = tuple(zip(*single, strict=True)) or ((), (), ())
+        self._sized, self._lengths = [sized for sized, _, _ in self._sizes], [size for _, size, _ in self._sizes]
 
     def holds(self) -> bool:
         """Whether every place still has its value."""
-        for get, keys, values in self._groups:
+        for get, keys, values in self._many:
             if not all(map(is_, map(get, keys), values)):
                 return False
-        for sized, size, _ in self._sizes:
-            if len(sized) != size:
-                return False
+        gets, keys, values = self._single
+        if not all(map(is_, map(call, gets, keys), values)) or [*map(len, self._sized)] != self._lengths:
+            return False
         return not self._contents or all([read(thing) == content for read, thing, content, _ in self._contents])
 
     def changed(self) -> str | None:

@@ -65,7 +65,7 @@ class PreparedLayer(torch.autograd.Function):
         _check_gradients((d_output, *d_final))
         passes, saved = ctx.passes, ctx.saved_tensors
         if not torch.is_grad_enabled():
-            needed = ctx.needs_input_grad[1 : -len(d_final)]
+            needed = ctx.needs_input_grad[1 : 2 + len(passes.plan.weights)]
             return None, *passes.backward(saved, d_output, d_final, needed)
         data, *rest = [_flat(v) for v in saved]
         given, flat = rest[: ctx.given], rest[ctx.given :]
