@@ -20,7 +20,7 @@ help:
 	@echo "make docs    the documentation site in build/site, its links checked; any web server can show that folder"
 	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
 	@echo "make claims  what tutorials say of LSTMs, measured: docs/why-lstm.md, some minutes"
-	@echo "make check   all that CI runs: lint, format, types, rooms, the commands and code of the README, tests"
+	@echo "make check   all that CI runs: lint, format, types, imports, the commands and code of the README, tests"
 	@echo "make clean   remove .venv, runs and caches"
 
 demo: .venv/installed

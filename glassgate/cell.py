@@ -115,7 +115,7 @@ def author_names(
 
 @dataclass(frozen=True)
 class Parameter:
-    """A cell's own parameter: one number a unit, or one a unit and gate (`p.gain.i`), and the value it starts with."""
+    """A cell's own parameter: a number per unit, or one per unit and gate (`p.gain.i`), and its first value."""
 
     start: float = 0.0
     per_gate: bool = False
@@ -128,7 +128,7 @@ class Noise:
     Attributes:
         rate: how often a unit is hit.
         keeps: whether a hit is 1 and a miss 0, as zoneout wants; else a hit is 0 and a miss 1 / (1 - rate), as dropout.
-        per_step: whether they are new at each step; else there is one a sequence.
+        per_step: whether they are new at each step; else there is one per sequence.
         state: whose width they have; None for the hidden size.
     """
 

@@ -74,7 +74,7 @@ def restore(model: nn.Module) -> nn.Module:
 def _lack(part: Recurrent | RecurrentCell) -> str | None:
     """What a layer of ours has and `torch.nn` lacks."""
     if type(part) not in _BACK:
-        return f"{type(part).__name__}"
+        return f"{type(part).__name__} with the cell {type(part.cell).__name__}"
     if isinstance(part, RecurrentCell):
         return None
     if part.proj_size and not isinstance(part, LSTM):

@@ -146,7 +146,7 @@ class gate_bias:
                 units, given = _hidden_size(cell, weights), as_tensor(value)
                 if given.dim() > 1 or given.numel() not in (1, units):
                     raise ValueError(
-                        f"gate_bias: {gate} must be a number or one a unit, ({units},), got {tuple(given.shape)}"
+                        f"gate_bias: {gate} must be a number or one per unit, ({units},), got {tuple(given.shape)}"
                     )
         for cell, weights in parts:
             for gate, value in self.gates.items():

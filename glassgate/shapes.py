@@ -1,4 +1,4 @@
-"""Axis letters and the checks that users meet, each with one message: operation, tensor, letters, wanted, got.
+"""Axis letters and the checks that users meet, each with one message: operation, tensor, letters, expected, got.
 
 Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size or hidden_size).
 """

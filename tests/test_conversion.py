@@ -214,7 +214,7 @@ LACKS = {
     "proj_size for GRU": lambda: gg.GRU(3, 4, proj_size=2),
     "proj_size for RNN": lambda: gg.RNN(3, 4, proj_size=2),
     "the cell GRUv1": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv1()),
-    "Recurrent": lambda: gg.Recurrent(gg.cells.LSTM(), 3, 4),
+    "Recurrent with the cell LSTM": lambda: gg.Recurrent(gg.cells.LSTM(), 3, 4),
 }
 
 

@@ -10,11 +10,14 @@ WORDS = {
     r"\bparted by\b": "separated by",
     r"\bwanted\b(?=[^.]*\bgot\b)": "expected X, got Y",
     r"\banew\b": "again, from scratch",
-    r"\bbusy machine\b": "CPU contention",
+    r"\bbusy (machine|cores?|processors?)\b": "CPU contention",
     r"\bbecame no number\b": "became NaN or infinite",
-    r"\bknows? no\b": "does not support",
+    r"\bknows? (no|none)\b": "does not support",
     r"\bcalm\b": "in eval mode",
-    r"\b(one|two) a (row|direction)\b": "one per direction",
+    r"\b(one|two) an? (row|direction|state|unit|sequence|layer|gate)\b": "one per direction",
+    r"\b(is|are|was) told\b|\btells\b": "is passed, reports, notified",
+    r"\brooms\b": "packages",
+    r"\d times as fast\b": "1.3x the speed, speedup 1.3",
     r"\bwhat reached (it|them|the)\b": "its gradient",
     r"\btimes through\b": "epochs, passes over the data",
     r"\bgives? way\b": "yields",
@@ -35,6 +38,13 @@ def said(path: Path) -> Iterator[tuple[int, str]]:
             for part in ast.walk(node):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     yield part.lineno, part.value
+
+
+def explained(path: Path) -> Iterator[tuple[int, str]]:
+    """The docstrings of a module."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
 
 
 def unwanted(text: str) -> list[str]:

@@ -11,7 +11,7 @@ class JANET(Cell):
     f = ... (before its sigmoid),  g = tanh(...),  h = sigmoid(f) h + (1 - sigmoid(f - beta)) g
 
     Args:
-        beta: how much more is kept than written anew.
+        beta: how much more is kept than newly written.
     """
 
     gates = ("f", "g")

@@ -88,7 +88,7 @@ def network_of(trial: Trial) -> Network:
 
 
 def train(trial: Trial) -> dict[str, Any]:
-    """Train and test; everything that is told of the trial, as JSON has it."""
+    """Train and test; all that is known of the trial, as JSON has it."""
     torch.set_num_threads(1)
     network, problem = network_of(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)

@@ -1,7 +1,7 @@
 """`glassgate compare`: what tutorials claim of recurrent networks, measured, on one page each."""
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from glassgate.claims.contest import Contest
 from glassgate.claims.contestants import CELLS, cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Trial
+from glassgate.cli.parser import Parser
 from glassgate.tasks.errors import UserError
 
 LAGS = (50, 100, 200, 500, 1000)
@@ -53,8 +54,8 @@ def command(words: list[str]) -> None:
     _say(console, write(contest, results, gradients, folder))
 
 
-def _parser(name: str, description: str, quick: str) -> ArgumentParser:
-    parser = ArgumentParser(prog=f"glassgate compare {name}".strip(), description=description)
+def _parser(name: str, description: str, quick: str) -> Parser:
+    parser = Parser(prog=f"glassgate compare {name}".strip(), description=description)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", default="runs/compare", help="of pages and figures (runs/compare)"

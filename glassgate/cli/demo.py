@@ -1,7 +1,6 @@
 """`glassgate demo`: colour Python code, once reading it from both ends and once from the start alone."""
 
 import os
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from glassgate.cli.arguments import positive
 from glassgate.cli.colours import coloured, legend
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.started import started
@@ -29,7 +29,7 @@ _MODELS = {"bidirectional": True, "one-directional": False}
 
 def command(words: list[str]) -> None:
     """Run the demonstration as the words after `glassgate demo` say."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog="glassgate demo",
         description="Train two networks to colour Python code, character by character, on Python's own library: one "
         "that reads it from both ends, and the same one reading forward only. Compare them on files neither has seen.",

@@ -2,18 +2,18 @@
 
 import json
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 
 from rich.console import Console
 
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import run_class
 
 
 def command(words: list[str]) -> None:
     """Score as the words after `glassgate evaluate` say."""
-    parser = ArgumentParser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
+    parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
     parser.add_argument("run", metavar="RUN", help="folder that training made")
     parser.add_argument("file", metavar="FILE", help="labelled data, in the format that the run was trained on")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -1,9 +1,9 @@
 """`glassgate fill`: what may stand in the blanks of a text, and how probable each is."""
 
 import sys
-from argparse import ArgumentParser
 
 from glassgate.cli.arguments import positive
+from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
@@ -11,7 +11,7 @@ from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 def command(words: list[str]) -> None:
     """Fill as the words after `glassgate fill` say."""
-    parser = ArgumentParser(prog="glassgate fill", description="List what may stand in the blanks of a text.")
+    parser = Parser(prog="glassgate fill", description="List what may stand in the blanks of a text.")
     parser.add_argument("run", metavar="RUN", help=f"folder that training {FillBlanks.name} made")
     parser.add_argument("text", metavar="TEXT", help=f"with blanks, of two underscores or more: 'I am {BLANK} hungry.'")
     parser.add_argument("--length", type=int, metavar="INT", help="units in each blank (found out)")

@@ -3,11 +3,11 @@
 import csv
 import io
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 
 from rich.console import Console
 
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError, RunError
@@ -19,7 +19,7 @@ from glassgate.tasks.runs import write
 
 def command(words: list[str]) -> None:
     """Forecast as the words after `glassgate forecast` say."""
-    parser = ArgumentParser(prog="glassgate forecast", description="Forecast the next steps of series.")
+    parser = Parser(prog="glassgate forecast", description="Forecast the next steps of series.")
     parser.add_argument("run", metavar="RUN", help=f"folder that training {Forecasting.name} made")
     parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (the one that the run was trained on)")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="where the forecast goes (standard output)")

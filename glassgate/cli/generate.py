@@ -1,8 +1,8 @@
 """`glassgate generate`: a language model's own text or music, written as it is made."""
 
 import sys
-from argparse import ArgumentParser
 
+from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.language_model import LanguageModel
@@ -10,7 +10,7 @@ from glassgate.tasks.language_model import LanguageModel
 
 def command(words: list[str]) -> None:
     """Generate as the words after `glassgate generate` say."""
-    parser = ArgumentParser(prog="glassgate generate", description="Let a trained language model go on with a text.")
+    parser = Parser(prog="glassgate generate", description="Let a trained language model go on with a text.")
     parser.add_argument("run", metavar="RUN", help="folder that training a language model made")
     parser.add_argument("--prompt", default="", help="what the text begins with (nothing)")
     parser.add_argument("--length", type=int, default=500, metavar="INT", help="units to make (500)")

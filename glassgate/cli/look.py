@@ -1,6 +1,6 @@
 """`glassgate look`: what a file is taken for, and its first examples, without training."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.cli.arguments import positive
+from glassgate.cli.parser import Parser
 from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import keyed, table
@@ -47,9 +48,7 @@ class _Notes(Progress):
 
 def command(words: list[str]) -> None:
     """Show a file as the words after `glassgate look` say."""
-    parser = ArgumentParser(
-        prog="glassgate look", description="Show what a data file is taken for, and its first examples."
-    )
+    parser = Parser(prog="glassgate look", description="Show what a data file is taken for, and its first examples.")
     parser.add_argument("file", metavar="FILE", help="data for training")
     parser.add_argument("--task", choices=TASKS, help="what it is for (found out)")
     parser.add_argument("--examples", type=positive, default=3, metavar="INT", help="examples to show (3)")

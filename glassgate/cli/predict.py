@@ -1,11 +1,11 @@
 """`glassgate predict`: what a trained run says of a file or of standard input."""
 
-from argparse import ArgumentParser
 from pathlib import Path
 
 from rich.console import Console
 
 from glassgate.cli.colours import can_colour, coloured
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.attention import attention_picture
@@ -19,7 +19,7 @@ _DRAWN = 4
 
 def command(words: list[str]) -> None:
     """Predict as the words after `glassgate predict` say."""
-    parser = ArgumentParser(prog="glassgate predict", description="Let a trained run label a file or standard input.")
+    parser = Parser(prog="glassgate predict", description="Let a trained run label a file or standard input.")
     parser.add_argument("run", metavar="RUN", help="folder that training made")
     parser.add_argument("file", metavar="FILE", help=f"data, or {STDIN} for standard input, a sequence a line")
     parser.add_argument("--picture", metavar="SVG", help="draw where a run with attention looks in the first sequences")

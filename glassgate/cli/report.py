@@ -1,11 +1,11 @@
 """`glassgate report`: one page that shows what a trained run does, gate by gate, step by step."""
 
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 
 from rich.console import Console
 
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.cli.strips import strips
 from glassgate.glass.page import page
@@ -17,7 +17,7 @@ from glassgate.tasks.study import given, own, read, study
 
 def command(words: list[str]) -> None:
     """Report as the words after `glassgate report` say."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog="glassgate report",
         description="Write one HTML page that shows what a trained run does with a text, or with examples of its own "
         "data: findings, gates, memory, gradients. It needs no network and no server; open it from disk.",

@@ -52,7 +52,7 @@ def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: ric
 
 
 class _Relay(Progress):
-    """Sends on what it is told, and presses Ctrl-C in its own process when all are to stop."""
+    """Sends on what is reported, and presses Ctrl-C in its own process when all are to stop."""
 
     def __init__(self, name: str, events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event):
         self.name = name

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from glassgate.cli.arguments import add_options, given
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.cli.started import started
 from glassgate.cli.stopping import how, status
@@ -28,7 +28,7 @@ def command(words: list[str]) -> None:
     if words and not words[0].startswith("-"):
         _start(words[0], words[1:])
         return
-    parser = ArgumentParser(
+    parser = Parser(
         prog="glassgate train",
         usage="glassgate train TASK [options] | --resume RUN",
         description="Train a task; `glassgate train TASK --help` lists its options.",
@@ -40,7 +40,7 @@ def command(words: list[str]) -> None:
 
 def _start(name: str, words: list[str]) -> None:
     task_type = task_class(name)
-    parser = ArgumentParser(prog=f"glassgate train {name}", description=TASKS[name].summary)
+    parser = Parser(prog=f"glassgate train {name}", description=TASKS[name].summary)
     parser.add_argument("--run", metavar="FOLDER", help="new folder for the run (runs/TASK-N)")
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; arguments here go before it")
     parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")

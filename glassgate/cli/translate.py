@@ -1,10 +1,10 @@
 """`glassgate translate`: the translations of a file's lines, or of standard input."""
 
 import sys
-from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 
+from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.attention import attention_picture
 from glassgate.tasks.data.lines import STDIN
@@ -15,9 +15,7 @@ from glassgate.tasks.translation import Translation
 
 def command(words: list[str]) -> None:
     """Translate as the words after `glassgate translate` say."""
-    parser = ArgumentParser(
-        prog="glassgate translate", description="Translate a file, or standard input, line by line."
-    )
+    parser = Parser(prog="glassgate translate", description="Translate a file, or standard input, line by line.")
     parser.add_argument("run", metavar="RUN", help="folder that training a translation made")
     parser.add_argument("file", metavar="FILE", nargs="?", default=STDIN, help="a sentence a line (standard input)")
     parser.add_argument("--beam", type=int, metavar="INT", help="unfinished translations that go on (as in training)")

@@ -108,7 +108,7 @@ def run(
     Args:
         steps, directions: the call.
         all_states: whether every state at every step is wanted.
-        recordings: one a direction, where the gates are to be shown.
+        recordings: one per direction, where the gates are to be shown.
     """
     if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
         raise EngineError("torch.jit.trace cannot follow these layers; torch.export.export takes them as they are")

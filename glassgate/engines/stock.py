@@ -20,7 +20,9 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
 def _lack(steps: Steps, directions: list[Direction], all_states: bool) -> str | None:
     cell, weights = directions[0].cell, directions[0].weights
     if type(cell) not in (LSTM, GRU, RNN):
-        return f"torch has kernels for LSTM, GRU and RNN alone, and this cell is {type(cell).__name__}"
+        inner = getattr(cell, "cell", cell)  # of one that has noise
+        noise = "" if inner is cell else " with zoneout or recurrent dropout"
+        return f"torch has kernels for LSTM, GRU and RNN alone, and this cell is {type(inner).__name__}{noise}"
     if is_transformed():
         return "torch's kernels have no rule for vmap and jvp"
     if steps.resets is not None:

@@ -183,7 +183,7 @@ def _prepared(places: Places, held: Held, per_step: bool) -> dict[Recurrent, Edi
 
 @contextmanager
 def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
-    """Takes the mean over all steps and sequences of each value, one a unit."""
+    """Takes the mean over all steps and sequences of each value, one per unit."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 

@@ -166,6 +166,11 @@ def gradient_flow(tape: "Tape", target: Tensor | None = None) -> dict[str, Tenso
         return _norms(tape)
     every = []
     for each in _scalars(target):
+        if not each.requires_grad:
+            raise ValueError(
+                "gradient_flow: target must be computed from the recorded output with gradients on, got one without; "
+                "leave torch.no_grad() and torch.inference_mode()"
+            )
         tape._forget_gradients()
         torch.autograd.grad(each, tape._call().steps.data, retain_graph=True, allow_unused=True)
         every.append(_norms(tape))

@@ -33,7 +33,7 @@ class RecurrentCell(Shown, nn.Module):
 
     Shapes:
         input: (N, H_in) or (H_in).
-        hx: (N, H_cell) or (H_cell); a tuple with one a state where the cell has several. Zero if not given.
+        hx: (N, H_cell) or (H_cell); a tuple with one per state where the cell has several. Zero if not given.
         output: the new states, like hx.
     """
 
@@ -73,7 +73,7 @@ class RecurrentCell(Shown, nn.Module):
         yield self.cell, {name: getattr(self, name) for name in names}
 
     def reset_parameters(self) -> None:
-        """Fills the parameters anew by the module's scheme."""
+        """Fills the parameters again by the module's scheme."""
         schemes.torch(self)
         for scheme in (self.init,) if callable(self.init) else self.init:
             scheme(self)

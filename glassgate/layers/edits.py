@@ -155,7 +155,7 @@ class Edits:
         return call._replace(cell=cell, noise={**call.noise, **noise})
 
     def _factors(self, part: Part, layout: Layout, like: Tensor) -> dict[str, Tensor]:
-        """By what each value is multiplied and what is put there, as noise is given: in flat rows or one a sequence."""
+        """By what each value is multiplied and what is put there, as noise is: in flat rows or one per sequence."""
         noise = {}
         for name, edits in self.changes[part.label].items():
             width, per_step = part.widths.get(name, part.hidden_size), any(edit.per_step for edit in edits)

@@ -5,11 +5,11 @@ from torch import Tensor
 
 
 def merge(how: str, outputs: list[Tensor]) -> list[Tensor]:
-    """What a layer hands on: one tensor (S, W), or one a direction where they never meet.
+    """What a layer hands on: one tensor (S, W), or one per direction where they never meet.
 
     Args:
         how: "concat", "sum", "mean" or "none".
-        outputs: one a direction, (S, H_out).
+        outputs: one per direction, (S, H_out).
     """
     if len(outputs) == 1 or how == "none":
         return outputs

@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 def sizes_by_layer(name: str, hidden_size: Any, layers: int, directions: int) -> list[tuple[int, ...]]:
-    """hidden_size in any of its forms as one tuple of sizes, one a direction, for each layer."""
+    """hidden_size in any of its forms as one tuple of sizes, one per direction, for each layer."""
     by_layer = hidden_size if isinstance(hidden_size, list) else [hidden_size] * layers
     if len(by_layer) != layers:
         raise ValueError(f"{name}: hidden_size as a list must have num_layers = {layers} entries, got {len(by_layer)}")
@@ -32,7 +32,7 @@ def sizes_by_layer(name: str, hidden_size: Any, layers: int, directions: int) ->
         sizes = tuple(entry) if isinstance(entry, tuple | list) else (entry,) * directions
         if len(sizes) != directions:
             raise ValueError(
-                f"{name}: hidden_size must be an int or a tuple of {directions} (one a direction), got {entry!r}"
+                f"{name}: hidden_size must be an int or a tuple of {directions} (one per direction), got {entry!r}"
             )
         for size in sizes:
             check_size(name, "hidden_size", size)

@@ -19,7 +19,7 @@ class Noisy(Cell):
     """A cell with zoneout and recurrent dropout: the same gates, states and parameters, its step with random factors.
 
     Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with the state's rate; in
-    evaluation the two values are mixed by it. Dropout on "update" acts on what a step newly writes, anew at each step
+    evaluation the two values are mixed by it. Dropout on "update" acts on what a step newly writes, drawn at each step
     (Semeniuta et al. 2016, arXiv:1603.05118); on "state" it acts on h before its product, one mask a sequence (Gal and
     Ghahramani 2016, arXiv:1512.05287).
 
@@ -99,7 +99,7 @@ def regularised(
     else:
         each = zoneout if isinstance(zoneout, tuple | list) else (zoneout,) * len(cell.state)
         if len(each) != len(cell.state):
-            raise ValueError(f"{name}: zoneout must be a rate or one a state {cell.state}, got {zoneout!r}")
+            raise ValueError(f"{name}: zoneout must be a rate, or one per state {cell.state}, got {zoneout!r}")
         rates = dict(zip(cell.state, each, strict=True))
     for state, rate in rates.items():
         if state not in cell.state:

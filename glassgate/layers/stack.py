@@ -49,7 +49,7 @@ class Recurrent(Shown, nn.Module):
         residual: whether a layer's input is added to its output, where their widths agree (never at the first layer).
         zoneout: rate of keeping a unit's old value at a step: one for all states, a tuple, or a dict by state.
         recurrent_dropout: rate of dropout inside the recurrence, while training.
-        recurrent_dropout_on: "update", what a step newly writes, anew at each step; or "state", h before its product,
+        recurrent_dropout_on: "update", what a step newly writes, drawn at each step; or "state", h before its product,
             one mask a sequence.
         weight_dropout: rate of dropping entries of `weight_hh`, one mask a call, while training (Merity et al. 2017,
             arXiv:1708.02182); the parameter stays as it is.
@@ -205,7 +205,7 @@ class Recurrent(Shown, nn.Module):
         return [list(weights.values()) for _, weights in self.weights()]
 
     def reset_parameters(self) -> None:
-        """Fills the parameters anew by the layer's scheme."""
+        """Fills the parameters again by the layer's scheme."""
         schemes.torch(self)
         for scheme in (self.init,) if callable(self.init) else self.init:
             scheme(self)

@@ -41,7 +41,7 @@ class Stream:
     def __init__(self, layer: "Recurrent", batch_size: int) -> None:
         if layer.bidirectional:
             raise ValueError(
-                f"{layer._name}: stream wants one direction, got bidirectional=True, whose second direction "
+                f"{layer._name}: stream must have one direction, got bidirectional=True, whose second direction "
                 "starts at the end of a sequence"
             )
         if layer._edits is not None:
@@ -85,7 +85,7 @@ class Stream:
 
     @torch.no_grad()
     def reset(self, rows: Tensor | Sequence[int] | None = None) -> None:
-        """Let sequences start anew.
+        """Let sequences start again.
 
         Args:
             rows: (N,) bool, or the numbers of the rows; all of them if not given.

@@ -182,9 +182,10 @@ class Keeper(Callback):
         if math.isfinite(loss) or all(each.isfinite().all() for each in module.network.parameters()):
             return
         options = module.task.options
+        clip = f"a smaller --clip than {options.clip:g}" if options.clip else "clip gradients, as with --clip 1"
         raise UserError(
             f"training has diverged: the loss is {loss} in step {module.steps}, epoch {module.epoch + 1}; choose a "
-            f"--learning-rate below {options.learning_rate:g}, or a smaller --clip than {options.clip:g}"
+            f"--learning-rate below {options.learning_rate:g}, or {clip}"
         )
 
     def _tick(self) -> None:

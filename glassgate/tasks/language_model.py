@@ -114,7 +114,9 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def read_own(self) -> Split[Text | Roll]:
         options = self.options
         if options.unit == NOTES:
-            raise OptionError("unit: there is no music on every machine; give piano rolls with --data")
+            raise OptionError(
+                "unit: notes need music to learn from, and none comes with Glassgate; give piano rolls with --data"
+            )
         return Split(*texts.hold_out(texts.documentation(options.unit, options.sequence), options.held_out))
 
     def read_split(self, progress: Progress) -> Split[Text | Roll]:
@@ -221,7 +223,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
 
         Args:
             prompt: what the text begins with; it is not said again. None for music
-            length: units to make; a model of lines begins anew after a line end
+            length: units to make; a model of lines begins again after a line end
             temperature: below 1 keeps to the likely, above 1 leaves it, 0 takes the likeliest always
             top_k: choose among so many of the likeliest alone; 0 for all
             top_p: choose among the likeliest that together have this probability

@@ -26,7 +26,7 @@ class Logs:
 
     Args:
         run: where they are written
-        monitor: the score that tells the best epoch
+        monitor: the score that decides which epoch is best
         step: batches done before
     """
 

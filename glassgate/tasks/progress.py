@@ -1,4 +1,4 @@
-"""What a training tells whoever watches it, and that it was broken off."""
+"""What a training reports to whoever watches it, and that it was broken off."""
 
 from collections.abc import Mapping
 

@@ -44,9 +44,8 @@ class Run:
         path = Path(path)
         try:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise RunError(
-                    f"{path}: expected a new or empty folder for the run, got one with files; give another --run"
-                )
+                got = "one with files" if path.is_dir() else "a file"
+                raise RunError(f"{path}: expected a new or empty folder for the run, got {got}; give another --run")
         except OSError as error:
             raise _unusable(path, error.strerror) from None
         if str(path) != str(path).encode(errors="replace").decode():  # Tensorboard writes no file there

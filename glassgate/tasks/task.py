@@ -114,14 +114,14 @@ class Task(ABC, Generic[OptionsType, Example, Prediction]):
     @property
     @abstractmethod
     def monitor(self) -> str:
-        """The score that tells the best epoch."""
+        """The score that decides which epoch is best."""
 
     def start(self, progress: Progress) -> None:
         """Give the new network what training starts from, if that is more than random values."""
 
     @abstractmethod
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
-        """Read a file of examples; `progress` is told how far a large one is."""
+        """Read a file of examples; `progress` is called with how far a large one is."""
 
     @abstractmethod
     def read_own(self) -> Split[Example]:

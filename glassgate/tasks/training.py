@@ -99,12 +99,9 @@ def check_device(options: Options) -> None:
     """
     name, found = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not found.get(name, True):
-        raise OptionError(f"device: {name} was asked for, and torch finds no such device here; use cpu, or auto")
+        raise OptionError(f"device: expected one that torch finds here, got {name}; choose cpu, or auto")
     if options.precision == "16-mixed" and not (name in found or (name == "auto" and any(found.values()))):
-        raise OptionError(
-            "precision: 16-mixed was asked for, and Lightning trains in it on a GPU alone, which is not in use here; "
-            "use bf16-mixed, or 32-true"
-        )
+        raise OptionError("precision: 16-mixed needs a GPU, and none is in use here; choose bf16-mixed, or 32-true")
 
 
 def _trainer(module: "Training", keeper: "Keeper") -> Trainer:

@@ -251,7 +251,7 @@ def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Pa
         fit(horizon=1000, dev_steps=1000)
     with pytest.raises(OptionError, match="look_back: expected a multiple of the segment, 4, got 9"):
         fit(model="segments", look_back=9)
-    with pytest.raises(OptionError, match="past: the recursive model reads the covariates of the step"):
+    with pytest.raises(OptionError, match="past: the recursive model needs covariates at each step"):
         fit(model="recursive", known=None, past="phase")
     with pytest.raises(OptionError, match="bidirectional: expected one direction for the segments model"):
         fit(model="segments", bidirectional=True)
@@ -262,7 +262,7 @@ def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Pa
     task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"head": "negative-binomial"}))
     constant = replace(made("flat"), values=given(np.full(80, 3.0)).values)
     for bad, message in (
-        (constant, "series 'flat': the training part is constant, 3 at all 56 steps; nothing can be learned of it"),
+        (constant, "series 'flat': the training part is constant, 3 at all 56 steps; nothing can be learned from it"),
         (replace(made(), values=given(made().values[:] - 0.5).values), "expects counts, 0, 1, 2 .*, got "),
     ):
         with pytest.raises(DataError, match=message):

@@ -121,7 +121,7 @@ def broken(path: Path, line: int, text: str) -> Path:
         (7, f"{HOURS[5]},,2", r"a\.csv:7: column 'a' lacks a value; fill it in, or take .* --missing last"),
         (2, f"{HOURS[0]},NaN,2", r"a\.csv:2: column 'a' lacks a value"),
         (31, f"{HOURS[29]},1,NaN", r"a\.csv:31: column 'b' lacks a value; .* known ahead need --known"),
-        (7, f"{HOURS[5]},1", r"a\.csv:7: expected 3 columns, got 2, as in the first line; correct the line"),
+        (7, f"{HOURS[5]},1", r"a\.csv:7: expected 3 columns, as in the first line, got 2; correct the line"),
     ],
 )  # fmt: skip
 def test_a_fault_is_said_with_its_line(line: int, text: str, message: str, tmp_path: Path) -> None:

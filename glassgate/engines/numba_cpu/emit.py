@@ -18,7 +18,7 @@ class Kernel:
         text: the Python source of one function of one argument, the address of the others.
         arguments: the 64-bit integers behind that address, in order, FIRST and LAST at the end.
         products: the matrices to pack, by number.
-        temporaries: rows of scratch memory, one a sequence; of those of one pass, one in all, of whole vectors.
+        temporaries: rows of scratch memory, one per sequence; of those of one pass, one in all, of whole vectors.
         row_sums: how many sums over a row there are.
         split_units: whether threads can share the units of a row.
     """

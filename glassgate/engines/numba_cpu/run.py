@@ -36,7 +36,7 @@ def forward(
         all_states: whether every state is wanted at every step, and not the output alone.
         save: whether there will be a backward pass; that wants every state, those that nobody else does as computed.
         dtype: of the results.
-        recordings: one a direction, where the gates are to be shown.
+        recordings: one per direction, where the gates are to be shown.
     """
     S = steps.data.shape[0]
     bfloat16, workspace, every = _in_bfloat16(dtype, given), Workspace(), all_states or save

@@ -130,7 +130,7 @@ class Node:
     Attributes:
         op: the operation's name.
         args: nodes, numbers and names.
-        axis: "H" one value a unit, "P" one a projected unit, "1" one a row.
+        axis: "H" one value a unit, "P" one a projected unit, "1" one per row.
         name: the author's name for it, unique in its graph; None for what the author left unnamed.
         serial: grows with every node made.
         origin: in a graph as its author wrote it, the call that gave the value, and as which of its results.

@@ -121,8 +121,8 @@ class Gathered:
         if len(times) < 2 or (times == times[0]).all():
             raise self.rows.fault(
                 int(self.places[self.bounds[longest]]),
-                f"expected at least two time stamps, got {len(times)} of {times[0]}; give a longer series, or name the "
-                "column of the series' names with --series",
+                f"expected at least two time stamps, got {len(times)} of {_shown(times[0])}; give a longer series, or "
+                "name the column of the series' names with --series",
             )
         try:
             return infer(times)

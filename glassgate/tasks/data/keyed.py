@@ -85,7 +85,7 @@ def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequ
     known = row if isinstance(row, dict) else {}
     found = name if name is not None else next((each for each in usual if each in known), usual[0])
     if not isinstance(row, dict) or found not in row:
-        got = f"keys {', '.join(row)}" if isinstance(row, dict) else type(row).__name__
+        got = ", ".join(map(repr, row)) or "no key" if isinstance(row, dict) else type(row).__name__
         raise DataError(path, number, f"expected a key {found!r}, got {got}; name yours with {option}")
     return row[found]
 

@@ -32,7 +32,7 @@ class Arrow:
 
     Attributes:
         reader: of the map
-        digest: tells the source, as it was and was read; empty in memory
+        digest: identifies the source, as it was and was read; empty in memory
     """
 
     def __init__(self, where: Path | pa.Buffer):
@@ -243,7 +243,7 @@ class Numbers:
         return found if start or not stop else np.concatenate([[self.first], found])
 
     def tobytes(self) -> bytes:
-        """Return what tells these numbers from others."""
+        """Return what identifies these numbers among others."""
         return f"{self.units.digest} {self.first}".encode() + self.table.tobytes()
 
 

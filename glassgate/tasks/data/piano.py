@@ -119,11 +119,12 @@ def _numpy(path: Path) -> Iterable[tuple[str, np.ndarray]]:
 def _matlab(path: Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
         from scipy.io import loadmat
+        from scipy.io.matlab import MatReadError
     except ImportError:
         raise DataError(path, None, "reading .mat needs SciPy; pip install scipy, or save the pieces as .npz") from None
     try:
         content = loadmat(path)
-    except ValueError as error:
+    except (ValueError, TypeError, NotImplementedError, MatReadError) as error:
         raise DataError(path, None, f"expected a MATLAB file, got what does not load: {error}") from None
     for name, cells in content.items():
         if not name.startswith("__"):

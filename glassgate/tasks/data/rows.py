@@ -133,12 +133,14 @@ class Rows:
 
     def _unparsed(self, error: pa.ArrowInvalid) -> DataError:
         text = str(error)
-        row = re.search(r"Row #(\d+): (Expected \d+ columns, got \d+)", text)
+        row = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", text)
         if row:
             assert self.path is not None
-            return DataError(self.path, int(row[1]), f"{row[2].lower()}, as in the first line; correct the line")
+            expected = f"expected {row[2]} columns, as in the first line, got {row[3]}; correct the line"
+            return DataError(self.path, int(row[1]), expected)
         if "invalid UTF8" in text:
-            return self.fault(None, "expected UTF-8, got other bytes; convert the file: iconv -f ISO-8859-1 -t UTF-8")
+            remedy = f"iconv -f ISO-8859-1 -t UTF-8 {self.path} > utf8.csv"
+            return self.fault(None, f"expected UTF-8, got other bytes; convert the file, for instance: {remedy}")
         return self.fault(None, f"expected CSV with a header, got what does not parse: {text.splitlines()[0]}")
 
     def _parquet(self) -> Any:

@@ -258,7 +258,7 @@ class _Batch:
                 self.offsets[name].append(len(values))
 
     def write(self, writer: pa.RecordBatchFileWriter) -> int:
-        """Write what has come together, begin anew, and return the line that has been reached."""
+        """Write what has come together, begin again, and return the line that has been reached."""
         arrays = []
         for name in self.fields:
             part = pa.array(np.asarray(self.values[name]))

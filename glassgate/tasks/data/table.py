@@ -1,6 +1,7 @@
 """Texts and series with one label each: CSV, TSV, JSON lines and Parquet, sktime's .ts and NumPy's .npz."""
 
 import csv
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -298,6 +299,13 @@ def _npz(path: str | Path) -> Iterator[Series]:
         yield f"{path}, series {number + 1}", None, series[: int(lengths[number])], label
 
 
+def _found(path: str | Path, error: Exception) -> str:
+    """What an archive is that does not load; NumPy's own text would have the reader load it unsafely."""
+    if not zipfile.is_zipfile(path):
+        return "a file that is no .npz archive"
+    return "pickled objects" if "pickle" in str(error) else f"what does not load ({error})"
+
+
 def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
     if not Path(path).is_file():
         raise DataError(path, None, "no such file; check the path, or the folder you started from")
@@ -308,7 +316,7 @@ def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
         raise DataError(
             path,
             None,
-            f"expected arrays of numbers, got what does not load without pickle ({error}); save x padded, with lengths",
+            f"expected arrays of numbers, got {_found(path, error)}; save x padded, with lengths",
         ) from None
     if "x" not in arrays or arrays["x"].ndim not in (2, 3) or arrays["x"].dtype.kind not in "fiub":
         got = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()) or "nothing"

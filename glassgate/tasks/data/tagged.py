@@ -183,9 +183,9 @@ def of_rows(
     for number, row, names in rows:
         units = keyed.value(source, number, row, text_column, keyed.UNITS, "--text-column")
         labels = keyed.value(source, number, row, column, keyed.LABELS, "--column") if labelled else None
-        for each, option in ((units, "--text-column"), (labels, "--column")):
+        for each, what, option in ((units, "of words", "--text-column"), (labels, "of labels", "--column")):
             if not (isinstance(each, list) or (each is None and not labelled)):
-                raise DataError(source, number, f"expected a list, got {type(each).__name__}; see {option}")
+                raise DataError(source, number, f"expected a list {what}, got {type(each).__name__}; see {option}")
         key = column or next((name for name in keyed.LABELS if name in row), "")
         tags = None if labels is None else [keyed.named(label, names.get(key)) for label in labels]
         sequence = Tagged([str(unit) for unit in units], tags, source=str(source), lines=number)
@@ -326,7 +326,7 @@ def _check_width(
         raise DataError(
             path,
             number,
-            f"expected at least 2 columns{_parted(separator)}, the unit first and its label, got {width}; "
+            f"expected at least 2 columns{_parted(separator)}, a word and its label, got {width}; "
             "correct the line, or name another --format",
         )
     if labelled and column is not None and int(column) > width:

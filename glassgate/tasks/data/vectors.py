@@ -102,9 +102,10 @@ def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
 def _vector(path: str | Path, number: int, numbers: bytes) -> np.ndarray:
     try:
         vector = np.array(numbers.split(), dtype=np.float32)
-    except ValueError as error:
+    except ValueError:
+        text = numbers.decode(errors="replace").strip()
         raise DataError(
-            path, number, f"expected numbers behind the word: {error}; correct or remove the line"
+            path, number, f"expected numbers after the word, got {text[:40]!r}; correct or remove the line"
         ) from None
     if not np.isfinite(vector).all():
         raise DataError(path, number, "expected finite numbers, got NaN or infinity; correct or remove the line")

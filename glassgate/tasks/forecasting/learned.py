@@ -153,7 +153,7 @@ def learned(series: Series, options: ForecastingOptions, season: int, strict: bo
     if scale == 0:
         if strict:
             raise series.fault(
-                f"the training part is constant, {shift:g} at all {len(series)} steps; nothing can be learned of it; "
+                f"the training part is constant, {shift:g} at all {len(series)} steps; nothing can be learned from it; "
                 "leave the series out, naming the others with --target"
             )
         scale = 1.0

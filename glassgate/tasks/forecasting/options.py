@@ -67,7 +67,7 @@ class ForecastingOptions(Options):
             )
         if self.model == "recursive" and self.past:
             raise OptionError(
-                "past: the recursive model reads the covariates of the step that it forecasts, and these end before; "
+                "past: the recursive model needs covariates at each step that it forecasts, and past ones end before; "
                 "choose --model direct or segments, or name with --known what is known ahead"
             )
         if self.model == "segments" and self.steps_back % self.segment:

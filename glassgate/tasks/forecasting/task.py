@@ -106,7 +106,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def read_own(self) -> Split[Series]:
         options = self.options
         if options.target or options.past or options.known or options.static:
-            raise OptionError("target, past, known, static: the made series has no columns; give a table with --data")
+            raise OptionError("target, past, known, static: these name columns of a table; give one with --data")
         return self.split([self._made()])
 
     def read_split(self, progress: Progress) -> Split[Series]:

@@ -62,7 +62,7 @@ class TranslationOptions(Options):
     )  # fmt: skip
     teacher_schedule: str = option("linear", "how the share falls from 1", group="training", choices=SCHEDULES)
     best_by: str = option(
-        "bleu", "score that tells the best epoch", group="training", choices=("bleu", "chrf", "exact_match")
+        "bleu", "score that decides which epoch is best", group="training", choices=("bleu", "chrf", "exact_match")
     )
 
     beam: int = option(5, "unfinished translations that go on; 1 takes the likeliest unit", group="model", least=1)

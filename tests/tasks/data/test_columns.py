@@ -142,12 +142,10 @@ def test_rows_with_lists(tmp_path: Path) -> None:
     metadata = {"huggingface": json.dumps({"info": {"features": {"ner_tags": feature}}})}
     pq.write_table(pa.Table.from_pylist(rows).replace_schema_metadata(metadata), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet")[0] == [[("EU", "B-ORG"), ("runs", "O")], [("no", "O")]]
-    with pytest.raises(
-        DataError, match=r"a\.jsonl:1: expected a key 'pos', got keys tokens, ner_tags; name yours with"
-    ):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: expected a key 'pos', got 'tokens', 'ner_tags'; name yours with"):
         read(tmp_path / "a.jsonl", column="pos")
     (tmp_path / "b.jsonl").write_text('{"tokens": "EU", "tags": ["O"]}\n')
-    with pytest.raises(DataError, match=r"b\.jsonl:1: expected a list, got str; see --text-column"):
+    with pytest.raises(DataError, match=r"b\.jsonl:1: expected a list of words, got str; see --text-column"):
         read(tmp_path / "b.jsonl")
     (tmp_path / "b.parquet").write_text("none")
     with pytest.raises(DataError, match=r"b\.parquet: expected Parquet, got what does not load"):

@@ -36,7 +36,7 @@ def test_a_frame_of_pandas_is_trained_on() -> None:
     task = Classification(ClassificationOptions(hidden_size=4, epochs=1, least_count=1))
     task.fit(pandas.DataFrame(TEXTS))
     assert sorted(task.vocabularies["labels"].symbols) == ["0", "1"]
-    with pytest.raises(DataError, match="given rows:1: expected a key 'review', got keys sentence, label; name yours"):
+    with pytest.raises(DataError, match="given rows:1: expected a key 'review', got 'sentence', 'label'; name yours"):
         Classification(ClassificationOptions(text_column="review")).fit(pandas.DataFrame(TEXTS))
 
 

@@ -84,7 +84,7 @@ def test_arrays(tmp_path: Path) -> None:
         (
             "a.jsonl",
             '{"text": "x", "label": "y"}\n{"text": "x"}\n',
-            r"a\.jsonl:2: expected a key 'label', got keys text",
+            r"a\.jsonl:2: expected a key 'label', got 'text'",
         ),
         ("a.jsonl", "[1]\n", r"a\.jsonl:1: expected a key 'text', got list"),
         (

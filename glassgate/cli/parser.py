@@ -1,0 +1,37 @@
+"""What is wrong with a command line, in one sentence like any other of our messages, and no page of usage before it."""
+
+import difflib
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+_KINDS = {"int": "a whole number", "float": "a number"}
+
+
+class Parser(ArgumentParser):
+    """An `ArgumentParser` that says what it expected, what it got, and what may have been meant."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Namespace:  # type: ignore[override]
+        """Read the words of a command."""
+        found: Namespace
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            near = difflib.get_close_matches(name, self._option_string_actions, n=1)
+            what = f"unknown option {name}" if name.startswith("-") else f"one word too many, {name!r}"
+            self.error(f"{what}; did you mean {near[0]}?" if near else what)
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with a sentence."""
+        message = re.sub(
+            r"^argument ([^:]+): invalid (\w+) value: (.*)$",
+            lambda found: f"{found[1]}: expected {_KINDS.get(found[2], found[2])}, got {found[3]}",
+            message,
+        )
+        if found := re.match(r"^argument ([^:]+): invalid choice: (.*) \(choose from (.*)\)$", message):
+            message = f"{found[1]}: expected one of {found[3].replace(chr(39), '')}, got {found[2]}"
+        message = message.removeprefix("argument ")
+        hint = "" if "; " in message else f"; see {self.prog} --help"
+        self.exit(2, f"{self.prog}: {message}{hint}\n")

@@ -1,0 +1,82 @@
+"""Every message that the package raises, as it stands in the source, and the texts of the tests that read messages."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+_INSIDE = ("engines/symbolic", "engines/numba_cpu", "engines/plan.py", "engines/torch_op", "engines/lowering")
+"""Where errors are reasons: engines hand them to `gg.explain` and to the warning about the reference, tested there."""
+
+
+class Site(NamedTuple):
+    """A place that raises: the text's fixed parts in order, values between them."""
+
+    where: str
+    parts: tuple[str, ...]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What any message of this place matches."""
+        return re.compile(".{0,300}?".join(re.escape(" ".join(part.split(" "))) for part in self.parts))
+
+
+def sites() -> Iterator[Site]:
+    """Each place outside of the engines that makes an error with a text."""
+    for path in sorted((ROOT / "glassgate").rglob("*.py")):
+        where = str(path.relative_to(ROOT / "glassgate"))
+        if where.startswith(_INSIDE):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or _name(node) == "AssertionError":
+                continue
+            parts = max(map(_parts, node.args), key=_length, default=())
+            if parts and re.search(r"(Error|^_refusal|fault|_unusable|NoSuchName)$", _name(node)):
+                yield Site(f"{where}:{node.lineno}", parts)
+
+
+def _name(node: ast.Call) -> str:
+    return getattr(node.func, "id", getattr(node.func, "attr", ""))
+
+
+def _parts(node: ast.expr) -> tuple[str, ...]:
+    """The fixed parts of a text, of an f-string or of a sum of both."""
+    if isinstance(node, ast.Constant):
+        return (node.value,) if isinstance(node.value, str) else ()
+    if isinstance(node, ast.JoinedStr):
+        return tuple(each.value for each in node.values if isinstance(each, ast.Constant))
+    if isinstance(node, ast.BinOp):
+        return _parts(node.left) + _parts(node.right)
+    return ()
+
+
+def _length(parts: tuple[str, ...]) -> int:
+    return sum(map(len, parts))
+
+
+def read_by_tests() -> set[str]:
+    """Every text in the tests, words alone."""
+    found = set()
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name == "test_messages.py":  # it lists what no test reads
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {words(part) for part in re.split(r"\.\*|\\d\+?|[|()\[\]]", node.value)}
+    return {text for text in found if len(text) >= 15}
+
+
+def words(text: str) -> str:
+    """A text without signs."""
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def read_in(site: Site, texts: set[str]) -> bool:
+    """Whether a test reads this message: a text of one lies in a part of it, or a part in a text."""
+    for part in map(words, site.parts):
+        if len(part) >= 15 and any(text in part or part in text for text in texts):
+            return True
+    return False

@@ -1,0 +1,76 @@
+"""Every message that a user can meet: docs/messages.md has the input and the answer, or a test reads it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.messages import PAGE, Reader, on_the_page
+from tests.raised import read_by_tests, read_in, sites
+
+NOT_MADE = {
+    "a package that the tests have is not installed": [
+        "picture: drawing needs matplotlib",
+        "reading .mat needs SciPy",
+        "units of subwords need the package tokenizers",
+        "scores of translations need the package sacrebleu",
+        "this Python came without its documentation",
+    ],
+    "it takes another user, a full disk or a device": [
+        "no permission to read this file",
+        "no permission to write to ",
+        "this cannot be opened (",
+        "it is closed; give a file, or send text",
+        ": others than this user can write there",
+        ": this is no plain file",
+    ],
+    "a race: files that change between two steps of a command, or compilation that begins inside a recording": [
+        " data is not what it was when the run began",
+        "record: a compiled graph shows no gates",
+        "expected text to learn from, got none",
+        "the run's data holds no example",
+        "expected something to show, got an empty file",
+    ],
+    "said in Python alone, of objects made by other code": [
+        "is that of a layer ",
+        "no two time stamps of which the second is later",
+        "expected a frame that turns into an Arrow table",
+        ": expected a Split of examples, got rows of a table",
+        " has no attention to look at",
+        "report: there is none for ",
+        "expected a text, as in training, got a series",
+        "this name stands for two series",
+        "the source is empty; remove the line",
+        "expected a translation to learn from",
+        ", row ",
+        "expected CSV with a header, got what does not parse",
+        " has so many, got ",
+    ],
+    "a run of minutes": [
+        "report: shows models that forecast at once",
+        " steps or more are too long for one page",
+        " reads no text; give a file with --file, or nothing",
+    ],
+}
+"""Messages that no input here raises, by the reason."""
+
+
+def test_each_input_is_answered_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, by one reader in one folder. `python -m tests.messages` writes new answers into the page."""
+    monkeypatch.chdir(tmp_path)
+    reader = Reader()
+    wrong = [
+        f"{each.code}\n  page: {each.answer}\n  said: {said}"
+        for each in on_the_page()
+        if (said := reader.answer(each)) != each.answer
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_message_is_without_an_input_that_raises_it() -> None:
+    page, texts = " ".join(PAGE.read_text("utf-8").split()), read_by_tests()
+    excused = [text for each in NOT_MADE.values() for text in each]
+    found = [site for site in sites() if not (site.pattern.search(page) or read_in(site, texts))]
+    untested = [site for site in found if not any(text in part for part in site.parts for text in excused)]
+    assert not untested, f"add inputs to docs/messages.md: {untested}"
+    stale = [text for text in excused if not any(text in part for site in found for part in site.parts)]
+    assert not stale, f"these have an input by now, or are gone: {stale}"
