@@ -174,7 +174,7 @@ def test_absurd_sizes(
 def test_demo_every_zero(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["demo", "--every=0"])
-    assert "argument --every: expected 1 or more, got 0" in capsys.readouterr().err
+    assert "glassgate demo: --every: expected 1 or more, got 0" in capsys.readouterr().err
 
 
 def test_the_lowest_temperature_takes_the_likeliest() -> None:
