@@ -93,7 +93,7 @@ def test_columns_without_labels(tmp_path: Path) -> None:
     assert [list(each.units) for each in read_columns(path, separator="\t", labelled=False)] == [["word"], ["other"]]
     with pytest.raises(
         DataError,
-        match=r"a\.tsv:1: expected at least 2 columns separated by tabs, the unit .* got 1; correct the line, or name",
+        match=r"a\.tsv:1: expected at least 2 columns separated by tabs, a word .* got 1; correct the line, or name",
     ):
         read_columns(path, separator="\t")
 
