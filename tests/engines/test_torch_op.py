@@ -326,9 +326,11 @@ def same_bits(layer, x, **options) -> None:
         assert torch.equal(a, b), name
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize("lengths", [None, [50, 3, 0, 31, 50, 20, 7, 44, 12]], ids=["padded", "ragged"])
-def test_one_thread_and_two_give_the_same_bits(lengths):
-    same_bits(gg.LSTM(65, 130, bidirectional=True), torch.randn(50, 9, 65), lengths=lengths)
+def test_one_thread_and_two_give_the_same_bits(lengths, bidirectional):
+    """Two threads take a direction each, or some of the rows each."""
+    same_bits(gg.LSTM(65, 130, bidirectional=bidirectional), torch.randn(50, 9, 65), lengths=lengths)
 
 
 @pytest.mark.parametrize("cell", [gg.cells.MinLSTM(), gg.cells.IndRNN()], ids=repr)
