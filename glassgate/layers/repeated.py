@@ -24,8 +24,8 @@ _READ = (
     *("weight_dropout", "variational_dropout", "learn_initial_state"),
 )
 """Attributes that decide what a call does; they may be changed at any time."""
-_MOST = 64
-"""Forms that a layer remembers."""
+_MOST = 256
+"""Forms that a layer prepares."""
 
 _shape, _dtype, _layout = attrgetter("shape"), attrgetter("dtype"), attrgetter("layout")
 _on_cpu, _wants_gradient = attrgetter("is_cpu"), attrgetter("requires_grad")
@@ -118,14 +118,13 @@ class _Known:
 
     def prepared(self, layer: "Recurrent", form: Any, input: Tensor, hx: Any, learns: bool) -> _Call | None:
         """The call of a form that was there before."""
-        if form in self.calls:
-            return None
         if form not in self._seen:
+            if len(self._seen) > 16 * _MOST:
+                self._seen.clear()
             self._seen.add(form)
             return None
-        if len(self._seen) > _MOST:
-            self._seen.clear()
-            self.calls.clear()
+        if form in self.calls or len(self.calls) >= _MOST:
+            return None
         call = self.calls[form] = _prepared(layer, input, hx, learns)
         return call
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
+from glassgate.layers import repeated
 from tests.compare import noise as noise64
 
 
@@ -72,6 +73,17 @@ def test_prepared_calls_give_the_same_bits(name, learns):
             for _ in range(3):
                 same(call(layer, x, hx, learns), first)
             assert len(prepared(layer)) == before + (dtype is not torch.bfloat16)
+
+
+def test_only_so_many_forms_are_prepared(monkeypatch):
+    monkeypatch.setattr(repeated, "_MOST", 2)
+    layer = gg.LSTM(6, 5).eval()
+    for L in (20, 30, 40, 50, 20, 50):
+        x = noise(L, L, 2, 6)
+        first = call(layer, x, learns=False)
+        for _ in range(3):
+            same(call(layer, x, learns=False), first)
+    assert len(prepared(layer)) == 2
 
 
 def test_whatever_changes_between_two_calls_counts():
