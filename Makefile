@@ -14,7 +14,7 @@ help:
 	@echo "make test    the test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
 	@echo "make clients other people's programs on these layers, the same numbers and the times: docs/clients.md, half an hour"
-	@echo "make browser the report in a real browser; it needs chromium and npm"
+	@echo "make browser the report in a real browser, and the pictures of it in docs/; it needs chromium and npm"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
 	@echo "make docs    the documentation site in build/site, its links checked; any web server can show that folder"
@@ -41,6 +41,7 @@ browser: .venv/installed
 	@$(pip) playwright | $(progress)
 	@npm install --silent --no-save --prefix build/browser axe-core
 	@$(bin)/python -m pytest -m browser tests/browser
+	@cp build/browser/pictures/report*.png docs/
 
 bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)

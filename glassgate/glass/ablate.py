@@ -119,19 +119,58 @@ def runs_without(
     return found
 
 
-def windows_held(
-    places: Places, means: Mapping[str, Tensor], windows: Mapping[str, tuple[int, int]], layer: str
-) -> dict[str, Held]:
-    """All states of a layer held at their means from one step to before another, for each name."""
-    states = [
-        name
-        for name, (of, label, own, _) in places.items()
-        if own in of.cell.state and name in means and name == f"{layer}.{label}.{own}"
-    ]
-    return {
-        window: {name: hold(means[name], steps=slice(start, stop)) for name in states}
-        for window, (start, stop) in windows.items()
-    }
+def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[str, Tensor], dict[str, list[int]]]:
+    """What can be edited, the means of it over a run, and for each layer's name how many rows each of its calls had."""
+    places = editable(model)
+    with torch.no_grad(), _in_eval_mode(model), _means(places) as means:
+        rows: dict[str, list[int]] = {}
+        for name, (layer, label, own, _) in places.items():
+            prefix = name.removesuffix(f".{label}.{own}")
+            if prefix not in rows:
+                rows[prefix] = []
+                layer._watchers.append(lambda layout, *_, calls=rows[prefix]: calls.append(layout.rows))
+        try:
+            run()
+        finally:
+            for layer in {place[0] for place in places.values()}:
+                layer._watchers.pop()
+        return places, means(), rows
+
+
+@contextmanager
+def held_in_rows(model: nn.Module, places: Places, held: Sequence[Held], length: int | None) -> Iterator[None]:
+    """Each row of a batch with something else held: one pass does for many parts.
+
+    Args:
+        model: whose layers are edited.
+        places: those of the layers that are edited.
+        held: for each row by names what is held; `hold` alone.
+        length: of the sequences; None for one row, whatever calls it has.
+    """
+    changes = held[0] if length is None else _in_rows(places, held, length)
+    with torch.no_grad(), _in_eval_mode(model), applied(_prepared(places, changes, True)):
+        yield
+
+
+def _in_rows(places: Places, held: Sequence[Held], length: int) -> Held:
+    """One change for each name that holds something else in each row."""
+    changes = {}
+    for name, (*_, width) in places.items():
+        # Infinity stands for nothing that is put.
+        values = torch.full((length, len(held), width), torch.inf)
+        for row, edits in enumerate(held):
+            if name in edits:
+                steps = torch.tensor(positions("steps", edits[name].steps, length))
+                units = positions("units", edits[name].units, width)
+                values[steps[:, None], row, units] = torch.as_tensor(edits[name].value).to(values)
+        changes[name] = Edit("replace", values, None, None)
+    return changes
+
+
+def windows_held(places: Places, means: Mapping[str, Tensor], window: tuple[int, int]) -> Held:
+    """All states held at their means from one step to before another."""
+    states = [name for name, (layer, _, own, _) in places.items() if own in layer.cell.state and name in means]
+    return {name: hold(means[name], steps=slice(*window)) for name in states}
 
 
 def parts_held(

@@ -87,7 +87,7 @@
     const level = Math.round(10 * Math.min(1, Math.abs(share)));
     return (kind === "gate" ? "g" : share >= 0 || !level ? "p" : "n") + level;
   };
-  const shades = /\b[png]\d+\b/g;
+  const shaded = new Map([...letters].map(([step, span]) => [step, span.className.match(/\b[png]\d+\b/)[0]]));
   let painted = "";
   const paint = () => {
     const part = data.parts[now.part];
@@ -124,11 +124,17 @@
     $("scale").className = `scale ${kind}`;
     $("scale").firstChild.textContent = low;
     $("scale").lastChild.textContent = high;
-    for (const [step, span] of letters) span.className = `${span.className.replace(shades, "").trim().replace(/ +/g, " ")} ${of(step)}`;
+    for (const [step, span] of letters) {
+      const [was, is] = [shaded.get(step), of(step)];
+      if (was === is) continue;
+      span.classList.replace(was, is);
+      shaded.set(step, is);
+    }
   };
 
   const wires = all(".diagram .wire text.value").map((label) => ({ label, name: label.parentNode.dataset.name || "" }));
   let marked = null;
+  let lit = { key: "", dots: [] };
   const lines = [];
   const line = (pane, kind) => {
     const made = document.createElement("i");
@@ -213,7 +219,11 @@
       const place = x1 + ((x2 - x1) * (now.step - first + 0.5)) / count;
       path.setAttribute("d", inside ? `M${place} ${y1}V${y2}` : "");
     }
-    for (const dot of all(".part.chosen [data-u]")) dot.classList.toggle("on", Number(dot.dataset.u) === now.unit);
+    if (lit.key !== `${now.part} ${now.unit}`) {
+      for (const dot of lit.dots) dot.classList.remove("on");
+      lit = { key: `${now.part} ${now.unit}`, dots: all(`.part.chosen [data-u="${now.unit}"]`) };
+      for (const dot of lit.dots) dot.classList.add("on");
+    }
   };
 
   let waiting = false;

@@ -198,7 +198,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
                 zip(keys, chances, targets[0].cpu(), nats[0].detach(), strict=True)
             )
         ]
-        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats[0]),))
+        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats),))
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
         """Return the unit before each that is predicted; the first is the start."""

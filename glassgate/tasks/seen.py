@@ -39,7 +39,7 @@ class Seen(NamedTuple):
         answers: those of the first row
         evidence: `(N, A)`, what is differentiated for each answer of each row
         said: what evidence is, in words
-        chances: those of the first row, some answers after others
+        chances: some answers after others
         unit: of what is lost, see `lost`
     """
 
@@ -68,8 +68,8 @@ class Chances(NamedTuple):
     """What some answers could be.
 
     Attributes:
-        logs: `(A, K)`, the logarithm of the probability of each choice
-        chosen: `(A,)`, the number of the target, or of the prediction where there is no target
+        logs: `(N, A, K)`, the logarithm of the probability of each choice
+        chosen: `(N, A)`, the number of the target, or of the prediction where there is no target
     """
 
     logs: Tensor
@@ -78,13 +78,21 @@ class Chances(NamedTuple):
     @classmethod
     def of_losses(cls, losses: Tensor) -> "Chances":
         """Where an answer has a loss of its own and no choices."""
-        return cls(-losses.detach()[:, None], torch.zeros_like(losses, dtype=torch.long))
+        return cls(-losses.detach()[..., None], torch.zeros_like(losses, dtype=torch.long))
 
 
-def lost(now: Seen, first: Seen) -> Tensor:
-    """Return how much each answer misses what another run chose, `(A,)`: the target, or else that run's prediction."""
-    pairs = zip(now.chances, first.chances, strict=True)
-    return torch.cat([-here.logs.gather(1, there.chosen[:, None])[:, 0] for here, there in pairs])
+def compared(now: Seen, first: Seen) -> tuple[Tensor, Tensor]:
+    """How each answer misses what another run of one row chose: the target, or else that run's prediction.
+
+    Returns:
+        `(N, A)`, minus the logarithm of its probability; and whether it is chosen now
+    """
+    losses, kept = [], []
+    for here, there in zip(now.chances, first.chances, strict=True):
+        chosen = there.chosen[:1].expand(len(here.logs), -1)
+        losses.append(-here.logs.gather(-1, chosen[..., None])[..., 0])
+        kept.append(here.logs.argmax(-1) == chosen)
+    return torch.cat(losses, 1), torch.cat(kept, 1)
 
 
 def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, steps: Sequence[int | None]) -> Seen:
@@ -114,7 +122,7 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
     ]
     said = "the log probability of the prediction" if targets is None else "the log probability of the target"
     evidence = log_chances.gather(-1, chosen[..., None])[..., 0]
-    return Seen(answers, evidence, said, (Chances(log_chances[0].detach(), chosen[0]),))
+    return Seen(answers, evidence, said, (Chances(log_chances.detach(), chosen),))
 
 
 def visible(unit: str) -> str:

@@ -1,10 +1,7 @@
 """A trained run, and a text or examples, as what the report shows."""
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.glass.ablate import parts_held, runs_without, windows_held
 from glassgate.glass.cost import cost, described
 from glassgate.glass.figures import count
 from glassgate.glass.step import diagrams
-from glassgate.glass.study import Cause, Lapse, Passage, Said, Study, differentiate, directions
+from glassgate.glass.study import Passage, Said, Study, differentiate, directions
+from glassgate.tasks.causes import causes
 from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.logs import FILE, FOLDER
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
-from glassgate.tasks.seen import lost, visible
+from glassgate.tasks.seen import visible
 from glassgate.tasks.task import Task
 
 MOST_STEPS = 2000
@@ -31,9 +28,6 @@ MOST_STEPS = 2000
 _OWN_STEPS = 240
 _LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
-_SHORT = 600
-# About so many windows of steps are held, one after another.
-_WINDOWS = 48
 LAYER = "encoder"
 
 
@@ -190,7 +184,7 @@ def study(
         )
     ]
     tick("holding each part at its mean")
-    _causes(task, batch_of, made)
+    causes(task, batch_of, made, LAYER)
     tick("reading the training's log")
     made.monitor = task.monitor
     if run is not None:
@@ -218,71 +212,6 @@ def _source(stretch: Stretch, length: int) -> str:
     if stretch.start or length < stretch.stop:
         return f"{name}, from step {stretch.start + 1:,}".removeprefix(", ")
     return f"{name}:{line}" if name and isinstance(line, int) and line > 1 else name
-
-
-Answered = list[tuple[np.ndarray, np.ndarray]]
-"""For each passage how much each answer misses, and whether it is right."""
-
-
-def _causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], made: Study) -> None:
-    """Fill in what each part is worth, and each window of steps."""
-    numbers, first = range(len(made.passages)), []
-    for number in numbers:
-        with torch.no_grad():
-            first.append(task.see(task.look(task.network, batch_of(number, 1)), batch_of(number, 1)))
-
-    def answered(some: Sequence[int]) -> Answered:
-        found = []
-        for number in some:
-            batch = batch_of(number, 1)
-            now = task.see(task.look(task.network, batch), batch)
-            pairs = zip(now.answers, first[number].answers, strict=True)
-            right = [here.best[0].name == (there.target or there.best[0]).name for here, there in pairs]
-            found.append((np.asarray(lost(now, first[number]).cpu(), np.float64), np.array(right, float)))
-        return found
-
-    known = all(each.best[0].probability is not None for seen in first for each in seen.answers)
-
-    def worth(without: Answered, whole: Answered) -> tuple[float, float | None]:
-        losses, rights = (
-            np.concatenate([a[k] for a in without]) - np.concatenate([b[k] for b in whole]) for k in (0, 1)
-        )
-        return float(losses.mean()), 0.0 - 100 * float(rights.mean()) if known else None
-
-    targets = any(each.target for seen in first for each in seen.answers)
-    made.unit = f"{first[0].unit} an answer"
-    made.points = ("points of accuracy" if targets else "points of answers kept") if known else ""
-    windows = {f"{n}:{a}:{b}": (n, a, b) for n, a, b in _windows([len(each.steps) for each in made.passages])}
-    some = {name: [each[0]] for name, each in windows.items()}
-    spans = {name: each[1:] for name, each in windows.items()}
-    # A loop in plain torch takes less time for a short text than the translation of a kernel that can be edited.
-    short = made.starts[-1] * len(made.directions) <= _SHORT
-    with gg.engine("reference") if short else nullcontext():
-        held = partial(parts_held, groups=4 if len(made.directions) <= 2 else 1)
-        found = runs_without(task.network, lambda _: answered(numbers), held)
-        whole = found.pop("")
-        causes = [Cause(name.removeprefix(f"{LAYER}."), *worth(each, whole)) for name, each in found.items()]
-        found = runs_without(
-            task.network,
-            lambda name: answered(some.get(name, numbers)),
-            partial(windows_held, windows=spans, layer=LAYER),
-            per_step=True,
-        )
-    del found[""]
-    for name, each in found.items():
-        number, start, stop = windows[name]
-        loss, points = worth(each, [whole[number]])
-        made.lapses.append(Lapse(number, start, stop, loss, points))
-    made.causes = sorted(causes, key=lambda cause: -cause.loss)
-
-
-def _windows(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Passages divided into about so many windows as a page shows: passage, first step, the step after the last."""
-    size = max(1, -(-sum(lengths) // _WINDOWS))
-    for number, length in enumerate(lengths):
-        many = -(-length // size)
-        edges = [round(k * length / many) for k in range(many + 1)]
-        yield from ((number, a, b) for a, b in pairwise(edges))
 
 
 def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:

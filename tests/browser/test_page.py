@@ -3,19 +3,27 @@
 `make browser` runs these; the ordinary test run leaves them out.
 """
 
+import io
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import glassgate as gg
+from glassgate.cli import main
 from glassgate.glass.page import page
 from glassgate.tasks import task_class
-from glassgate.tasks.study import given, study
+from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.study import Stretch, given, own, study
+from glassgate.tasks.task import Split
+from tests.glass.test_measures import Leaky
 from tests.tasks.test_every_task import SPLITS
 
 pytestmark = pytest.mark.browser
@@ -30,7 +38,7 @@ WIDTHS = {"desktop": (1280, 900), "phone": (390, 800)}
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages of a tagger, of a classifier of two layers, and of a recording of a projected layer-normalised LSTM."""
+    """A page of each kind: tasks on texts and series, translation, a forecast, recordings, a cell of a user's own."""
     folder = tmp_path_factory.mktemp("pages")
     small = {"hidden_size": 6, "embedding_size": 5, "epochs": 1, "threads": 1}
     found = {}
@@ -38,18 +46,37 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("tagging", "play it now stop it", {}),
         ("classification", "good day", {"cell": "gru", "num_layers": 2}),
         ("language-model", 'tick "tock" (tick)\ntock', {}),
+        ("translation", "one two", {"source_unit": "word", "target_unit": "word"}),
     ):
         kind = task_class(name)
         task = kind(kind.options_type.from_mapping(small | more))
         task.fit(SPLITS[name])
         found[name] = folder / f"{name}.html"
         found[name].write_text(page(study(task, given(task, text), name)), encoding="utf-8")
-    layer = gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 8, proj_size=4)
-    with gg.record(layer) as tape:
-        output, _ = layer(torch.randn(30, 1, 3))
-    output[-1].sum().backward()
-    found["tape"] = folder / "tape.html"
-    tape.report(found["tape"])
+    kind = task_class("forecasting")
+    task = kind(kind.options_type.from_mapping(small | {"horizon": 4, "look_back": 12, "model": "recursive"}))
+    task.fit()
+    found["forecasting"] = folder / "forecasting.html"
+    found["forecasting"].write_text(page(study(task, own(task, Progress()), "forecasting")), encoding="utf-8")
+    kind = task_class("classification")
+    task = kind(kind.options_type.from_mapping(small))
+    waves = [np.sin(np.arange(30)[:, None] * [speed, 2 * speed]).astype(np.float32) for speed in (0.2, 0.5)]
+    rows = [Labelled(wave, name) for wave, name in zip(waves, ("slow", "fast"), strict=True)] * 4
+    task.fit(Split(rows, rows[:2]))
+    found["series"] = folder / "series.html"
+    found["series"].write_text(
+        page(study(task, [Stretch(each, 0, 30) for each in rows[:2]], "waves")), encoding="utf-8"
+    )
+    for name, layer in (
+        ("two layers", gg.GRU(3, 8, num_layers=2, bidirectional=True)),
+        ("normalised", gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 8, proj_size=4)),
+        ("own cell", gg.Recurrent(Leaky(), 3, 8)),
+    ):
+        with gg.record(layer) as tape:
+            output, _ = layer(torch.randn(30, 1, 3))
+        output[-1].sum().backward()
+        found[name] = folder / f"{name}.html"
+        tape.report(found[name])
     return found
 
 
@@ -150,11 +177,11 @@ def test_the_theme_changes(browse: Any) -> None:
     tab.locator("#theme").click()
     assert tab.evaluate(ground) == light
     tab.emulate_media(color_scheme="dark")
-    assert browse("tape").evaluate(ground) == light
+    assert browse("normalised").evaluate(ground) == light
 
 
 def test_a_plot_is_saved_as_svg(browse: Any, tmp_path: Path) -> None:
-    tab = browse("tape")
+    tab = browse("normalised")
     with tab.expect_download() as found:
         tab.locator("#memory .save").first.click(force=True)
     found.value.save_as(tmp_path / "plot.svg")
@@ -163,7 +190,20 @@ def test_a_plot_is_saved_as_svg(browse: Any, tmp_path: Path) -> None:
     assert 'stroke="rgb(' in text
 
 
-@pytest.mark.parametrize("name", ["tagging", "classification", "language-model", "tape"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tagging",
+        "classification",
+        "language-model",
+        "translation",
+        "forecasting",
+        "series",
+        "two layers",
+        "normalised",
+        "own cell",
+    ],
+)
 @pytest.mark.parametrize("size", WIDTHS)
 def test_no_serious_fault_and_nothing_wider_than_the_page(browse: Any, name: str, size: str) -> None:
     tab = browse(name, size)
@@ -187,3 +227,94 @@ def test_it_reads_without_a_script(pages: dict[str, Path], chromium: Any) -> Non
     assert tab.locator(".part").count() == tab.locator(".part:visible").count() > 8
     assert tab.locator("svg:visible").count() > 20
     tab.close()
+
+
+def test_the_answers_of_a_translation_are_chosen(browse: Any) -> None:
+    tab = browse("translation")
+    answers = tab.locator(".passage [data-a]")
+    before = tab.locator("#now").inner_text()
+    answers.nth(1).hover()
+    tab.wait_for_timeout(200)
+    assert tab.locator("#now").inner_text() != before
+    assert "on" in (answers.nth(1).get_attribute("class") or "").split()
+    tab.keyboard.press("n")
+    tab.wait_for_timeout(200)
+    assert "on" not in (answers.nth(1).get_attribute("class") or "").split()
+    pictures = tab.locator(".heat.matrix")
+    assert pictures.count() == 2
+    assert "looked most at" in pictures.nth(1).inner_text()
+
+
+def test_every_wire_has_a_value(browse: Any) -> None:
+    for name in ("normalised", "own cell", "tagging"):
+        tab = browse(name)
+        values = tab.locator(".diagram .wire text.value").all_inner_texts()
+        assert len(values) > 4
+        assert all(values)
+
+
+def test_the_cursor_of_a_series_runs_through_plot_and_strip(browse: Any) -> None:
+    tab = browse("series")
+    plot = tab.locator("svg[data-time]").first
+    box = plot.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tab.wait_for_timeout(200)
+    marked = tab.locator(".strip .on")
+    assert marked.count() == 1
+    strip = marked.bounding_box()
+    assert abs(strip["x"] + strip["width"] / 2 - box["x"] - box["width"] / 2) < 2 * strip["width"]
+
+
+CODE = '''\
+@cache
+def area(radius: float) -> float:
+    """The area of a circle, in square metres."""
+    # Three digits are enough for a garden.
+    return 3.14 * radius**2
+
+for name, size in {"pond": 2.5, "lawn": 11}.items():
+    print(f"{name}: {area(size)}")
+'''
+PICTURES = Path("build/browser/pictures")
+
+
+def test_the_pictures_of_the_pages(chromium: Any) -> None:
+    """The report of the demo's model, as README and docs/report.md show it; `make browser` copies them there."""
+    run = Path("build/browser/demo")
+    if not run.exists():
+        assert main(["demo", "--run", str(run)]) == 0
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    report = PICTURES.parent / "report.html"
+    assert main(["report", str(run / "bidirectional"), CODE, "-o", str(report)]) == 0
+    tab = chromium.new_page()
+    tab.set_viewport_size({"width": 1120, "height": 900})
+    tab.goto(report.resolve().as_uri())
+    steps = tab.locator(".passage [data-s]")
+    steps.nth(steps.count() // 2).hover()
+    tab.wait_for_timeout(300)
+    tab.mouse.move(0, 0)
+    bar = picture(tab, "#bar")
+    tab.evaluate("document.getElementById('bar').style.display = 'none'")
+    places = ("header", "#text", "#saturation", "figure[data-name=f]", "figure[data-name=c]")
+    saved("report.png", *(picture(tab, place) for place in places), bar)
+    saved("report-gates.png", picture(tab, "#gates"))
+    tab.keyboard.press("t")
+    saved("report-dark.png", picture(tab, "#flow"))
+    tab.close()
+    assert report.stat().st_size < 5_000_000
+
+
+def picture(tab: Any, place: str) -> Image.Image:
+    """The first visible element of a place."""
+    return Image.open(io.BytesIO(tab.locator(f"{place} >> visible=true").first.screenshot())).convert("RGB")
+
+
+def saved(name: str, *parts: Image.Image) -> None:
+    """Write pictures, one below the other, in 256 colours: enough for a page, in a third of the bytes."""
+    width, edge = max(part.width for part in parts), 16 if len(parts) > 1 else 0
+    whole = Image.new("RGB", (width, sum(part.height + edge for part in parts) - edge), parts[0].getpixel((2, 2)))
+    top = 0
+    for part in parts:
+        whole.paste(part, ((width - part.width) // 2, top))
+        top += part.height + edge
+    whole.quantize(256, dither=Image.Dither.NONE).save(PICTURES / name, optimize=True)

@@ -172,8 +172,7 @@ def test_causes(made: Made) -> None:
             loss = (chances - now).gather(1, said[:, None]).mean()
             return float(loss), 100 * float((now.argmax(-1) != said).float().mean())
 
-        # The loop has the words' vectors from the module that spells them, whose own layer is not held here.
-        causes = {name: numbers for name, *numbers in made.data["causes"] if not name.startswith("spelling")}
+        causes = {name: numbers for name, *numbers in made.data["causes"]}
         assert {"layer0", "layer0.forward", "layer0.reverse.c", "layer0.forward.g", "layer0.reverse[4:6]"} <= set(
             causes
         )

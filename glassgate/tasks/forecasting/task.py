@@ -281,7 +281,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             Answer(None if first is None else first + k, (Choice(f"{said:.5g}", None),), Choice(f"{came:.5g}", None))
             for k, (said, came) in enumerate(zip(*shown, strict=True))
         ]
-        chances = Chances.of_losses((point - target)[0].abs())
+        chances = Chances.of_losses((point - target).abs())
         return Seen(answers, point, "the forecast", (chances,), "standard deviations")
 
     def steps(self, example: Series) -> Sequence[str]:
