@@ -81,7 +81,7 @@ def _passage(study: Study, place: int, start: int, passage: Passage, values: np.
     title = f'<p class="source">{escape(passage.title)}</p>' if passage.title else ""
     if passage.ahead:
         answers = ""
-    elif len(whole) > 2:  # a translation: one unit after another
+    elif len(whole) > 1:  # a translation: one unit after another
         row = (" " if any(len(each.best[0][0]) > 1 for each in whole[:-1]) else "").join(
             f'<span class="u{_wrong(each)}" data-p="{place}" data-a="{number}" title="{escape(spoken(each))}">'
             f"{escape(each.best[0][0])}</span>"

@@ -19,6 +19,7 @@ import glassgate as gg
 from glassgate.cli import main
 from glassgate.glass.page import page
 from glassgate.tasks import task_class
+from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.study import Stretch, given, own, study
@@ -52,7 +53,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         task = kind(kind.options_type.from_mapping(small | more))
         task.fit(SPLITS[name])
         found[name] = folder / f"{name}.html"
-        found[name].write_text(page(study(task, given(task, text), name)), encoding="utf-8")
+        shown = given(task, text) if name != "translation" else [Stretch(Pair(text, "two one"), 0, 2)]
+        found[name].write_text(page(study(task, shown, name)), encoding="utf-8")
     kind = task_class("forecasting")
     task = kind(kind.options_type.from_mapping(small | {"horizon": 4, "look_back": 12, "model": "recursive"}))
     task.fit()
@@ -248,7 +250,7 @@ def test_the_answers_of_a_translation_are_chosen(browse: Any) -> None:
 def test_every_wire_has_a_value(browse: Any) -> None:
     for name in ("normalised", "own cell", "tagging"):
         tab = browse(name)
-        values = tab.locator(".diagram .wire text.value").all_inner_texts()
+        values = tab.locator(".diagram .wire text.value").all_text_contents()
         assert len(values) > 4
         assert all(values)
 
@@ -311,8 +313,9 @@ def picture(tab: Any, place: str) -> Image.Image:
 
 def saved(name: str, *parts: Image.Image) -> None:
     """Write pictures, one below the other, in 256 colours: enough for a page, in a third of the bytes."""
-    width, edge = max(part.width for part in parts), 16 if len(parts) > 1 else 0
-    whole = Image.new("RGB", (width, sum(part.height + edge for part in parts) - edge), parts[0].getpixel((2, 2)))
+    edge = 16
+    width = max(part.width for part in parts) + (2 * edge if len(parts) == 1 else 0)
+    whole = Image.new("RGB", (width, sum(part.height + edge for part in parts)), parts[0].getpixel((2, 2)))
     top = 0
     for part in parts:
         whole.paste(part, ((width - part.width) // 2, top))

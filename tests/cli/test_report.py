@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from glassgate.cli import main
+from glassgate.glass.data import array
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.task import Split
@@ -41,6 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, split in SPLITS.items():
         kind = task_class(name)
         kind(kind.options_type.from_mapping(SMALL)).fit(split, run=folder / name)
+    (folder / "long.txt").write_text("tick " * 600)
     return folder
 
 
@@ -69,19 +72,45 @@ def test_every_task_has_a_page_of_its_own_words(name: str, runs: Path, tmp_path:
     assert data["starts"][-1] == sum(map(len, data["steps"]))
 
 
-def test_a_forecast_and_strips_in_a_terminal(
-    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("model", "steps"), [("direct", 12), ("recursive", 15), ("segments", 3)])
+def test_a_page_of_every_way_to_forecast(
+    model: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The recursive model reads the true values of the horizon, too, and a step of segments reads four values."""
     monkeypatch.chdir(tmp_path)
     kind = task_class("forecasting")
-    options = kind.options_type.from_mapping(SMALL | {"horizon": 4, "look_back": 12})
+    options = kind.options_type.from_mapping(SMALL | {"horizon": 4, "look_back": 12, "model": model, "segment": 4})
     kind(options).fit(run=tmp_path / "run")
     assert main(["report", str(tmp_path / "run")]) == 0
-    _, data = content(tmp_path / "report.html")
-    assert len(data["steps"][0]) == 12
+    text, data = content(tmp_path / "report.html")
+    assert len(data["steps"][0]) == steps
     assert len(data["said"][0]) == 4
-    assert data["connections"][0]["shape"] == [4, 12]
-    capsys.readouterr()
+    assert data["connections"][0]["shape"] == [4, steps]
+    assert "Then the forecast of 4 steps, off by" in text
+    assert {"layer0.forward", "layer0.forward.f"} <= {name for name, *_ in data["causes"]}
+    assert len(data["lapses"]) == steps
+
+
+def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(runs / "translation"), TEXTS["translation"], "-o", str(page)]) == 0
+    _, data = content(page)
+    task: Any = task_class("translation").load(runs / "translation")
+    found = array(data["connections"][0]["attention"]).reshape(data["connections"][0]["shape"])
+    example = task.of_text(TEXTS["translation"])
+    np.testing.assert_allclose(found, task.attend(example).weights, atol=1e-5)
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
+    network, fields = task.network, task.encode(example)
+    source, target = (torch.from_numpy(fields[side])[None] for side in ("source", "target"))
+    with torch.no_grad():
+        memory, state = network.encode(source, torch.tensor([source.shape[1]]))
+        before = torch.nn.functional.pad(target, (1, -1))
+        query, _ = network.decoder.layer(network.decoder.embedding(before), state)
+        weights = (query[0] @ memory.keys[0].T).softmax(-1)
+    np.testing.assert_allclose(found, weights, atol=1e-5)
+
+
+def test_strips_in_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(runs / "tagging"), "play it now", "--terminal"]) == 0
     printed = capsys.readouterr().out
     assert "play it now" in printed
@@ -118,6 +147,7 @@ def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
         (["{runs}/tagging", "zzz qqq"], "text: none of its 2 units"),
         (["{runs}/tagging", "it " * 2001], "too long for one page, which shows up to 2,000"),
         (["{runs}/tagging", "--file", "nowhere.conllu"], "nowhere.conllu"),
+        (["{runs}/language-model", "--file", "{runs}/long.txt"], "too long for one page, which shows up to 2,000"),
         (["{runs}/tagging", "it", "--file", "x.conllu"], "expected a text or a file, got both"),
         (["{runs}/tagging", "it", "-o", "no/such/folder.html"], "there is no folder no/such"),
     ],
