@@ -250,6 +250,8 @@ def test_the_answers_of_a_translation_are_chosen(browse: Any) -> None:
 def test_every_wire_has_a_value(browse: Any) -> None:
     for name in ("normalised", "own cell", "tagging"):
         tab = browse(name)
+        tab.locator("#unit").fill("1")  # one that a projection leaves
+        tab.wait_for_timeout(200)
         values = tab.locator(".diagram .wire text.value").all_text_contents()
         assert len(values) > 4
         assert all(values)
