@@ -52,10 +52,12 @@ class Row:
     """Whether as many other processes as processors keep the machine busy."""
 
 
+LOOPED = ("PeepholeLSTM", "LayerNormLSTM", "FourGates")
 HIDDEN, BATCH = (32, 64, 128, 256, 512, 1024), (1, 8, 32, 128)
 GRID = (*((100, N, H) for H, N in product(HIDDEN, BATCH)), (35, 20, 650), (1000, 16, 128))
 FEW = (1, 2, 5, 10, 20)
 CELL_GRID = tuple((100, N, H) for H, N in product((64, 128, 256, 512), (8, 32, 128)))
+LARGE_GRID = tuple((L, N, H) for L, N, H in CELL_GRID if H >= 128)
 STOCK = {"LSTM": "nn.LSTM", "GRU": "nn.GRU", "RNN": "nn.RNN"}
 RUNTIMES = {"nn.LSTM": "stock", "ONNX Runtime": "onnxruntime_cpu", "OpenVINO": "openvino_cpu"}
 
@@ -104,7 +106,6 @@ def short(cell: str, do: str) -> Row:
     return Row(f"short-{cell.lower()}-{do}", what, STOCK[cell], stock(ours), 1.5, 1.0)
 
 
-LOOPED = ("PeepholeLSTM", "LayerNormLSTM", "FourGates")
 MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
 TINY = Work(10, 2, 16)
 
@@ -137,6 +138,34 @@ ROWS = (
         stock(replace(w, proj=w.H // 2) for w in works()),
         3,
         1.2,
+    ),
+    *(
+        row
+        for do in ("training", "inference")
+        for row in (
+            Row(
+                f"lstm-bfloat16-{do}",
+                f"LSTM under autocast to bfloat16, {do}",
+                "nn.LSTM under the same",
+                stock(works(LARGE_GRID, do=do, autocast=True)),
+                1.5,
+                1.0,
+            ),
+            Row(
+                f"bfloat16-{do}",
+                f"LSTM, GRU and a user's cells under autocast to bfloat16, {do}",
+                "ours in float32",
+                tuple(
+                    point
+                    for cell in ("LSTM", "GRU", *LOOPED)
+                    for point in beside(
+                        works(LARGE_GRID, do=do, cell=cell, autocast=True), "ours in float32", autocast=False
+                    )
+                ),
+                1.4,
+                1.0,
+            ),
+        )
     ),
     plain("lstm-float64", "LSTM in float64, training", "training", "LSTM", 3, 1.2, dtype="float64"),
     plain(

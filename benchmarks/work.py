@@ -33,6 +33,8 @@ class Work:
     "inference", or "step" (one step of a stream)."""
     cell: str = "LSTM"
     dtype: str = "float32"
+    autocast: bool = False
+    """To bfloat16."""
     layers: int = 1
     bidirectional: bool = False
     proj: int = 0

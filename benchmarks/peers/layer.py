@@ -54,7 +54,12 @@ class Layer:
                 output,
                 *(draw(f"d {s}_n", *v.shape) for s, v in zip(states, self.initial.values(), strict=True)),
             ]
-            self.upstream = [torch.from_numpy(v).to(dtype) for v in upstream]
+            self.upstream = [torch.from_numpy(v).to(self._dtype_of_results()) for v in upstream]
+
+    def _dtype_of_results(self) -> torch.dtype:
+        return (
+            torch.bfloat16 if self.work.autocast and self.work.dtype == "float32" else getattr(torch, self.work.dtype)
+        )
 
     def _input(self) -> Tensor:
         work = self.work
@@ -73,7 +78,8 @@ class Layer:
         """Output and final states by name."""
         input = PackedSequence(self.input, *self.packed[1:]) if self.work.ragged else self.input
         hx = tuple(self.initial.values())
-        output, final = self.call(input, hx if len(hx) > 1 else hx[0], self.resets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.work.autocast):
+            output, final = self.call(input, hx if len(hx) > 1 else hx[0], self.resets)
         final = final if isinstance(final, tuple) else (final,)
         output = output.data if isinstance(output, PackedSequence) else output
         return {"output": output} | {f"{s}_n": v for s, v in zip(self.states, final, strict=True)}
