@@ -87,7 +87,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def is_undisturbed() -> bool:
-    """Whether nobody compiles, traces, transforms or watches what is done with tensors, or changes their types."""
+    """Whether nobody compiles, traces, transforms or watches what is done with tensors, or changes how they compute."""
     return not (
         torch.compiler.is_compiling()
         or torch.autograd.forward_ad._current_level >= 0
@@ -95,7 +95,14 @@ def is_undisturbed() -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
         or torch.is_autocast_enabled("cpu")
+        or rounds_float32()
     )
+
+
+def rounds_float32() -> bool:
+    """Whether torch's switches ask for matrix products of float32 in bfloat16; the one for such layers goes first."""
+    own = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
+    return bool(own == "bf16" if own != "none" else torch.get_float32_matmul_precision() == "medium")
 
 
 def is_transformed() -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import products
-from glassgate.engines.contract import Recording, Steps
+from glassgate.engines.contract import Recording, Steps, rounds_float32
 from glassgate.engines.lowering.batch import BatchLayout, batch_layout
 from glassgate.engines.memory import COMPUTED_IN, computable, first_rows, unwritten
 from glassgate.engines.numba_cpu import partition
@@ -175,8 +175,10 @@ class _Gradients:
 
 
 def _in_bfloat16(dtype: torch.dtype, given: Sequence[Tensor]) -> bool:
-    """Whether matrix products multiply numbers rounded to bfloat16: where float32 is cast to it, and it is fast."""
-    return dtype is torch.bfloat16 and given[0].dtype is torch.float32 and bool(host().bfloat16)
+    """Whether products round float32 to bfloat16: for results of it, or by torch's switches, where that is fast."""
+    if given[0].dtype is not torch.float32 or not host().bfloat16:
+        return False
+    return dtype is torch.bfloat16 or (dtype is torch.float32 and rounds_float32())
 
 
 def _computable(

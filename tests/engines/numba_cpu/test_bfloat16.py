@@ -51,20 +51,59 @@ def no_worse(ours, eager, truth):
         assert error <= allowed, f"result {k}: {error:.2g}, allowed {allowed:.2g}"
 
 
-@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS)
-def test_lstm(processor):
-    L, N, D, H = 7, 5, 33, 65
-    layer, x = gg.LSTM(D, H), noise(0, L, N, D).float()
-    leaves = [noise(1, N, H).float(), noise(2, N, H).float(), *layer.parameters()]
+class Lstm:
+    """A layer and the loop that it is compared with, by the same numbers."""
 
-    def ours(x, h, c, *weights):
-        named = dict(zip(dict(layer.named_parameters()), weights, strict=True))
-        output, (h_n, c_n) = functional_call(layer, named, (x, (h[None], c[None])))
+    def __init__(self):
+        L, N, D, H = 7, 5, 33, 65
+        self.layer, self.x = gg.LSTM(D, H), noise(0, L, N, D).float()
+        self.leaves = [noise(1, N, H).float(), noise(2, N, H).float(), *self.layer.parameters()]
+
+    def call(self, x, h, c, *weights):
+        """The layer's."""
+        named = dict(zip(dict(self.layer.named_parameters()), weights, strict=True))
+        output, (h_n, c_n) = functional_call(self.layer, named, (x, (h[None], c[None])))
         return output, h_n[0], c_n[0]
 
-    truth = results(lstm, x.double(), [v.double() for v in leaves], False)
-    with gg.engine("cpu"), pretend(processor):
-        no_worse(results(ours, x, leaves, True), results(lstm, x, leaves, True), truth)
+    def ours(self, autocast):
+        """Its results on the kernels."""
+        with gg.engine("cpu"):
+            return results(self.call, self.x, self.leaves, autocast)
+
+    def loop(self):
+        """The loop's under autocast, and in float64."""
+        exact = results(lstm, self.x.double(), [v.double() for v in self.leaves], False)
+        return results(lstm, self.x, self.leaves, True), exact
+
+
+@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS)
+def test_lstm(processor):
+    case = Lstm()
+    with pretend(processor):
+        no_worse(case.ours(True), *case.loop())
+
+
+@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS)
+def test_torch_s_switches_for_float32(processor):
+    case, matrices, layers = Lstm(), torch.get_float32_matmul_precision(), torch.backends.mkldnn.rnn.fp32_precision
+    found = {}
+    try:
+        with pretend(processor):
+            for matrix in ("highest", "high", "medium"):
+                torch.set_float32_matmul_precision(matrix)
+                for layer in ("none", "ieee", "bf16"):
+                    torch.backends.mkldnn.rnn.fp32_precision = layer
+                    found[matrix, layer] = case.ours(False)
+    finally:
+        torch.set_float32_matmul_precision(matrices)
+        torch.backends.mkldnn.rnn.fp32_precision = layers
+    rounded = {"medium/none", "highest/bf16", "high/bf16", "medium/bf16"}
+    for (matrix, layer), values in found.items():
+        same = found["medium", "none"] if f"{matrix}/{layer}" in rounded else found["highest", "none"]
+        assert {v.dtype for v in values} == {torch.float32}
+        assert all(map(torch.equal, values, same)), (matrix, layer)
+    no_worse(found["medium", "none"], *case.loop())
+    assert torch.equal(found["medium", "none"][0], found["highest", "none"][0]) != bool(processor.bfloat16)
 
 
 CELLS = {
