@@ -89,10 +89,11 @@ class Prepared:
         self, data: Tensor, direction: Direction, form: Sequence[int], states: Sequence[tuple[int, ...]], save: bool
     ) -> None:
         from glassgate.engines.numba_cpu.prepared import PreparedPasses
+        from glassgate.engines.numba_cpu.run import in_bfloat16
 
-        plan, self._save = plan_of(direction), save
+        plan, given, self._save = plan_of(direction), given_of([direction]), save
         self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
-        sizes = plan.sizes(given_of([direction]), data)
+        sizes = plan.sizes(given, data, in_bfloat16(data.dtype, given))
         self._noise = [v.contiguous() for v in direction.noise.values()]
         self._passes = PreparedPasses(plan, sizes, data.shape[0] // sizes.N, data.dtype, form, states, save)
         self.fits = self._passes.fits

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import choose
-from glassgate.engines.contract import PLAIN, is_undisturbed
+from glassgate.engines.contract import PLAIN, is_undisturbed, rounds_float32
 from glassgate.layers import short
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Repeated:
         if not (PLAIN.issuperset(map(type, tensors)) and known.fit(tensors)):
             return None
         learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
-        form = (*map(_shape, tensors), learns, choose.setting())
+        form = (*map(_shape, tensors), learns, choose.setting(), rounds_float32())
         call = known.calls.get(form)
         if call is None:
             call = known.prepared(layer, form, input, hx, learns)

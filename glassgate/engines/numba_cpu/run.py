@@ -39,7 +39,7 @@ def forward(
         recordings: one per direction, where the gates are to be shown.
     """
     S = steps.data.shape[0]
-    bfloat16, workspace, every = _in_bfloat16(dtype, given), Workspace(), all_states or save
+    bfloat16, workspace, every = in_bfloat16(dtype, given), Workspace(), all_states or save
     time, data, given = _computable(steps, plans, given)
     calls: list[Call] = []
     results: list[tuple[Tensor, bool]] = []
@@ -84,7 +84,7 @@ def backward(
         needed: of which tensors of `given` it is, where not of all.
         recordings: as in `forward`.
     """
-    bfloat16, S = _in_bfloat16(flat[0].dtype, given), steps.data.shape[0]
+    bfloat16, S = in_bfloat16(flat[0].dtype, given), steps.data.shape[0]
     time, data, computed = _computable(steps, plans, given)
     d_data = unwritten(S, data.shape[1], time.rows, data) if data_too else data.new_empty(0)
     n = count_of_results(plans) // 2
@@ -174,7 +174,7 @@ class _Gradients:
         return [*found, *([None] * len(plan.noise))]
 
 
-def _in_bfloat16(dtype: torch.dtype, given: Sequence[Tensor]) -> bool:
+def in_bfloat16(dtype: torch.dtype, given: Sequence[Tensor]) -> bool:
     """Whether products round float32 to bfloat16: for results of it, or by torch's switches, where that is fast."""
     if given[0].dtype is not torch.float32 or not host().bfloat16:
         return False
