@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
+from glassgate.engines.numba_cpu import workspace
 from glassgate.layers import repeated
 from tests.compare import noise as noise64
 
@@ -220,3 +221,11 @@ def test_a_copy_remembers_nothing_and_threads_share_what_is_remembered():
     assert len(found) == 200
     for each in found:
         same(each, expected)
+
+
+@pytest.mark.parametrize("size", [10, 5_000, workspace.MOST_KEPT + 1])
+def test_a_call_has_as_much_memory_as_it_needs(size):
+    address, memory = workspace.lent(size)
+    assert memory is not None
+    assert memory.data_ptr() <= address <= address + size <= memory.data_ptr() + memory.numel()
+    assert size <= workspace.MOST_KEPT or memory.numel() < 2 * size

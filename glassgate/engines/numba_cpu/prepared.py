@@ -63,7 +63,8 @@ class Pass:
 
     def run(self, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
         """Do it, with what each call says."""
-        numbers = [*map(Tensor.data_ptr, tensors), *rest, lent(self._room)]
+        room, _memory = lent(self._room)
+        numbers = [*map(Tensor.data_ptr, tensors), *rest, room]
         for launches in self._rounds:
             threads.run([launch.filled(numbers) for launch in launches])
 

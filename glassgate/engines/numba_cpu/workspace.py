@@ -43,12 +43,15 @@ class Workspace:
         return aligned(self._fresh[-1].data_ptr())
 
 
-def lent(size: int) -> int:
-    """The address of as many bytes, up to `MOST_KEPT`, for a call that is over before the thread's next one begins."""
+def lent(size: int) -> tuple[int, Tensor | None]:
+    """The address of as many bytes, for a call that is over before the thread's next one, and what holds them."""
+    if size > MOST_KEPT:
+        fresh = torch.empty(size + ALIGN, dtype=torch.uint8, device="cpu")
+        return aligned(fresh.data_ptr()), fresh
     if size > _kept.room:
         _kept.wanted = max(_kept.wanted, size)
         _kept.grow()
-    return _kept.start
+    return _kept.start, _kept.memory
 
 
 class _Kept(threading.local):
