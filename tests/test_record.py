@@ -135,6 +135,30 @@ def test_halves_are_no_gates(engine):
     assert list(tape) == ["layer0.forward.x", "layer0.forward.h"]
 
 
+class Detached(gg.Cell):
+    """Found by written cells: no gradient reaches `y`, whose every reader is detached."""
+
+    gates = ("x", "y")
+    state = ("h", "c")
+    recurrent = False
+
+    def step(self, a, s):
+        x = torch.sigmoid(a.x)
+        return x * a.x, 2 * a.y.detach()
+
+
+def test_no_gradient_is_zero():
+    layer, x = gg.Recurrent(Detached(), D, H, dtype=torch.float64), torch.randn(L, N, D, dtype=torch.float64)
+    tapes = []
+    for engine in ("cpu", "reference"):
+        with gg.engine(engine), gg.record(layer) as tape:
+            output, (_, c_n) = layer(x)
+        (output.sum() + c_n.sum()).backward()
+        assert not tape.grad["layer0.forward.y"].any()
+        tapes.append(dict(tape.grad))
+    torch.testing.assert_close(*tapes, atol=1e-12, rtol=0)
+
+
 def test_a_model_names_its_layers():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.LSTM(H, H)})
     with gg.record(model) as tape, torch.no_grad():

@@ -121,7 +121,9 @@ def _recorded(
             if value.requires_grad:
                 value.register_hook(partial(reach, name, {name: v.shape[1] for name, v in shown.items()}))
 
-    def reach(name: str, widths: Mapping[str, int], d: Tensor) -> None:
+    def reach(name: str, widths: Mapping[str, int], d: Tensor | None) -> None:
+        if d is None:  # as torch has it where everything that reads the value is detached
+            return
         if not recording.grad:
             recording.grad = {name: d.new_zeros(rows, width) for name, width in widths.items()}
         recording.grad[name][at] += d.detach()
