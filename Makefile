@@ -7,13 +7,14 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz clients bench results claims docs dist check clean
+.PHONY: help demo test fuzz clients machines bench results claims docs dist check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
 	@echo "make clients other people's programs on these layers, the same numbers and the times: docs/clients.md, half an hour"
+	@echo "make machines training on several processes: killed, under torchrun, on two hosts (root), under SLURM where it runs"
 	@echo "make browser the report in a real browser, and the pictures of it in docs/; it needs chromium and npm"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
@@ -36,6 +37,9 @@ fuzz: .venv/installed
 clients: .venv/clients/installed
 	@.venv/clients/bin/python -m pytest -n 0 -m clients tests/clients
 	@.venv/clients/bin/python -m tests.clients
+
+machines: .venv/installed
+	@$(bin)/python -m pytest -m machines tests/tasks/processes
 
 browser: .venv/installed
 	@$(pip) playwright | $(progress)

@@ -26,6 +26,14 @@ def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str
         groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **told)
 
 
+def add_processes(parser: ArgumentParser) -> None:
+    """Add how many processes train together; a run does not depend on it, so it is no option of the task."""
+    group = parser.add_argument_group("processes")
+    machine = "processes on each machine that share every batch; each takes a GPU where there are some (1)"
+    group.add_argument("--devices", type=positive, metavar="N", help=machine)
+    group.add_argument("--nodes", type=positive, metavar="M", help="machines, each started with the same command (1)")
+
+
 def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:
     """Return the options that the command line names, and their values."""
     values = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(options)}

@@ -16,7 +16,7 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.started import started
-from glassgate.cli.train import resumable
+from glassgate.cli.training import resumable
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, next_folder, write_json

@@ -1,94 +1,45 @@
-"""`glassgate train`: a task from the start, or an interrupted run to its end."""
+"""`glassgate train`: a task from the start, or an interrupted run to its end, in as many processes as are asked for."""
 
-import shlex
+import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+import traceback
+from types import TracebackType
 
-from rich.console import Console
-
-from glassgate.cli.arguments import add_options, given
+from glassgate.cli.arguments import add_processes
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display, told
-from glassgate.cli.started import started
-from glassgate.cli.stopping import how, status
-from glassgate.tasks import TASKS, run_class, task_class
-from glassgate.tasks.logs import FOLDER as LOGS
-from glassgate.tasks.logs import PICTURE
-from glassgate.tasks.options import Options, read_config
-from glassgate.tasks.progress import Interrupted
-from glassgate.tasks.runs import next_folder
-from glassgate.tasks.task import Task
+from glassgate.tasks.processes.world import check_asked, here
+
+_HELP = ("-h", "--help", "--print-config")
 
 
 def command(words: list[str]) -> None:
-    """Train as the words after `glassgate train` say."""
-    if words and not words[0].startswith("-"):
-        _start(words[0], words[1:])
-        return
-    parser = Parser(
-        prog="glassgate train",
-        usage="glassgate train TASK [options] | --resume RUN",
-        description="Train a task; `glassgate train TASK --help` lists its options.",
-        epilog="tasks: " + "; ".join(f"{name}: {row.summary}" for name, row in TASKS.items()),
-    )
-    parser.add_argument("--resume", metavar="RUN", required=True, help="go on with the interrupted run in this folder")
-    _resume(parser.parse_args(words).resume)
+    """Train as the words after `glassgate train` say; where that takes several processes, start and watch them.
+
+    This process then loads no library: the others do.
+    """
+    parser = Parser(prog="glassgate train", add_help=False, allow_abbrev=False)
+    add_processes(parser)
+    asked, rest = parser.parse_known_args(words)
+    world, devices, nodes = here(), asked.devices or 1, asked.nodes or 1
+    check_asked(world, asked.devices, asked.nodes)
+    if world.size > 1 or devices * nodes == 1 or any(word in _HELP for word in rest):
+        if world.size > 1:  # what goes wrong between processes is said in our words
+            os.environ["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
+        if world.rank:
+            _keep_quiet()
+        from glassgate.cli import training
+
+        return training.command(words)
+    from glassgate.cli import workers
+
+    raise SystemExit(workers.run(words, devices, nodes))
 
 
-def _start(name: str, words: list[str]) -> None:
-    task_type = task_class(name)
-    parser = Parser(prog=f"glassgate train {name}", description=TASKS[name].summary)
-    parser.add_argument("--run", metavar="FOLDER", help="new folder for the run (runs/TASK-N)")
-    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; arguments here go before it")
-    parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
-    add_options(parser, task_type.options_type, task_type.own_options)
-    arguments = parser.parse_args(words)
-    values = (read_config(arguments.config) if arguments.config else {}) | given(task_type.options_type, arguments)
-    options = task_type.options_type.from_mapping(values)
-    if options.training_file is None:
-        options = task_type.options_type.from_mapping(task_type.own_options | values)
-    if arguments.print_config:
-        print(options.to_yaml(), end="")
-        return
-    run = str(arguments.run or next_folder(name))
-    with resumable(run), display(Console(stderr=True)) as bars:
-        task = task_type(options)
-        result = task.fit(run=run, progress=Bar(bars, name))
-    _end(run, result, task)
+def _keep_quiet() -> None:
+    """Leave the terminal to process 0; what nobody expected is said by whom it befell."""
 
+    def told(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
+        traceback.print_exception(kind, error, place, file=sys.__stderr__)
 
-def _resume(run: str) -> None:
-    with resumable(run), display(Console(stderr=True)) as bars:
-        task, result = run_class(run).resume(run, progress=Bar(bars, run))
-    _end(run, result, task)
-
-
-@contextmanager
-def resumable(*runs: str) -> Iterator[None]:
-    """End the process when Ctrl-C or SIGTERM breaks off trainings, and say how to go on with each."""
-    try:
-        yield
-    except (Interrupted, KeyboardInterrupt) as error:
-        print(f"\n{how(error)}", file=sys.stderr)
-        for run in runs:
-            if Path(run).exists():
-                print(f"go on with: {started()} train --resume {shlex.quote(run)}", file=sys.stderr)
-        raise SystemExit(status(error)) from None
-
-
-def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
-    for name in ("dev", "test"):
-        if result[name]:
-            table = task.table(result[name])
-            print(f"{name}\n{table}" if table else f"{name:<6}{told(result[name])}")
-    for sentence in result.get("warnings", ()):
-        print(f"warning: {sentence}")
-    print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
-    print("try next:")
-    options: Options = task.options
-    places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
-    for words in (task.own_try_next if options.training_file is None else ()) or task.try_next:
-        print(f"  {started()} {words.format(**places)}")
+    sys.excepthook = told
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115

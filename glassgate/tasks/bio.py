@@ -111,6 +111,8 @@ class EntityScores(Metric):
         {'precision': 0.5, 'recall': 1.0, 'f1': 0.667}
     """
 
+    full_state_update = False
+
     right: Tensor
     found: Tensor
     wanted: Tensor

@@ -22,6 +22,7 @@ from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.seen import Seen, seen
@@ -167,8 +168,8 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             fields["label"] = np.array(self._label_number(example, example.label))
         return fields
 
-    def loss(self, output: Scores, batch: Batch) -> Tensor:
-        return F.cross_entropy(output.labels.float(), batch["label"])
+    def loss(self, output: Scores, batch: Batch) -> Loss:
+        return [Mean.of(F.cross_entropy(full(output.labels), batch["label"], reduction="none"))]
 
     def metrics(self) -> MetricCollection:
         count = len(self.vocabularies["labels"].symbols)

@@ -10,12 +10,13 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.pictures import confusion_picture, has_pictures
 from glassgate.tasks.runs import write
+from glassgate.tasks.scores import alone
 from glassgate.tasks.task import Task
 
 
 def matrix(task: Task[Any, Any, Any], encoded: Sequence[Encoded]) -> list[list[int]]:
     """Count how often each label was given, a column, for each true one, a row; in the vocabulary's order."""
-    counts = MulticlassConfusionMatrix(len(task.vocabularies["labels"].symbols))
+    counts = MulticlassConfusionMatrix(len(task.vocabularies["labels"].symbols), distributed_available_fn=alone)
     for output, batch, _ in task.outputs(encoded):
         observed = task.observe(output, batch)
         labelled = observed["target"] >= 0

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
 from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, drawn_for, whole
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
@@ -124,10 +125,10 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         units = example.units if isinstance(example, Text) else texts.split(example, self.options.unit)
         return {"units": self.vocabularies["units"].encode(units)}
 
-    def loss(self, output: Blanks, batch: Batch) -> Tensor:
+    def loss(self, output: Blanks, batch: Batch) -> Loss:
         inside = batch["units"] != PADDING
-        lengths = F.cross_entropy(output.lengths[inside].float(), output.left[inside] - 1)
-        return self._nats(output, batch).mean() + lengths
+        lengths = F.cross_entropy(full(output.lengths[inside]), output.left[inside] - 1, reduction="none")
+        return [Mean.of(self._nats(output, batch) + lengths)]
 
     def metrics(self) -> MetricCollection:
         return MetricCollection({"likelihood": Likelihood(), "accuracy": MeanMetric()})
@@ -263,7 +264,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         """Minus the logarithm of the probability of each unit, `(S,)`."""
         inside = batch["units"] != PADDING
         targets = batch["units"][inside] - UNKNOWN
-        return F.cross_entropy(output.units[inside].float(), targets, reduction="none")
+        return F.cross_entropy(full(output.units[inside]), targets, reduction="none")
 
 
 class BlankNetwork(nn.Module):
@@ -294,7 +295,8 @@ class BlankNetwork(nn.Module):
         left = torch.ones_like(numbers)
         if self.training:
             rest = lengths[:, None] - torch.arange(numbers.shape[1], device=numbers.device)
-            left = torch.randint_like(numbers, 1, self.longest + 1).minimum(rest.clamp(min=1))
+            drawn = drawn_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
+            left = drawn.minimum(rest.clamp(min=1))
         before = F.pad(forward, (0, 0, 1, 0))[:, :-1]
         after = None if backward is None else _after(backward, left, self.longest)
         return Blanks(self.unit_scores(before, after, left), self.length_scores(before, after), left)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,13 +10,13 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
-from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.batches import Batch, joined_streams
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.health import Health
 from glassgate.tasks.logs import Logs
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import Run
-from glassgate.tasks.stop import Stop
+from glassgate.tasks.stop import SIGNALS, Stop
 
 if TYPE_CHECKING:
     from glassgate.tasks.training import Training
@@ -42,6 +42,8 @@ class Keeper(Callback):
         self.stop = Stop(progress)
         self.health = Health(module.task, module.dev)
         self.clock = self.saved = time.monotonic()
+        self.logged = module.processes.first(run is not None)
+        module.asks = self._asks
 
     @property
     def best_epoch(self) -> int:
@@ -59,14 +61,16 @@ class Keeper(Callback):
 
     def restore(self) -> None:
         """Go to the place of the run's checkpoint; without one, stay at the start."""
-        checkpoint = self.run.load_checkpoint() if self.run else None
-        if checkpoint is None or self.run is None:
+        module, processes = self.module, self.module.processes
+        checkpoint = processes.first(self.run.load_checkpoint() if self.run else None)
+        module.network.load_state_dict(processes.first(module.network.state_dict()))
+        if checkpoint is None:
             return
         tensors, state = checkpoint
-        module = self.module
         module.network.load_state_dict(_under(_MODEL, tensors))
         for name, tensor in _under(_BUFFER, tensors).items():
-            module.network.register_buffer(name, tensor, persistent=False)
+            own = processes.share.of_streams(tensor) if name in module.carried else tensor
+            module.network.register_buffer(name, own, persistent=False)
         for name, tensor in _under(_OPTIMIZER, tensors).items():
             number, key = name.split(".")
             module.optimizer_state.setdefault(int(number), {})[key] = tensor
@@ -77,14 +81,22 @@ class Keeper(Callback):
         self.health.restore(state.get("health", {}))
         module.batches = module.order()
         if self.history:
-            self.best = self.run.load_model()
+            self.best = processes.first(self.run.load_model() if self.run else {})
 
     def save(self, trainer: Trainer) -> None:
-        """Replace the run's checkpoint by one of this moment."""
+        """Replace the run's checkpoint by one of this moment; all processes do, and the first one writes it."""
         module = self.module
         model = module.network.state_dict()
+        buffers = {name: tensor for name, tensor in module.network.named_buffers() if name not in model}
+        carried = {name: buffers.pop(name).cpu() for name in module.carried if name in buffers}
+        if module.batch:  # each epoch begins without
+            shares = module.processes.gathered(carried)
+            buffers |= {name: joined_streams([share[name] for share in shares]) for name in (carried if shares else ())}
+        self.saved = time.monotonic()
+        if not self.run:
+            return
         tensors = {_MODEL + name: tensor for name, tensor in model.items()}
-        tensors |= {_BUFFER + name: tensor for name, tensor in module.network.named_buffers() if name not in model}
+        tensors |= {_BUFFER + name: tensor for name, tensor in buffers.items()}
         for number, each in trainer.optimizers[0].state_dict()["state"].items():
             tensors |= {f"{_OPTIMIZER}{number}.{key}": tensor for key, tensor in each.items()}
         state = {
@@ -99,10 +111,9 @@ class Keeper(Callback):
             "precision": trainer.precision_plugin.state_dict(),
             "health": self.health.state(),
         }
-        if self.run:
-            if self.logs:
-                self.logs.save()  # first, so that the logs know all that the checkpoint does
-            self.run.save_checkpoint(tensors, state)
+        if self.logs:
+            self.logs.save()  # first, so that the logs know all that the checkpoint does
+        self.run.save_checkpoint(tensors, state)
         self.saved = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -120,7 +131,7 @@ class Keeper(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         module = self.module
-        done, loss = int(batch["lengths"].sum()), float(outputs["loss"]) * module.task.options.accumulate
+        loss, done = module.step
         self._check_loss(loss)
         self.health.step(loss)
         module.units += done
@@ -133,18 +144,18 @@ class Keeper(Callback):
         if module.steps % module.task.options.log_every == 0 and not last:
             self._log()
         between_steps = module.batch % module.task.options.accumulate == 0
-        due = self.stop.received or time.monotonic() - self.saved >= module.task.options.save_every
+        number, due = self._asked(module.answers if module.processes.size > 1 else self._asks())
         # After the last batch the epoch's scores are still to come: the checkpoint waits for them.
-        if between_steps and not last and due:
+        if between_steps and not last and (number or due):
             self.save(trainer)
-            self._leave_if_interrupted()
+            self._leave_if(number)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = self.module
         self._tick()
         entry = {"epoch": module.epoch + 1, "loss": self.loss / module.units_an_epoch, **module.scores}
         self.history.append(entry)
-        if self.logs:
+        if self.logged:
             named = {f"train_{name}": value for name, value in module.sample_score().items()}
             self._log({**module.dev_curves(), **named})
         module.epoch, module.batch, self.loss = module.epoch + 1, 0, 0.0
@@ -159,8 +170,9 @@ class Keeper(Callback):
         if self.logs:
             self.logs.draw(ended=self.finished)
         trainer.should_stop = self.finished
+        number, _ = self._asked(module.processes.sum(self._asks()))
         if not self.finished:
-            self._leave_if_interrupted()
+            self._leave_if(number)
 
     def _scores(self) -> list[float]:
         """The monitored score of each epoch, more is better."""
@@ -193,9 +205,20 @@ class Keeper(Callback):
         self.module.seconds += now - self.clock
         self.clock = now
 
-    def _leave_if_interrupted(self) -> None:
-        if self.stop.received:
-            raise Interrupted(self.stop.received)
+    def _asks(self) -> list[float]:
+        """What this process asks of all: to stop for a signal, for each one that there is, and to save."""
+        late = time.monotonic() - self.saved >= self.module.task.options.save_every
+        signals = [float(self.stop.received == number) for number in SIGNALS]
+        return [*signals, float(late and self.module.processes.leads)]
+
+    def _asked(self, sums: Sequence[float]) -> tuple[int, bool]:
+        """The signal to stop for, 0 for none, and whether to save, of what all ask."""
+        *signals, due = sums
+        return next((number for number, asked in zip(SIGNALS, signals, strict=True) if asked), 0), bool(due)
+
+    def _leave_if(self, number: int) -> None:
+        if number:
+            raise Interrupted(number)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

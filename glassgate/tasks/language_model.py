@@ -19,6 +19,7 @@ from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Likelihood
@@ -151,8 +152,8 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         numbers = self.vocabularies["units"].encode(example.units)
         return {"inputs": texts.shifted(numbers, PADDING), "targets": numbers}
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        return self._nats(output, batch).mean()
+    def loss(self, output: Tensor, batch: Batch) -> Loss:
+        return [Mean.of(self._nats(output, batch))]
 
     def metrics(self) -> MetricCollection:
         scores: dict[str, Metric | MetricCollection] = {"likelihood": Likelihood()}
@@ -289,9 +290,9 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def _nats(self, output: Tensor, batch: Batch) -> Tensor:
         """Minus the logarithm of the probability of each unit, or of all notes of a step, `(S,)`."""
         inside = _inside(batch)
-        scores, targets = output[inside].float(), batch["targets"][inside]
+        scores, targets = full(output[inside]), batch["targets"][inside]
         if self.options.unit == NOTES:
-            return F.binary_cross_entropy_with_logits(scores, targets.float(), reduction="none").sum(-1)
+            return F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="none").sum(-1)
         return F.cross_entropy(scores, targets - UNKNOWN, reduction="none")
 
 
@@ -301,6 +302,9 @@ class LanguageNetwork(nn.Module):
     Args:
         options: sizes and cell
         units: how many units are known, padding and unknown included; None for notes
+
+    Attributes:
+        carried: the names of the buffers that hold the states, `(num_layers, N, H)`
     """
 
     def __init__(self, options: LanguageModelOptions, units: int | None):
@@ -317,12 +321,12 @@ class LanguageNetwork(nn.Module):
                 self.head = Tied(self.embedding, options.hidden_size)
             else:
                 self.head = nn.Linear(options.hidden_size, units - UNKNOWN)
-        self._states = [f"state_{name}" for name in self.encoder.cell.state]
+        self.carried = [f"state_{name}" for name in self.encoder.cell.state]
 
     def forward(self, batch: Batch) -> Tensor:
         """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `goes_on`, `(N,)`, to `(N, L, units - 1)`."""
         logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["goes_on"]))
-        for name, part in zip(self._states, state if isinstance(state, tuple) else (state,), strict=True):
+        for name, part in zip(self.carried, state if isinstance(state, tuple) else (state,), strict=True):
             self.register_buffer(name, part.detach(), persistent=False)
         return logits
 
@@ -340,7 +344,7 @@ class LanguageNetwork(nn.Module):
         if not goes_on.any():
             return None
         rows = goes_on[:, None]
-        state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self._states)
+        state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried)
         return state if len(state) > 1 else state[0]
 
 

@@ -7,6 +7,11 @@ from torch import Tensor
 from torchmetrics import Metric
 
 
+def alone() -> bool:
+    """Tell torchmetrics that there is no other process: it would wait for those that do not score."""
+    return False
+
+
 class Likelihood(Metric):
     """What a model's probabilities of the right units come to: nats and bits per unit, perplexity.
 
@@ -16,6 +21,8 @@ class Likelihood(Metric):
         >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
         {'nats': 1.04, 'bits': 1.5, 'perplexity': 2.828}
     """
+
+    full_state_update = False
 
     total: Tensor
     units: Tensor
@@ -45,6 +52,8 @@ class WholeTokens(Metric):
         >>> metric.compute()
         tensor(0.5000)
     """
+
+    full_state_update = False
 
     right: Tensor
     total: Tensor
@@ -79,6 +88,8 @@ class Frames(Metric):
         >>> {name: float(value) for name, value in metric.compute().items()}
         {'intent_accuracy': 1.0, 'frame_accuracy': 0.5}
     """
+
+    full_state_update = False
 
     intents: Tensor
     frames: Tensor

@@ -11,6 +11,8 @@ from types import FrameType
 
 from glassgate.tasks.progress import Progress
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Stop:
     """Whether a training is to end.
@@ -28,7 +30,7 @@ class Stop:
     def listening(self) -> Iterator[None]:
         """Listen for both signals; in a thread that cannot, do nothing."""
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 before = signal.getsignal(number)
                 self._before[number] = signal.SIG_DFL if before is None else before
         self.listen()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glassgate.tasks.bio import penalties
 from glassgate.tasks.crf import CRF, best_paths
-from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.batches import Batch, drawn_for
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
 
@@ -70,7 +70,7 @@ class Tagger(nn.Module):
 
     def forward(self, batch: Batch) -> Scores:
         """From `units`, `(N, L)`, `characters`, `(N, L, W)`, if the network reads them, and `lengths`, `(N,)`."""
-        vectors = self.embedding(self._noisy(batch["units"]))
+        vectors = self.embedding(self._noisy(batch))
         if self.spelling is not None:
             vectors = torch.cat([vectors, self.spelling(batch["characters"])], -1)
         output, _ = self.encoder(self.dropout(vectors), lengths=batch["lengths"])
@@ -92,12 +92,13 @@ class Tagger(nn.Module):
             start, transitions = start + self.start_penalties, transitions + self.transition_penalties
         return best_paths(labels, lengths, start, transitions, end)
 
-    def _noisy(self, units: Tensor) -> Tensor:
+    def _noisy(self, batch: Batch) -> Tensor:
         """In training some units that were met once become unknown, so that the unknown unit's vector learns."""
+        units = batch["units"]
         if not (self.training and self.singleton_dropout and self.singletons < self.embedding.num_embeddings):
             return units
-        hidden = (units >= self.singletons) & (torch.rand(units.shape, device=units.device) < self.singleton_dropout)
-        return units.masked_fill(hidden, UNKNOWN)
+        drawn = drawn_for(batch, lambda shape: torch.rand(shape, device=units.device))
+        return units.masked_fill((units >= self.singletons) & (drawn < self.singleton_dropout), UNKNOWN)
 
 
 class Spelling(nn.Module):

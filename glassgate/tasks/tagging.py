@@ -29,6 +29,7 @@ from glassgate.tasks.data.tagged import of_rows as tagged_of_rows
 from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import Frames, WholeTokens
@@ -265,14 +266,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 fields["tokens"][start:end] = number
         return fields
 
-    def loss(self, output: Scores, batch: Batch) -> Tensor:
+    def loss(self, output: Scores, batch: Batch) -> Loss:
         """Nats: the mean over all units for their labels, and the mean over all sequences for their intents."""
         labels = batch["labels"]
         if self.network.crf is None:
-            loss = F.cross_entropy(output.labels.float().flatten(0, 1), labels.flatten(), ignore_index=_UNLABELLED)
+            loss = _nats(output.labels.flatten(0, 1), labels.flatten())
         else:
-            loss = self.network.crf(output.labels, labels, batch["lengths"]).sum() / batch["lengths"].sum()
-        return loss if output.intents is None else loss + F.cross_entropy(output.intents.float(), batch["intent"])
+            loss = Mean(self.network.crf(output.labels, labels, batch["lengths"]).sum(), batch["lengths"].sum())
+        return [loss] if output.intents is None else [loss, _nats(output.intents, batch["intent"])]
 
     def metrics(self) -> MetricCollection:
         labels = self.vocabularies["labels"].symbols
@@ -420,6 +421,12 @@ def _said(format: str, layout: Layout | None, examples: Stored[Tagged]) -> str:
     if bio.is_bio(labels):
         found.append(f"{sum(count for label, count in labels.items() if label[0] == 'B'):,} entities")
     return f"{what}; {', '.join(found)}, {len(labels):,} labels"
+
+
+def _nats(scores: Tensor, labels: Tensor) -> Mean:
+    """From scores, `(S, K)`, and labels, `(S,)`, to the mean over those that are labelled."""
+    total = F.cross_entropy(full(scores), labels, ignore_index=_UNLABELLED, reduction="sum")
+    return Mean(total, (labels != _UNLABELLED).sum())
 
 
 def _source(example: Tagged) -> str:

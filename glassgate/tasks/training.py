@@ -1,11 +1,12 @@
 """Training by Lightning; a step's batch, noise and rate follow from its number, so it can stop and go on anywhere."""
 
+import copy
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,15 +15,20 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, lengths, padding, sample
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.keeper import Keeper
 from glassgate.tasks.logs import Logs
+from glassgate.tasks.mean import Loss, Mean, value
 from glassgate.tasks.options import Options
+from glassgate.tasks.processes.group import Group
+from glassgate.tasks.processes.strategy import Shared, Started
+from glassgate.tasks.processes.world import World
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
+from glassgate.tasks.scores import alone
 from glassgate.tasks.watch import Watch
 
 if TYPE_CHECKING:
@@ -33,9 +39,19 @@ _SAMPLE = 20_000
 
 
 def train(
-    task: "Task[Any, Any, Any]", data: Mapping[str, Sequence[Encoded]], run: Run | None, progress: Progress
+    task: "Task[Any, Any, Any]",
+    data: Mapping[str, Sequence[Encoded]],
+    run: Run | None,
+    progress: Progress,
+    processes: Group,
 ) -> dict[str, Any]:
     """Train the task's network, from the run's checkpoint on if there is one, and leave the best weights in it.
+
+    Args:
+        data: its parts train, dev and test
+        run: where it is kept; None to keep it in memory alone, and in all processes but the first
+        progress: told how it goes
+        processes: that share each batch
 
     Returns:
         each epoch's scores, those on dev and test of the best one, and the speed
@@ -45,11 +61,13 @@ def train(
         Interrupted: Ctrl-C or SIGTERM
     """
     options = task.options
-    module = Training(task, data["train"], data["dev"])
+    module = Training(task, data["train"], data["dev"], processes)
     keeper = Keeper(module, run, progress)
     keeper.restore()
     if not keeper.finished:
         progress.note(f"{module.units_an_epoch:,} units an epoch; {module.padding:.1%} of the batches is padding")
+        if processes.size > 1:
+            progress.note(f"each batch of {options.batch_size} is shared by {processes}")
         if options.patience and not data["dev"]:
             progress.note("patience: there is no dev data to tell a better epoch by, so none ends the training early")
         progress.begin(options.epochs * module.units_an_epoch, module.units)
@@ -72,7 +90,7 @@ def train(
     best = keeper.history[keeper.best_epoch]
     result = {
         "dev": {name: value for name, value in best.items() if name not in ("epoch", "loss")},
-        "test": task.score(data["test"]) if data["test"] else {},
+        "test": task.score(data["test"], processes=processes) if data["test"] else {},
         "best_epoch": best["epoch"],
         "history": keeper.history,
         "seconds": round(module.seconds, 3),
@@ -80,6 +98,8 @@ def train(
         "padding": round(module.padding, 4),
         "threads": torch.get_num_threads(),
     }
+    if processes.size > 1:
+        result["processes"] = processes.size
     if keeper.health.said:
         result["warnings"] = keeper.health.said
     if signatures := task.signatures():
@@ -91,8 +111,8 @@ def train(
     return result
 
 
-def check_device(options: Options) -> None:
-    """See that torch has the device, and the device the precision.
+def check_device(options: Options, world: World) -> None:
+    """See that torch has the device, one for each process of this machine, and the device the precision.
 
     Raises:
         OptionError: it has not
@@ -102,14 +122,33 @@ def check_device(options: Options) -> None:
         raise OptionError(f"device: expected one that torch finds here, got {name}; choose cpu, or auto")
     if options.precision == "16-mixed" and not (name in found or (name == "auto" and any(found.values()))):
         raise OptionError("precision: 16-mixed needs a GPU, and none is in use here; choose bf16-mixed, or 32-true")
+    if world.size == 1:
+        return
+    if "-" in (options.training_file, options.dev, options.test):
+        raise OptionError("data: several processes cannot share standard input; give a file")
+    if options.batch_size < world.size:
+        raise OptionError(
+            f"batch_size: expected {world.size} or more, a sequence for each process, got {options.batch_size}"
+        )
+    if name == "mps" or (name == "auto" and not found["cuda"] and found["mps"]):
+        raise OptionError("device: Apple's GPU cannot be shared by several processes; add --device cpu")
+    if name != "cpu" and found["cuda"] and torch.cuda.device_count() < world.local_size:
+        raise OptionError(
+            f"devices: {world.local_size} processes of this machine need a GPU each, and it has "
+            f"{torch.cuda.device_count()}; start fewer, or add --device cpu"
+        )
 
 
 def _trainer(module: "Training", keeper: "Keeper") -> Trainer:
-    options = module.task.options
+    options, world = module.task.options, module.processes.world
     return Trainer(
         max_epochs=options.epochs - module.epoch,
         accelerator=options.device,
-        devices=1,
+        devices=world.local_size,
+        num_nodes=world.nodes,
+        strategy=Shared() if world.size > 1 else "auto",
+        plugins=[Started(world)],
+        use_distributed_sampler=False,
         precision=options.precision,
         gradient_clip_val=options.clip or None,
         accumulate_grad_batches=options.accumulate,
@@ -123,15 +162,23 @@ def _trainer(module: "Training", keeper: "Keeper") -> Trainer:
     )
 
 
+class Step(NamedTuple):
+    """What a step came to, in all processes together: its loss, and how many units were read."""
+
+    loss: float
+    units: int
+
+
 class Training(LightningModule):
     """A task's network with its place in the training: epoch, and batches done of it.
 
     Each call of Lightning is a training of its own that starts at this place; Lightning's own counters mean nothing.
     """
 
-    def __init__(self, task: "Task[Any, Any, Any]", data: Sequence[Encoded], dev: Sequence[Encoded]):
+    def __init__(self, task: "Task[Any, Any, Any]", data: Sequence[Encoded], dev: Sequence[Encoded], processes: Group):
         super().__init__()
         self.task = task
+        self.processes = processes
         self.network = task.network
         self.metrics = task.metrics()
         self.data = data
@@ -145,17 +192,21 @@ class Training(LightningModule):
         self.seconds = 0.0
         self.batches: Batches = []
         self.optimizer_state: dict[int, dict[str, Tensor]] = {}
+        self.step = Step(0.0, 0)
+        self.asks: Callable[[], Sequence[float]] = tuple
+        self.answers: list[float] = []
         self.scores: dict[str, float] = {}
-        self.dev_loss = MeanMetric()
+        self.dev_loss: np.ndarray | None = None  # of each part of it the sum, and of how many values
         self.sample = sample(data, _SAMPLE, task.options.seed)
         self.padding = padding(self.order())
+        self.carried: Sequence[str] = getattr(task.network, "carried", ())
         self.taken_rate = 0.0
         self.watch = Watch(self.network)
         self.watched: dict[str, float] | None = None  # what the log is given besides; None where there is no log
 
     def train_dataloader(self) -> Loader:
         self.batches = self.order()
-        return Loader(self.data, self.batches, self.task.padding, first=self.batch)
+        return Loader(self.data, self.batches, self.task.padding, self.batch, self.processes.share)
 
     def order(self) -> Batches:
         """The batches of the present epoch."""
@@ -165,7 +216,7 @@ class Training(LightningModule):
         if not self.dev:
             return []
         batches = self.task.evaluation_batches(lengths(self.dev))
-        return Loader(self.dev, batches, self.task.padding)
+        return Loader(self.dev, batches, self.task.padding, share=self.processes.share)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         options = self.task.options
@@ -188,16 +239,34 @@ class Training(LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         words = np.random.SeedSequence([self.task.options.seed, self.epoch, self.batch]).generate_state(2, np.uint32)
-        torch.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
+        seed = int(words[0]) << 31 | int(words[1]) >> 1
+        if self.processes.size > 1:
+            batch["seed"] = torch.tensor(seed)
+        torch.manual_seed(seed + self.processes.world.rank)
         self.task.begin_step(self.done())
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         with self.watch.inputs() if self._is_watched(self.steps + 1) else nullcontext():
-            loss = self.task.loss(self.network(batch), batch)
+            loss = self._joined(self.task.loss(self.network(batch), batch), batch)
         self.taken_rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         self.batch += 1
         self.steps += 1
         return loss
+
+    def _joined(self, loss: Loss, batch: Batch) -> Tensor:
+        """The mean over the rows of all processes, so that the mean of their gradients is that of one process.
+
+        One message does it, and brings with it what else each process has to say in this step.
+        """
+        if is_idle(batch):
+            loss = [Mean(part.total * 0.0, 0) for part in loss]
+        units = 0.0 if is_idle(batch) else float(batch["lengths"].sum())
+        own = [float(part.total.detach()) for part in loss] + [float(part.number) for part in loss]
+        units, *sums = self.processes.sum([units, *own, *self.asks()])
+        totals, counts, self.answers = sums[: len(loss)], sums[len(loss) : len(own)], sums[len(own) :]
+        parts = zip(totals, counts, strict=True)
+        self.step = Step(sum(total / max(1.0, count) for total, count in parts), int(units))
+        return value(loss, counts) * self.processes.size
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         if self.watched is not None and self._is_watched(self.steps):
@@ -208,32 +277,48 @@ class Training(LightningModule):
         return self.watched is not None and step % self.task.options.log_every == 0
 
     def on_validation_epoch_start(self) -> None:
-        self.dev_loss.reset()
+        self.dev_loss = None
         self.metrics.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        if is_idle(batch):
+            return
         output = self.network(batch)
         self.metrics.update(**self.task.glance(output, batch))
         if self.task.one_loss:
-            self.dev_loss.update(self.task.loss(output, batch), batch["lengths"].sum())
+            loss = np.array([(float(part.total), float(part.number)) for part in self.task.loss(output, batch)])
+            self.dev_loss = loss if self.dev_loss is None else self.dev_loss + loss
 
     def on_validation_epoch_end(self) -> None:
-        self.scores = computed(self.metrics)
+        self.scores = scored(self.metrics, self.processes)
 
     def dev_curves(self) -> dict[str, float]:
         """The dev data's part in the logs."""
-        loss = {"loss": float(self.dev_loss.compute())} if self.scores and self.task.one_loss else {}
+        sums = np.array([each for each in self.processes.gathered(self.dev_loss) if each is not None]).sum(0)
+        loss = {"loss": float((sums[:, 0] / sums[:, 1].clip(1)).sum())} if sums.shape else {}
         return {f"dev_{name}": value for name, value in (loss | self.scores).items()}
 
     def sample_score(self) -> dict[str, float]:
         """The monitored score on some of the training data, seen as the dev data is."""
-        scores = self.task.score(self.sample, quickly=True)
+        scores = self.task.score(self.sample, quickly=True, processes=self.processes)
         self.network.train()
         return {name: value for name, value in scores.items() if name == self.task.monitor}
 
 
-def computed(metrics: MetricCollection) -> dict[str, float]:
-    """The scores that have a value."""
+def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
+    """The scores that have a value, of what all processes have counted."""
+    for each in metrics.values():
+        each.distributed_available_fn = alone
+    if processes is None or processes.size == 1:
+        return _computed(metrics)
+    counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
+    for others in processes.gathered(counted)[1:]:
+        for name, each in metrics.items(keep_base=True):
+            each.merge_state(others[name].to(each.device))
+    return processes.first(_computed(metrics) if processes.leads else {})
+
+
+def _computed(metrics: MetricCollection) -> dict[str, float]:
     scores = {name: float(value) for name, value in metrics.compute().items()}
     return {name: score for name, score in scores.items() if not math.isnan(score)}
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise, zip_longest
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from glassgate.tasks.data.stored import Stored
 Encoded = Mapping[str, np.ndarray]
 Batch = dict[str, Tensor]
 Lengths = Sequence[int] | np.ndarray
+Row = TypeVar("Row")
 
 # Evaluation pads whole sequences; a batch holds no more units than this, unless one sequence alone does.
 _MOST_UNITS = 2**18
@@ -33,6 +34,40 @@ class Piece:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The rows of each batch that a process takes: of so many processes, each begins with the row of its number.
+
+    A stream, which is one row in each batch, so stays with one process.
+
+    Example:
+        >>> Share(1, 2).of(["a", "b", "c", "d", "e"])
+        ['b', 'd']
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, rows: Sequence[Row]) -> list[Row]:
+        """Return this process's rows of a batch."""
+        return list(rows[self.rank :: self.size])
+
+    def of_streams(self, states: Tensor) -> Tensor:
+        """Return this process's states, `(layers, N, H)`."""
+        return states[:, self.rank :: self.size].contiguous()
+
+
+ALL = Share()
+
+
+def joined_streams(shares: Sequence[Tensor]) -> Tensor:
+    """Put the states of all processes' shares, `(layers, N, H)` each, in the order of their rows."""
+    joined = shares[0].new_empty(len(shares[0]), sum(each.shape[1] for each in shares), shares[0].shape[2])
+    for rank, states in enumerate(shares):
+        joined[:, rank :: len(shares)] = states
+    return joined
 
 
 class Batches(Protocol):
@@ -240,6 +275,28 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
     return batch
 
 
+def is_idle(batch: Batch) -> bool:
+    """Whether a share of a batch has no row, or empty ones, and something stands in for them."""
+    return "idle" in batch and bool(batch["idle"])
+
+
+def drawn_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
+    """Draw a value for each unit of a batch, `(N, L)`, the same ones on however many processes the batch is shared.
+
+    Args:
+        batch: with `lengths`; where it is a share, with the numbers of its `rows`, the sizes of the `whole`, and the
+            step's `seed`
+        draw: draws for a shape
+    """
+    if "rows" not in batch:
+        return draw([len(batch["lengths"]), int(batch["lengths"].max())])
+    device = batch["rows"].device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(batch["seed"]))
+        drawn = draw(batch["whole"].tolist())
+    return drawn[batch["rows"], : int(batch["lengths"].max())]
+
+
 class EncodedLater(Sequence[Encoded]):
     """Stored examples, each encoded when it is asked for.
 
@@ -280,19 +337,46 @@ def lengths(encoded: Sequence[Encoded]) -> Lengths:
 
 
 class Loader:
-    """The batches of one epoch, from one of them on; Lightning takes it for a data loader."""
+    """The batches of one epoch, from one of them on; Lightning takes it for a data loader.
 
-    def __init__(self, encoded: Sequence[Encoded], batches: Batches, padding: Mapping[str, int], first: int = 0):
+    Args:
+        encoded: the sequences
+        batches: what pieces of them make each batch
+        padding: the value that fills each field
+        first: how many batches are left out
+        share: the rows that are read; where a batch has none, or empty ones, another one stands in for them, so that
+            each process has something to compute, and `idle` says so
+    """
+
+    def __init__(
+        self,
+        encoded: Sequence[Encoded],
+        batches: Batches,
+        padding: Mapping[str, int],
+        first: int = 0,
+        share: Share = ALL,
+    ):
         self.encoded = encoded
         self.batches = batches
         self.padding = padding
         self.first = first
+        self.share = share
 
     def __len__(self) -> int:
         return len(self.batches) - self.first
 
     def __iter__(self) -> Iterator[Batch]:
-        return (collate(self.encoded, pieces, self.padding) for pieces in islice(self.batches, self.first, None))
+        for pieces in islice(self.batches, self.first, None):
+            own = self.share.of(pieces)
+            idle = not any(map(len, own))
+            if idle:
+                own = [next(filter(len, pieces)), *own[1:]]
+            batch = collate(self.encoded, own, self.padding)
+            if self.share.size > 1:
+                batch["idle"] = torch.tensor(idle)
+                batch["rows"] = torch.tensor(self.share.of(range(len(pieces))) or [0])
+                batch["whole"] = torch.tensor([len(pieces), max(map(len, pieces))])
+            yield batch
 
 
 def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> Iterator[Piece]:

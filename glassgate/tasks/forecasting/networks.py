@@ -9,6 +9,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.forecasting.heads import Draws, Head
 from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.mean import full
 
 
 class Sizes(NamedTuple):
@@ -105,7 +106,7 @@ class Forecaster(nn.Module):
 
     def finished(self, raw: Tensor, window: Window) -> Tensor:
         """Return the head's parameters of a network's numbers, `(N, S, size)`."""
-        return self.head.parameters(raw.float(), window.center, window.spread, window.scale)
+        return self.head.parameters(full(raw), window.center, window.spread, window.scale)
 
 
 class Direct(Forecaster):

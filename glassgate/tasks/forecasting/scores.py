@@ -22,6 +22,8 @@ class Errors(Metric):
     torchmetrics has the first two for one forecast; here one sum serves three.
     """
 
+    full_state_update = False
+
     total: Tensor
     count: Tensor
 
@@ -56,6 +58,8 @@ class Intervals(Metric):
     Args:
         levels: of the quantiles, rising
     """
+
+    full_state_update = False
 
     loss: Tensor
     size: Tensor

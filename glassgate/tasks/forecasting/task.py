@@ -22,6 +22,7 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.scores import Errors, Intervals, naive_forecasts, score_table
 from glassgate.tasks.forecasting.shown import PICTURE, SHOWN, Forecast, Origin, fan_picture, frame, rows
 from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
+from glassgate.tasks.mean import Loss, Mean
 from glassgate.tasks.pictures import has_pictures
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.seen import Answer, Chances, Choice, Seen, Shown
@@ -175,9 +176,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def encoded(self, examples: Sequence[Series]) -> Sequence[Encoded]:
         return EncodedSeries([self.encode(each) for each in examples], examples)
 
-    def loss(self, output: Output, batch: Batch) -> Tensor:
+    def loss(self, output: Output, batch: Batch) -> Loss:
         target = batch["values"][:, -output.parameters.shape[1] :]
-        return self.head.loss(output.parameters, target, batch["scale"][:, None]).mean()
+        return [Mean.of(self.head.loss(output.parameters, target, batch["scale"][:, None]))]
 
     def metrics(self) -> MetricCollection:
         found: dict[str, Metric | MetricCollection] = {"errors": Errors()}

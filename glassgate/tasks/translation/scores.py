@@ -27,6 +27,8 @@ class TranslationScores(Metric):
         {'bleu': 53.728, 'chrf': 66.487, 'exact_match': 0.0, 'word_error_rate': 0.167, 'character_error_rate': 0.167}
     """
 
+    full_state_update = False
+
     def __init__(self, tokenizer: str):
         super().__init__()
         check_sacrebleu()
@@ -39,6 +41,12 @@ class TranslationScores(Metric):
         """Count a batch."""
         self.hypotheses += hypotheses
         self.references += references
+
+    def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
+        """Count what another process has counted, too."""
+        super().merge_state(incoming_state)
+        assert isinstance(incoming_state, TranslationScores)
+        self.update(incoming_state.hypotheses, incoming_state.references)
 
     def reset(self) -> None:
         super().reset()

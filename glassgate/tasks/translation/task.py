@@ -20,6 +20,7 @@ from glassgate.tasks.data.spoken import dates_and_numbers
 from glassgate.tasks.data.subwords import Subwords
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import write
 from glassgate.tasks.scores import Likelihood
@@ -148,9 +149,10 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         assert isinstance(self.network, Translator)
         self.network.teacher = self.options.teacher_at(done)
 
-    def loss(self, output: Output, batch: Batch) -> Tensor:
+    def loss(self, output: Output, batch: Batch) -> Loss:
         scores, targets = _inside(output, batch)
-        return F.cross_entropy(scores, targets, label_smoothing=self.options.label_smoothing)
+        smoothing = self.options.label_smoothing
+        return [Mean.of(F.cross_entropy(scores, targets, label_smoothing=smoothing, reduction="none"))]
 
     def metrics(self) -> MetricCollection:
         return MetricCollection({"likelihood": Likelihood(), "translations": TranslationScores(self.facts["bleu"])})
@@ -301,7 +303,7 @@ def _inside(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
     """The scores at each unit of the targets, and the units as scores number them."""
     inside = batch["target"] != PADDING
     assert output.scores is not None
-    return output.scores[inside].float(), batch["target"][inside] - UNKNOWN
+    return full(output.scores[inside]), batch["target"][inside] - UNKNOWN
 
 
 def _references(batch: Batch) -> list[str]:

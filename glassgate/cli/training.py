@@ -1,0 +1,109 @@
+"""One process of `glassgate train`, mostly the only one: a task from the start, or an interrupted run to its end."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from glassgate.cli.arguments import add_options, add_processes, given
+from glassgate.cli.parser import Parser
+from glassgate.cli.progress import Bar, display, told
+from glassgate.cli.started import started
+from glassgate.cli.stopping import how, status
+from glassgate.tasks import TASKS, run_class, task_class
+from glassgate.tasks.logs import FOLDER as LOGS
+from glassgate.tasks.logs import PICTURE
+from glassgate.tasks.options import Options, read_config
+from glassgate.tasks.processes.group import LostError, group
+from glassgate.tasks.progress import Interrupted
+from glassgate.tasks.runs import next_folder
+from glassgate.tasks.task import Task
+
+
+def command(words: list[str]) -> None:
+    """Train as the words after `glassgate train` say."""
+    if words and not words[0].startswith("-"):
+        _start(words[0], words[1:])
+        return
+    parser = Parser(
+        prog="glassgate train",
+        usage="glassgate train TASK [options] | --resume RUN",
+        description="Train a task; `glassgate train TASK --help` lists its options.",
+        epilog="tasks: " + "; ".join(f"{name}: {row.summary}" for name, row in TASKS.items()),
+    )
+    parser.add_argument("--resume", metavar="RUN", required=True, help="go on with the interrupted run in this folder")
+    add_processes(parser)
+    _resume(parser.parse_args(words).resume)
+
+
+def _start(name: str, words: list[str]) -> None:
+    task_type = task_class(name)
+    parser = Parser(prog=f"glassgate train {name}", description=TASKS[name].summary)
+    parser.add_argument("--run", metavar="FOLDER", help="new folder for the run (runs/TASK-N)")
+    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; arguments here go before it")
+    parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
+    add_processes(parser)
+    add_options(parser, task_type.options_type, task_type.own_options)
+    arguments = parser.parse_args(words)
+    values = (read_config(arguments.config) if arguments.config else {}) | given(task_type.options_type, arguments)
+    options = task_type.options_type.from_mapping(values)
+    if options.training_file is None:
+        options = task_type.options_type.from_mapping(task_type.own_options | values)
+    if arguments.print_config:
+        print(options.to_yaml(), end="")
+        return
+    run = str(arguments.run or next_folder(name))
+    with spoken(), resumable(run), display(Console(stderr=True)) as bars:
+        task = task_type(options)
+        result = task.fit(run=run, progress=Bar(bars, name))
+    _end(run, result, task)
+
+
+def _resume(run: str) -> None:
+    with spoken(), resumable(run), display(Console(stderr=True)) as bars, group().of_a_training():
+        kind = group().agreed(lambda: run_class(run))
+        task, result = kind.resume(run, progress=Bar(bars, run))
+    _end(run, result, task)
+
+
+@contextmanager
+def spoken() -> Iterator[None]:
+    """Let another process speak where process 0, which alone does, is lost."""
+    try:
+        yield
+    except LostError:
+        if group().speaks:
+            sys.stderr = sys.__stderr__
+        raise
+
+
+@contextmanager
+def resumable(*runs: str) -> Iterator[None]:
+    """End the process when Ctrl-C or SIGTERM breaks off trainings, and say how to go on with each."""
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as error:
+        print(f"\n{how(error)}", file=sys.stderr)
+        for run in runs:
+            if Path(run).exists():
+                print(f"go on with: {started()} train --resume {shlex.quote(run)}", file=sys.stderr)
+        raise SystemExit(status(error)) from None
+
+
+def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
+    for name in ("dev", "test"):
+        if result[name]:
+            table = task.table(result[name])
+            print(f"{name}\n{table}" if table else f"{name:<6}{told(result[name])}")
+    for sentence in result.get("warnings", ()):
+        print(f"warning: {sentence}")
+    print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
+    print("try next:")
+    options: Options = task.options
+    places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
+    for words in (task.own_try_next if options.training_file is None else ()) or task.try_next:
+        print(f"  {started()} {words.format(**places)}")

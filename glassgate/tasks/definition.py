@@ -1,0 +1,224 @@
+"""What a task defines: how its data is read, its network, its loss, its scores, and what its answers look like."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from torch import nn
+from torchmetrics import MetricCollection
+
+from glassgate.tasks.attention import Attended
+from glassgate.tasks.data import keyed
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, shuffled, whole
+from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.errors import OptionError, UserError
+from glassgate.tasks.mean import Loss
+from glassgate.tasks.options import Options
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.seen import Seen, Shown
+
+OptionsType = TypeVar("OptionsType", bound=Options)
+Example = TypeVar("Example")
+Prediction = TypeVar("Prediction")
+
+Vocabularies = dict[str, Vocabulary]
+
+
+@dataclass(frozen=True)
+class Split(Generic[Example]):
+    """Examples to train on, to tell the best epoch by, and to measure the result by."""
+
+    train: Sequence[Example]
+    dev: Sequence[Example] = ()
+    test: Sequence[Example] = ()
+
+
+class Definition(ABC, Generic[OptionsType, Example, Prediction]):
+    """An encoder of recurrent layers, a head, a loss, scores and a reader, made from options.
+
+    Attributes:
+        name: what the command line calls it
+        options_type: its dataclass of options
+        lower_is_better: whether less of it is better
+        one_loss: whether the loss on dev data means what it means in training, so that their curves may be compared
+        try_next: what to do with a trained run, as words of the command line with {run} and {file} in them
+        own_try_next: the same for a run that was given no data, if it is something else
+        padding: the fields of an encoded example, and the value that pads each
+        targets: an example's attributes whose symbols must be known, and the vocabulary of each
+        given_field: the field of an encoded example that numbers what is given, a vocabulary's unknown ones among it
+        answer_field: the field that numbers the right answers; empty where they are no numbers
+        own_options: what differs from the options' defaults when no data is given
+        vocabularies: the symbols met in training, once there are any
+        facts: what else `collect` learns from the training examples and a run keeps, as JSON holds it
+        network: the model, once there is one; what its batches hand on to the next in training, it keeps in buffers
+            that are not persistent, `(layers, N, H)`, whose names are its `carried`: checkpoints hold them, the saved
+            model does not
+    """
+
+    name: ClassVar[str]
+    options_type: ClassVar[type[Options]]
+    lower_is_better: ClassVar[bool] = False
+    one_loss: ClassVar[bool] = True
+    try_next: ClassVar[tuple[str, ...]] = ("evaluate {run} {file}", "predict {run} {file}")
+    own_try_next: ClassVar[tuple[str, ...]] = ()
+    padding: ClassVar[dict[str, int]]
+    targets: ClassVar[dict[str, str]] = {}
+    given_field: ClassVar[str] = "units"
+    answer_field: ClassVar[str] = ""
+    own_options: ClassVar[dict[str, Any]] = {}
+
+    vocabularies: Vocabularies
+    network: nn.Module
+
+    def __init__(self, options: OptionsType):
+        self.options = options
+        self.facts: dict[str, Any] = {}
+
+    @property
+    def longest_piece(self) -> int:
+        """Units of the pieces that training cuts longer sequences into; 0 to cut none."""
+        return 0
+
+    def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
+        """Return the batches of an epoch, counted from 0: a function of options, lengths and epoch alone."""
+        options = self.options
+        return shuffled(lengths, options.batch_size, self.longest_piece, options.seed, epoch)
+
+    def evaluation_batches(self, lengths: Lengths) -> Batches:
+        """Return the batches in which examples are scored and predicted."""
+        return whole(lengths, self.options.batch_size)
+
+    def units_of_an_epoch(self, lengths: Lengths) -> int:
+        """Return how many units the batches of an epoch hold together."""
+        return int(np.sum(lengths, dtype=np.int64))
+
+    @property
+    @abstractmethod
+    def monitor(self) -> str:
+        """The score that decides which epoch is best."""
+
+    def start(self, progress: Progress) -> None:
+        """Give the new network what training starts from, if that is more than random values."""
+
+    @abstractmethod
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
+        """Read a file of examples; `progress` is called with how far a large one is."""
+
+    @abstractmethod
+    def read_own(self) -> Split[Example]:
+        """Return examples that every machine has."""
+
+    @abstractmethod
+    def collect(self, examples: Sequence[Example]) -> Vocabularies:
+        """Return the vocabularies of training examples."""
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """Return a new network for the vocabularies: from a batch to what `loss`, `observe` and `decode` take."""
+
+    @abstractmethod
+    def encode(self, example: Example) -> Encoded:
+        """Turn an example into the fields of `padding`, those of its labels only where it has some."""
+
+    @abstractmethod
+    def loss(self, output: Any, batch: Batch) -> Loss:
+        """Return the loss as the means that it is the sum of."""
+
+    @abstractmethod
+    def metrics(self) -> MetricCollection:
+        """Return the scores, unset."""
+
+    @abstractmethod
+    def observe(self, output: Any, batch: Batch) -> dict[str, Any]:
+        """Return what the metrics' `update` takes."""
+
+    def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
+        """Return the same for the scores between epochs, in a quicker way where there is one."""
+        return self.observe(output, batch)
+
+    def begin_step(self, done: float) -> None:
+        """Prepare for a step of training, so much of which is done, from 0 to 1."""
+
+    def signatures(self) -> dict[str, str]:
+        """Return for some of the scores how exactly they are counted, for others to compare theirs with."""
+        return {}
+
+    @abstractmethod
+    def text(self, example: Example, prediction: Prediction) -> str:
+        """Return a prediction as lines of text."""
+
+    @abstractmethod
+    def decode(self, output: Any, batch: Batch) -> list[Prediction]:
+        """Return a prediction for each row; those of a sequence in pieces are lists, and joined."""
+
+    def see(self, output: Any, batch: Batch) -> Seen:
+        """Return the answers that the report shows of a batch, whose rows are alike: see `tasks.seen`.
+
+        Raises:
+            UserError: the task has none to show
+        """
+        raise UserError(f"report: there is none for {self.name} yet")
+
+    def attention(self, example: Example) -> np.ndarray | None:
+        """Return where each answer of the report looks, `(A, L)`; None of a network without attention."""
+        return None
+
+    def steps(self, example: Example) -> Sequence[str]:
+        """Return what each step of the recurrent layers reads, as text."""
+        return list(getattr(example, "units"))  # noqa: B009
+
+    def series(self, example: Example) -> np.ndarray | None:
+        """Return the numbers `(L, C)` that the steps read, where they are no text."""
+        return None
+
+    def stretch(self, example: Example, usual: tuple[int, int]) -> tuple[int, int]:
+        """Return which units of a long example the report shows; `usual` is a telling stretch."""
+        return usual
+
+    def shown(self, example: Example, start: int, stop: int) -> Shown:
+        """Return what the recurrent layers read of a stretch."""
+        series = self.series(example)
+        return Shown(self.steps(example)[start:stop], None if series is None else series[start:stop])
+
+    def look(self, network: nn.Module, batch: Batch) -> Any:
+        """Run a network so that its layer `encoder` reads what the report shows in its first call."""
+        return network(batch)
+
+    def of_text(self, text: str) -> Example:
+        """Make an example of a text.
+
+        Raises:
+            UserError: the task reads no text
+        """
+        raise UserError(f"report: a run of {self.name} reads no text; give a file with --file, or nothing")
+
+    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Example]:
+        """Make examples of rows with named values, each with its number and the names of labels that are numbers.
+
+        Raises:
+            UserError: the task takes no rows
+        """
+        raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
+
+    def table(self, scores: Mapping[str, float]) -> str:
+        """Return scores as a table, where one line does not show them well; empty for one line."""
+        return ""
+
+    def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Return the scores that the line of an epoch shows."""
+        return dict(scores)
+
+    def attend(self, example: Example) -> Attended:
+        """Return where the network looks at an example.
+
+        Raises:
+            OptionError: it has no attention
+        """
+        raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
+
+    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        """Write what is worth seeing beside the scores of encoded examples into a folder, and return the files."""
+        return []
