@@ -71,7 +71,7 @@ def test_ctrl_c_stops_all_and_says_it_once(words: list[str], tmp_path: Path) -> 
 
 def test_torchrun(words: list[str], tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    process = started([*torchrun, "-m", "glassgate", *words])
+    process = started([*torchrun, "-m", "--", "glassgate", *words])
     said = process.communicate()[0]
     assert process.returncode == 0, said
     assert said.count("try next:") == 1
