@@ -20,7 +20,7 @@ help:
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
 	@echo "make docs    the documentation site in build/site, its links checked; any web server can show that folder"
 	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
-	@echo "make claims  what tutorials say of LSTMs, measured: docs/why-lstm.md, some minutes"
+	@echo "make claims  what tutorials say of LSTMs, measured: docs/why-lstm.md, some minutes; CLAIMS=full: hours, resumable"
 	@echo "make check   all that CI runs: lint, format, types, imports, the commands and code of the README, tests"
 	@echo "make clean   remove .venv, runs and caches"
 
@@ -63,6 +63,7 @@ docs: .venv/installed-docs
 
 claims: .venv/installed
 	@$(bin)/glassgate compare --quick --output runs/claims
+	@$(if $(filter full,$(CLAIMS)),$(bin)/glassgate compare --output runs/claims/full)
 	@$(bin)/glassgate compare directions --output runs/claims
 	@$(bin)/glassgate compare products --output runs/claims
 	@$(bin)/python docs/claims.py runs/claims

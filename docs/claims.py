@@ -1,6 +1,7 @@
 """Writes the figures of `docs/why-lstm.md` and its Chinese twin: `python docs/claims.py FOLDER`, as `make claims` does.
 
-FOLDER holds what `glassgate compare`, `compare directions` and `compare products` have written.
+FOLDER holds what `glassgate compare`, `compare directions` and `compare products` have written, and FOLDER/full what
+`glassgate compare` without --quick has; without that its table and picture stay as they are.
 """
 
 import json
@@ -22,13 +23,18 @@ def main(folder: Path) -> None:
     content = {
         name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("compare", "directions", "products")
     }
+    pictures, figures = [folder / f"{name}.svg" for name in PICTURES], FIGURES
+    if (folder / "full" / "compare.json").exists():
+        content["full"] = json.loads((folder / "full" / "compare.json").read_text("utf-8"))
+        pictures.append(folder / "full" / "success.svg")
+        figures = {**FIGURES, "every": every}
     (DOCS / "claims").mkdir(exist_ok=True)
-    for name in PICTURES:
-        shutil.copyfile(folder / f"{name}.svg", DOCS / "claims" / f"{name}.svg")
+    for picture in pictures:
+        shutil.copyfile(picture, DOCS / "claims" / picture.name)
     for language, page in enumerate(PAGES):
         path = DOCS / page
         text = path.read_text("utf-8")
-        for name, make in FIGURES.items():
+        for name, make in figures.items():
             begin, end = f"<!-- {name}, written by make claims -->\n", f"<!-- end of {name} -->"
             before, rest = text.split(begin)
             text = before + begin + make(content, language) + end + rest.split(end, 1)[1]
@@ -62,6 +68,38 @@ def solved(content: Content, language: int) -> str:
                 ]
             )
     return table(head, rows)
+
+
+def every(content: Content, language: int) -> str:
+    """Every problem at every lag: the seeds that solve it and the median of sequences; the paper's own below."""
+    rows = [row for row in content["full"]["problems"] if row["forget_bias"] is None]
+    lags, own = sorted({row["lag"] for row in rows if row["lag"]}), ("its own", "自带")[language]
+    head = [("problem", "问题")[language], ("cell", "单元")[language], *map(str, lags)]
+    lines = []
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        of = {(row["cell"], row["lag"]): row for row in rows if row["problem"] == problem}
+        for cell in dict.fromkeys(cell for cell, _ in of):
+            told = {lag: _seeds(row) for (name, lag), row in of.items() if name == cell}
+            lines.append([problem, cell, *_by_lag(told, lags, own)])
+        source = next(row["reported_in"] for row in of.values())
+        if source:
+            told = {lag: f"{row['reported']:,}" for (_, lag), row in of.items() if row["reported"]}
+            lines.append(
+                [problem, ("LSTM of 1997", "1997 年的 LSTM")[language] + f", {source}", *_by_lag(told, lags, own)]
+            )
+    return table(head, lines)
+
+
+def _seeds(row: dict[str, Any]) -> str:
+    median = row["median_sequences_until_solved"]
+    return f"{row['solved']}/{row['seeds']}" + (f", {median:,.0f}" if median else "")
+
+
+def _by_lag(told: dict[int, str], lags: Sequence[int], own: str) -> list[str]:
+    """A cell for each lag; a problem whose lag cannot be chosen stands in the first."""
+    if 0 in told:
+        return [f"{told[0]} ({own})", *[""] * (len(lags) - 1)]
+    return [told.get(lag, "") for lag in lags]
 
 
 def gradients(content: Content, language: int) -> str:

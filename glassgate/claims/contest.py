@@ -173,7 +173,7 @@ def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 "units": runs[0]["units"],
                 "recurrent_parameters": runs[0]["recurrent_parameters"],
                 "milliseconds_per_update": statistics.median(run["milliseconds_per_update"] for run in runs),
-                "peak_megabytes": max(run["peak_megabytes"] for run in runs),
+                "kept_megabytes": max(run["kept_megabytes"] for run in runs),
                 "reported": PROBLEMS[problem].reported[1].get(lag) if cell == "lstm" and bias is None else None,
                 "reported_in": PROBLEMS[problem].reported[0] or None,
             }
