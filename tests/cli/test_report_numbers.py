@@ -110,6 +110,24 @@ def test_gates_states_wires_and_what_follows_from_them(made: Made) -> None:
                 assert memory[name][place] == pytest.approx(float(left.quantile(level)), abs=1e-5)
 
 
+def test_which_unit_follows_what(made: Made) -> None:
+    _, every, _ = read(made.task.network, made.task)
+    answers = np.array([best[0][0] for _, best, _ in made.data["said"][0]])
+    marks = {kind: (answers == kind).astype(float) for kind in set(answers)} if len(set(answers)) > 1 else {}
+    marks["place in the sequence"] = np.arange(L, dtype=float)
+    assert {row[0] for row in made.data["follows"]} <= marks.keys()
+    assert made.data["follows"][-1][0] == "place in the sequence"
+    for mark, direction, unit, state, correlation in made.data["follows"]:
+        found = {
+            (label, k): abs(np.corrcoef(torch.stack(of["c"]).detach()[:, k].double(), marks[mark])[0, 1])
+            for label, of in every.items()
+            for k in range(H)
+        }
+        assert state == "c"
+        assert correlation == pytest.approx(found[direction, unit], abs=1e-5)
+        assert correlation == pytest.approx(max(found.values()), abs=1e-5)
+
+
 def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
     x, every, chances = read(made.task.network, made.task)
     symbols = made.task.vocabularies["labels"].symbols
