@@ -4,12 +4,12 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from glassgate.tasks.data import text as texts
@@ -17,8 +17,9 @@ from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Strea
 from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
 from glassgate.tasks.data.text import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
-from glassgate.tasks.encoder import encoder
+from glassgate.tasks.drawing import COLDEST, check_draw, choose
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.language_network import LanguageNetwork
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
@@ -30,9 +31,6 @@ NOTES = "notes"
 
 # A column of evaluation starts without state: it is long enough for this to show in no score.
 _SHORTEST_COLUMN = 10_000
-
-# A temperature below this is taken for it, so that float32 can hold the quotient.
-_COLDEST = 1e-30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +137,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         read = cast(Sequence[Text], examples)
         return {"units": texts.vocabulary(read, self.options.unit, self.options.least_count)}
 
-    def build(self) -> "LanguageNetwork":
+    def build(self) -> LanguageNetwork:
         symbols = self.vocabularies.get("units")
         return LanguageNetwork(self.options, None if symbols is None else len(symbols))
 
@@ -233,7 +231,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         Raises:
             OptionError: a value out of range, one that music cannot use, a prompt in unknown units
         """
-        _check(length, temperature, top_k, top_p, seed)
+        check_draw(length, temperature, top_k, top_p, seed)
         random = torch.Generator()
         random.seed() if seed is None else random.manual_seed(seed)
         if self.options.unit != NOTES:
@@ -276,7 +274,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         step, state = torch.zeros(KEYS), None
         for _ in range(length):
             logits, state = self._heard(step[None, None], state)
-            chances = (logits / max(temperature, _COLDEST)).sigmoid() if temperature else (logits > 0).float()
+            chances = (logits / max(temperature, COLDEST)).sigmoid() if temperature else (logits > 0).float()
             step = torch.bernoulli(chances, generator=random)
             yield _notes(step.numpy()) + "\n"
 
@@ -296,106 +294,6 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return F.cross_entropy(scores, targets - UNKNOWN, reduction="none")
 
 
-class LanguageNetwork(nn.Module):
-    """Vectors of the units, recurrent layers that carry their state from batch to batch, a score for each next unit.
-
-    Args:
-        options: sizes and cell
-        units: how many units are known, padding and unknown included; None for notes
-
-    Attributes:
-        carried: the names of the buffers that hold the states, `(num_layers, N, H)`
-    """
-
-    def __init__(self, options: LanguageModelOptions, units: int | None):
-        super().__init__()
-        self.dropout = nn.Dropout(options.dropout)
-        if units is None:
-            self.embedding = None
-            self.encoder = encoder(options, input_size=KEYS)
-            self.head: nn.Module = nn.Linear(options.hidden_size, KEYS)
-        else:
-            self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
-            self.encoder = encoder(options)
-            if options.tied:
-                self.head = Tied(self.embedding, options.hidden_size)
-            else:
-                self.head = nn.Linear(options.hidden_size, units - UNKNOWN)
-        self.carried = [f"state_{name}" for name in self.encoder.cell.state]
-
-    def forward(self, batch: Batch) -> Tensor:
-        """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `goes_on`, `(N,)`, to `(N, L, units - 1)`."""
-        logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["goes_on"]))
-        for name, part in zip(self.carried, state if isinstance(state, tuple) else (state,), strict=True):
-            self.register_buffer(name, part.detach(), persistent=False)
-        return logits
-
-    def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
-        """Read on from a state, zero if None, and return the scores and the state reached."""
-        vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
-        output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
-        states = self.dropout(output)
-        if isinstance(self.head, Tied) and self.embedding is not None:
-            return self.head(states, self.embedding.weight), state
-        return self.head(states), state
-
-    def _carried(self, goes_on: Tensor) -> object:
-        """The state that the batch before left, zero in the rows that begin."""
-        if not goes_on.any():
-            return None
-        rows = goes_on[:, None]
-        state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried)
-        return state if len(state) > 1 else state[0]
-
-
-class Tied(nn.Module):
-    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector.
-
-    Args:
-        embedding: where the vectors are; it stays the network's alone, so that a saved model holds them once
-        hidden_size: of a state
-    """
-
-    def __init__(self, embedding: nn.Embedding, hidden_size: int):
-        super().__init__()
-        same = hidden_size == embedding.embedding_dim
-        self.narrow = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
-        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
-        nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
-        with torch.no_grad():
-            embedding.weight[PADDING].zero_()
-
-    def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
-        """From states, `(N, L, H)`, and all vectors, `(units, E)`, to `(N, L, units - 1)`."""
-        return F.linear(self.narrow(states), vectors[UNKNOWN:], self.bias)
-
-
-def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
-    """Draw a unit's number.
-
-    Args:
-        logits: `(V,)`
-        temperature: what they are divided by; 0 takes the largest
-        top_k: how many of the largest take part; 0 for all
-        top_p: the largest that together have this probability take part
-        random: what the draw follows from
-
-    Example:
-        >>> choose(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
-        1
-    """
-    if temperature == 0:
-        return int(logits.argmax())
-    heated = (logits - logits.max()) / max(temperature, _COLDEST)
-    chances, order = heated.softmax(-1).sort(descending=True, stable=True)
-    before = chances.cumsum(-1) - chances
-    kept = before < top_p
-    kept[0] = True
-    if top_k:
-        kept[top_k:] = False
-    return int(order[torch.multinomial(chances * kept, 1, generator=random)])
-
-
 def _inside(batch: Batch) -> Tensor:
     """Which places of a padded batch are units, `(N, L)`."""
     steps = torch.arange(batch["targets"].shape[1], device=batch["lengths"].device)
@@ -404,16 +302,3 @@ def _inside(batch: Batch) -> Tensor:
 
 def _notes(step: np.ndarray) -> str:
     return " ".join(str(key + LOWEST) for key in np.flatnonzero(step)) or "-"
-
-
-def _check(length: int, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
-    if seed is not None and not 0 <= seed < 2**64:
-        raise OptionError(f"seed: expected 0 to 2**64 - 1, got {seed}")
-    if length < 0:
-        raise OptionError(f"length: expected 0 or more, got {length}")
-    if not temperature >= 0:
-        raise OptionError(f"temperature: expected 0 or more, got {temperature}")
-    if top_k < 0:
-        raise OptionError(f"top_k: expected 0 or more, got {top_k}")
-    if not 0 < top_p <= 1:
-        raise OptionError(f"top_p: expected more than 0 and at most 1, got {top_p}")

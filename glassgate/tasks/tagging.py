@@ -21,6 +21,7 @@ from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS, recognised, sources_of
+from glassgate.tasks.data.labels import number_of_intent, numbers_of_labels, some, source_of
 from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.spellings import Spellings
 from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
@@ -197,13 +198,15 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
         for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:
-                raise DataError(_source(each), each.line(), "expected labels to train on, one for each unit, got none")
+                raise DataError(
+                    source_of(each), each.line(), "expected labels to train on, one for each unit, got none"
+                )
         met = counts(examples, "units", lambda each: each.units)
         units = Vocabulary.of(met, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
         if len(labels.symbols) < 2:
             raise DataError(
-                _source(examples[0]),
+                source_of(examples[0]),
                 None,
                 f"expected at least 2 labels to tell apart, got {', '.join(labels.symbols) or 'none'}; add some with "
                 "another one, or choose another --column",
@@ -252,14 +255,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def encode(self, example: Tagged) -> Encoded:
         if not len(example.units):
-            raise DataError(_source(example), example.line(), "the sequence has no units; remove it")
+            raise DataError(source_of(example), example.line(), "the sequence has no units; remove it")
         fields = {"units": self.vocabularies["units"].encode(example.units)}
         if "characters" in self.vocabularies:
             fields["characters"] = self._spelt(example.units)
         if example.labels is not None:
-            fields["labels"] = self._label_numbers(example, example.labels)
+            fields["labels"] = numbers_of_labels(example, self.vocabularies["labels"], example.labels)
             if "intents" in self.vocabularies:
-                fields["intent"] = self._intent_number(example)
+                fields["intent"] = number_of_intent(example, self.vocabularies["intents"])
         if example.tokens:
             fields["tokens"] = np.full(len(example.units), _NO_TOKEN)
             for number, (start, end) in enumerate(example.tokens):
@@ -354,7 +357,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             return all(bio.is_valid(each.labels or ()) for each in examples)
         if wanted == "bio" and not bio.is_bio(labels):
             raise OptionError(
-                f"transitions: bio goes with labels such as B-X, I-X and O, got {_some(labels)}; use any, or auto"
+                f"transitions: bio goes with labels such as B-X, I-X and O, got {some(labels)}; use any, or auto"
             )
         return wanted == "bio"
 
@@ -376,42 +379,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             return spellings.rows(units.numbers(0, len(units)))
         return Spellings(units, characters).rows(np.arange(len(units)))
 
-    def _label_numbers(self, example: Tagged, labels: Sequence[str]) -> np.ndarray:
-        if len(labels) != len(example.units):
-            raise DataError(
-                _source(example),
-                example.line(),
-                f"expected {len(example.units)} labels, one for each unit, got {len(labels)}",
-            )
-        vocabulary = self.vocabularies["labels"]
-        numbers = vocabulary.encode(labels) - FIRST
-        if (numbers < 0).any():
-            place = int(np.argmax(numbers < 0))
-            raise DataError(
-                _source(example),
-                example.line(place),
-                f"label {labels[place]!r} was not among the {len(vocabulary.symbols)} labels of the training data "
-                f"({_some(vocabulary.symbols)}); correct the label, choose another --column, or train with it",
-            )
-        return numbers
-
-    def _intent_number(self, example: Tagged) -> np.ndarray:
-        vocabulary = self.vocabularies["intents"]
-        if example.intent is None:
-            raise DataError(
-                _source(example),
-                example.line(),
-                "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence",
-            )
-        if example.intent not in vocabulary:
-            raise DataError(
-                _source(example),
-                example.line(),
-                f"intent {example.intent!r} was not among the {len(vocabulary.symbols)} intents of the training data "
-                f"({_some(vocabulary.symbols)}); correct it, or train with it",
-            )
-        return vocabulary.encode([example.intent])[0] - FIRST
-
 
 def _said(format: str, layout: Layout | None, examples: Stored[Tagged]) -> str:
     """What a file was taken for, and how much is in it."""
@@ -429,13 +396,5 @@ def _nats(scores: Tensor, labels: Tensor) -> Mean:
     return Mean(total, (labels != _UNLABELLED).sum())
 
 
-def _source(example: Tagged) -> str:
-    return example.source or "given examples"
-
-
 def _visible(unit: str) -> str:
     return unit if unit.isprintable() else unit.encode("unicode_escape").decode()
-
-
-def _some(symbols: Sequence[str], most: int = 12) -> str:
-    return ", ".join(symbols[:most]) + (", ..." if len(symbols) > most else "")

@@ -1,0 +1,49 @@
+"""Drawing the next unit from scores: temperature, the largest ones alone, and what these may be."""
+
+import torch
+from torch import Tensor
+
+from glassgate.tasks.errors import OptionError
+
+COLDEST = 1e-30
+"""A temperature below this is taken for it, so that float32 can hold the quotient."""
+
+
+def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
+    """Draw a unit's number.
+
+    Args:
+        logits: `(V,)`
+        temperature: what they are divided by; 0 takes the largest
+        top_k: how many of the largest take part; 0 for all
+        top_p: the largest that together have this probability take part
+        random: what the draw follows from
+
+    Example:
+        >>> choose(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
+        1
+    """
+    if temperature == 0:
+        return int(logits.argmax())
+    heated = (logits - logits.max()) / max(temperature, COLDEST)
+    chances, order = heated.softmax(-1).sort(descending=True, stable=True)
+    before = chances.cumsum(-1) - chances
+    kept = before < top_p
+    kept[0] = True
+    if top_k:
+        kept[top_k:] = False
+    return int(order[torch.multinomial(chances * kept, 1, generator=random)])
+
+
+def check_draw(length: int, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
+    """Raise OptionError where these are no way to draw."""
+    if seed is not None and not 0 <= seed < 2**64:
+        raise OptionError(f"seed: expected 0 to 2**64 - 1, got {seed}")
+    if length < 0:
+        raise OptionError(f"length: expected 0 or more, got {length}")
+    if not temperature >= 0:
+        raise OptionError(f"temperature: expected 0 or more, got {temperature}")
+    if top_k < 0:
+        raise OptionError(f"top_k: expected 0 or more, got {top_k}")
+    if not 0 < top_p <= 1:
+        raise OptionError(f"top_p: expected more than 0 and at most 1, got {top_p}")

@@ -1,0 +1,89 @@
+"""The network of language models: vectors of units or notes, recurrent layers that carry their state, scores."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.piano import KEYS
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.encoder import encoder
+
+if TYPE_CHECKING:
+    from glassgate.tasks.language_model import LanguageModelOptions
+
+
+class LanguageNetwork(nn.Module):
+    """Vectors of the units, recurrent layers that carry their state from batch to batch, a score for each next unit.
+
+    Args:
+        options: sizes and cell
+        units: how many units are known, padding and unknown included; None for notes
+
+    Attributes:
+        carried: the names of the buffers that hold the states, `(num_layers, N, H)`
+    """
+
+    def __init__(self, options: "LanguageModelOptions", units: int | None):
+        super().__init__()
+        self.dropout = nn.Dropout(options.dropout)
+        if units is None:
+            self.embedding = None
+            self.encoder = encoder(options, input_size=KEYS)
+            self.head: nn.Module = nn.Linear(options.hidden_size, KEYS)
+        else:
+            self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
+            self.encoder = encoder(options)
+            if options.tied:
+                self.head = Tied(self.embedding, options.hidden_size)
+            else:
+                self.head = nn.Linear(options.hidden_size, units - UNKNOWN)
+        self.carried = [f"state_{name}" for name in self.encoder.cell.state]
+
+    def forward(self, batch: Batch) -> Tensor:
+        """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `goes_on`, `(N,)`, to `(N, L, units - 1)`."""
+        logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["goes_on"]))
+        for name, part in zip(self.carried, state if isinstance(state, tuple) else (state,), strict=True):
+            self.register_buffer(name, part.detach(), persistent=False)
+        return logits
+
+    def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
+        """Read on from a state, zero if None, and return the scores and the state reached."""
+        vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
+        output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
+        states = self.dropout(output)
+        if isinstance(self.head, Tied) and self.embedding is not None:
+            return self.head(states, self.embedding.weight), state
+        return self.head(states), state
+
+    def _carried(self, goes_on: Tensor) -> object:
+        """The state that the batch before left, zero in the rows that begin."""
+        if not goes_on.any():
+            return None
+        rows = goes_on[:, None]
+        state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried)
+        return state if len(state) > 1 else state[0]
+
+
+class Tied(nn.Module):
+    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector.
+
+    Args:
+        embedding: where the vectors are; it stays the network's alone, so that a saved model holds them once
+        hidden_size: of a state
+    """
+
+    def __init__(self, embedding: nn.Embedding, hidden_size: int):
+        super().__init__()
+        same = hidden_size == embedding.embedding_dim
+        self.narrow = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
+        nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
+        with torch.no_grad():
+            embedding.weight[PADDING].zero_()
+
+    def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
+        """From states, `(N, L, H)`, and all vectors, `(units, E)`, to `(N, L, units - 1)`."""
+        return F.linear(self.narrow(states), vectors[UNKNOWN:], self.bias)
