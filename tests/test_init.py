@@ -116,7 +116,7 @@ FAULTS = {
         ValueError,
         lambda: gg.GRU(3, 4, init=init.gate_bias(f=1.0)),
     ),
-    "gate_bias: z must be a number or one a unit, (4,), got (3,)": (
+    "gate_bias: z must be a number or one per unit, (4,), got (3,)": (
         ValueError,
         lambda: gg.GRU(3, 4, init=init.gate_bias(z=[1.0, 2.0, 3.0])),
     ),

@@ -39,12 +39,12 @@ OWN_CONSTRUCTORS = {
     "pair for one direction": (
         {"hidden_size": (4, 5)},
         ValueError,
-        r"hidden_size must be an int or a tuple of 1 \(one a direction\), got \(4, 5\)",
+        r"hidden_size must be an int or a tuple of 1 \(one per direction\), got \(4, 5\)",
     ),
     "triple": (
         {"hidden_size": (4, 5, 6), "bidirectional": True},
         ValueError,
-        r"hidden_size must be an int or a tuple of 2 \(one a direction\), got \(4, 5, 6\)",
+        r"hidden_size must be an int or a tuple of 2 \(one per direction\), got \(4, 5, 6\)",
     ),
     "list": (
         {"hidden_size": [4, 5, 6], "num_layers": 2},

@@ -75,7 +75,7 @@ def test_no_new_memory():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="stream wants one direction, got bidirectional=True"):
+    with pytest.raises(ValueError, match="stream must have one direction, got bidirectional=True"):
         gg.LSTM(3, 4, bidirectional=True).stream(2)
     stream = gg.LSTM(3, 4).stream(2)
     with pytest.raises(gg.ShapeError, match=r"Stream: x must be \(N, H_in\) = \(2, 3\), got \(3, 3\)"):
