@@ -200,7 +200,6 @@ def layers(which: str) -> Iterator[gg.Recurrent]:
     f32, f64, bf16 = torch.float32, torch.float64, torch.bfloat16
     if which == "few":
         yield gg.LSTM(3, 19, bidirectional=True)
-        yield gg.LSTM(3, 19)
         yield gg.GRU(3, 33, num_layers=2, dtype=f64)
         yield gg.Recurrent(gg.cells.SLSTM(heads=2), 5, 38, proj_size=4, dtype=f64)
         yield gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 17, proj_size=7)

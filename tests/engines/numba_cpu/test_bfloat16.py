@@ -118,7 +118,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", ["own", pytest.param("layer-normalised", marks=pytest.mark.matrix)])
 def test_any_cell(name):
     cell, options, more = CELLS[name]
     layer = gg.Recurrent(cell, 7, 15, **options)
