@@ -199,7 +199,7 @@ def _method(contest: Contest) -> str:
         "Every cell starts from <code>gg.init.long_memory(lag)</code>: Xavier for the input weights, orthogonal "
         "recurrent weights and, where a gate keeps, biases drawn as by Tallec and Ollivier (2018). A "
         f"problem counts as solved when {_solved()}: numbers within 0.04 of their targets, classes with every output "
-        "within 0.3 of 0 or 1; multiplication, as in table 8 of the paper, when fewer than 13 of the last 2,000 are "
+        "within 0.3 of 0 or 1; multiplication when at most 12 of the last 2,000 are "
         "wrong. A training whose loss stands still in its second quarter is given up at half its sequences. The "
         "paper's networks are smaller (93 weights for adding) and learn from one sequence at a time.</p>"
     )
