@@ -87,7 +87,9 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def is_undisturbed() -> bool:
-    """Whether nobody compiles, traces, transforms or watches what is done with tensors, or changes their types."""
+    """Whether nobody compiles, traces, transforms or watches what is done with tensors, changes their types or keeps
+    what the backward pass saves in a way of its own, as `torch.utils.checkpoint` does.
+    """
     return not (
         torch.compiler.is_compiling()
         or torch.autograd.forward_ad._current_level >= 0
@@ -95,6 +97,7 @@ def is_undisturbed() -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
         or torch.is_autocast_enabled("cpu")
+        or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
     )
 
 
