@@ -16,6 +16,7 @@ from glassgate.engines.lowering.program import Before, buffers_of, lower
 from glassgate.engines.lowering.sums import WeightGradient, weight_gradients
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.backward import Backward, Wanted
+from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.numba_cpu.kernel import printed
 from glassgate.engines.numba_cpu.plan import Forward, KernelPlan
 from glassgate.engines.plan import plan_of
@@ -39,7 +40,7 @@ class Leaky(gg.Cell):
 def blocks() -> dict[str, str]:
     """The text of each block by its name."""
     cell = Leaky()
-    traced = trace(cell)
+    traced = trace(cell, COSTS)
     found = {
         "graph": "\n".join(map(str, traced.forward.nodes)),
         "gradient": "\n".join(map(str, traced.backward.nodes)),
@@ -50,7 +51,7 @@ def blocks() -> dict[str, str]:
         "kernel": printed(cell, traced, False).text,
     }
     direction = _direction(cell)
-    plan = plan_of(direction)
+    plan = plan_of(direction, COSTS)
     sizes = plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D))
     forward = Forward(plan, sizes, save=True, every_state=True)
     backward = Backward(plan, sizes, Wanted(plan.weights, data=True, added=False))

@@ -11,7 +11,7 @@ from torch import Tensor
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed
 from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.memory import COMPUTED_IN
-from glassgate.engines.plan import given_of, plan_of, text_for
+from glassgate.engines.plan import given_of, text_for
 from glassgate.engines.torch_op import backend
 from glassgate.engines.torch_op.autograd import Layer, PreparedLayer
 
@@ -57,7 +57,7 @@ def run(
         text = text_for(directions, record)
         flat = torch.ops.glassgate.layer(data, sizes, resets, given, text, all_states, save, dtype)
     else:
-        plans = [plan_of(direction, record) for direction in directions]
+        plans = [backend.planned(direction, record) for direction in directions]
         if save:
             flat = Layer.apply(steps, plans, recordings, all_states, dtype, data, *given)
         else:
@@ -91,7 +91,7 @@ class Prepared:
         from glassgate.engines.numba_cpu.prepared import PreparedPasses
         from glassgate.engines.numba_cpu.run import in_bfloat16
 
-        plan, given, self._save = plan_of(direction), given_of([direction]), save
+        plan, given, self._save = backend.planned(direction), given_of([direction]), save
         self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
         sizes = plan.sizes(given, data, in_bfloat16(data.dtype, given))
         self._noise = [v.contiguous() for v in direction.noise.values()]
@@ -122,7 +122,7 @@ class Stepper:
         from glassgate.engines.numba_cpu.step import Step
 
         given = [v.detach().clone().contiguous() for v in given_of([direction])]
-        plan = plan_of(direction)
+        plan = backend.planned(direction)
         n = len(plan.weights)
         x = given[0].new_empty(len(given[n]), given[plan.weights.index("weight_ih")].shape[1])
         self._step = Step(plan, plan.sizes(given, x), given[:n], given[n:])

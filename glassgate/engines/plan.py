@@ -11,6 +11,7 @@ from glassgate.cell import Cell
 from glassgate.engines.contract import Direction
 from glassgate.engines.guards import guarded
 from glassgate.engines.meaning import constant, interned, meant, meant_just_now
+from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, differentiated
@@ -47,9 +48,8 @@ class Plan:
 
     @cached_property
     def text(self) -> str:
-        """All of it, for operators, which take tensors and text: the equations themselves, and no name of a class."""
-        names = ",".join(self.weights), ",".join(self.noise), "recorded" if self.record else ""
-        return "\t".join((self.way, *names, self.equations.text))
+        """All of it, for operators, which take tensors and text."""
+        return _text(self.equations, self.way, self.weights, self.noise, self.record)
 
     @cached_property
     def cell(self) -> GraphCell:
@@ -104,6 +104,7 @@ class Plan:
         trace, H = self.trace, sizes.H
         columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_columns}
         columns["hr"] = sizes.P if ("hr", 0) in trace.saved else 0
+        columns["kept"] = trace.kept_columns * H
         return {name: n for name, n in columns.items() if n}
 
 
@@ -125,14 +126,15 @@ class Sizes(NamedTuple):
 
 
 _plans: dict[tuple[object, ...], Plan] = {}
-_traces: dict[tuple[Equations, bool], Trace] = {}
+_traces: dict[tuple[Equations, Costs, bool], Trace] = {}
 
 
-def plan_of(direction: Direction, record: bool = False) -> Plan:
+def plan_of(direction: Direction, costs: Costs, record: bool = False) -> Plan:
     """The plan of a direction.
 
     Args:
         direction: the call.
+        costs: of the backend.
         record: whether gates and the gradients that reach them are results too.
 
     Raises:
@@ -140,16 +142,18 @@ def plan_of(direction: Direction, record: bool = False) -> Plan:
     """
     weights = direction.weights
     equations = meant_just_now(direction.cell, "weight_hr" in weights)
-    return _plan(equations, _way(direction), tuple(weights), tuple(direction.noise), record)
+    return _plan(equations, costs, _way(direction), tuple(weights), tuple(direction.noise), record)
 
 
-def _plan(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> Plan:
-    key = equations, way, weights, noise, record
+def _plan(
+    equations: Equations, costs: Costs, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool
+) -> Plan:
+    key = equations, costs, way, weights, noise, record
     plan = _plans.get(key)
     if plan is None:
-        trace = _traces.get((equations, record))
+        trace = _traces.get((equations, costs, record))
         if trace is None:
-            trace = _traces[equations, record] = differentiated(equations, record)
+            trace = _traces[equations, costs, record] = differentiated(equations, costs, record)
         plan = _plans[key] = Plan(equations, trace, way, weights, noise, record)
     return plan
 
@@ -157,26 +161,31 @@ def _plan(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple
 def text_for(directions: Sequence[Direction], record: bool = False) -> str:
     """The plans of all directions as text."""
     ways = [(d.cell, _way(d), tuple(d.weights), tuple(d.noise)) for d in directions]
-    return "\n".join([_text(cell, way, weights, noise, record, guarded(cell)) for cell, way, weights, noise in ways])
+    return "\n".join([_text_of(cell, way, weights, noise, record, guarded(cell)) for cell, way, weights, noise in ways])
 
 
 @constant
-def _text(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
+def _text_of(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
     """Of one direction; `_` is what the compiler shall look at again."""
-    return _plan(meant(cell, "weight_hr" in weights), way, weights, noise, record).text
+    return _text(meant(cell, "weight_hr" in weights), way, weights, noise, record)
+
+
+def _text(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
+    """A plan's: the equations themselves, no name of a class, and nothing of a backend."""
+    return "\t".join((way, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
 
 
 @lru_cache(1024)
-def plans_in(text: str) -> tuple[Plan, ...]:
-    """The plans that a text holds.
+def plans_in(text: str, costs: Costs) -> tuple[Plan, ...]:
+    """The plans that a text holds, for a backend with such costs.
 
     Raises:
         NotEquations: it is none that `text_for` gives.
     """
-    return tuple(_read(line) for line in text.split("\n"))
+    return tuple(_read(line, costs) for line in text.split("\n"))
 
 
-def _read(line: str) -> Plan:
+def _read(line: str, costs: Costs) -> Plan:
     way, names, noise, shown, content = (line.split("\t") + [""] * 5)[:5]
     equations = interned(parse(content))
     weights, factors = tuple(names.split(",")), tuple(noise.split(",")) if noise else ()
@@ -185,7 +194,7 @@ def _read(line: str) -> Plan:
     shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
     if weights != tuple(shapes):
         raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
-    return _plan(equations, way, weights, factors, bool(shown))
+    return _plan(equations, costs, way, weights, factors, bool(shown))
 
 
 _WAYS = (">", "<", ">>", "<<")

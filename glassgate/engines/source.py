@@ -2,6 +2,7 @@
 
 from glassgate.cell import Cell
 from glassgate.engines.meaning import meant
+from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.symbolic.trace import differentiated
 from glassgate.shapes import check_choice
 
@@ -30,5 +31,5 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
     check_choice("source", "engine", engine, ("cpu",))
     from glassgate.engines.numba_cpu.kernel import printed
 
-    traced = differentiated(meant(cell, projected))
+    traced = differentiated(meant(cell, projected), COSTS)
     return "\n\n".join(printed(cell, traced, is_backward).text for is_backward in (False, True))

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 import glassgate as gg
 from glassgate import cells
 from glassgate.cell import Cell, Noise, Parameter
+from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.reference import advance, recur
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.operations import OPERATIONS
@@ -40,7 +41,7 @@ class Step:
         return self._results(new, d)
 
     def by_graphs(self) -> dict[str, Tensor]:
-        traced = trace(self.cell, self.projected)
+        traced = trace(self.cell, COSTS, self.projected)
         values = {name: v.detach() for name, v in self.leaves.items()}
         forward = evaluate(traced.forward, self.cell, values, self._leaf)
         new = [forward[traced.forward.outputs["state", k]] for k in range(len(self.cell.state))]
@@ -164,7 +165,7 @@ def test_graphs_equal_step_and_autograd(name):
 
 def kept(cell: Cell) -> dict:
     """What the forward pass keeps, by column and the author's name."""
-    return {key: node.name for key, node in trace(cell).saved.items() if node.axis != "1"}
+    return {key: node.name for key, node in trace(cell, COSTS).saved.items() if node.axis != "1"}
 
 
 def test_what_is_kept():
@@ -288,37 +289,37 @@ def test_refusals_name_what_no_kernel_has(step, named):
     with pytest.raises(
         NotTraceable, match=rf"cell Foo: step uses {named}.*, which no kernel has; it runs on the reference engine"
     ):
-        trace(refused)
+        trace(refused, COSTS)
 
 
 def test_sizes_must_fit():
     with pytest.raises(
         NotTraceable, match=r"cell GRU: step uses torch\.mul of a value of the hidden size and one of the projected"
     ):
-        trace(cells.GRU(), projected=True)
+        trace(cells.GRU(), COSTS, projected=True)
 
 
 def test_names_are_the_author_s():
-    names = {node.name for node in trace(cells.LSTM()).forward.nodes} - {None}
+    names = {node.name for node in trace(cells.LSTM(), COSTS).forward.nodes} - {None}
     assert names == {"i", "f", "g", "o", "c", "h", "i_pre", "f_pre", "g_pre", "o_pre", "h_prev", "c_prev"}
-    traced = trace(cells.LSTM())
+    traced = trace(cells.LSTM(), COSTS)
     assert {"d_i_pre", "d_f_pre", "d_c", "d_c_prev", "d_h_prev"} <= {node.name for node in traced.backward.nodes}
     assert traced.ih == ("i", "f", "g", "o")
-    assert [node.name for node in trace(cells.GRU()).hh_only] == ["n_hh"]
+    assert [node.name for node in trace(cells.GRU(), COSTS).hh_only] == ["n_hh"]
 
 
 def test_backward_reads_what_forward_keeps():
-    traced = trace(Everything())
+    traced = trace(Everything(), COSTS)
     read = {node.args for node in traced.backward.nodes if node.op == "saved"}
     assert read == set(traced.saved)
-    assert trace(Clipped(), projected=True).saved.keys() >= {("hr", 0)}
-    assert ("hr", 0) not in trace(cells.LSTM(), projected=True).saved
+    assert trace(Clipped(), COSTS, projected=True).saved.keys() >= {("hr", 0)}
+    assert ("hr", 0) not in trace(cells.LSTM(), COSTS, projected=True).saved
 
 
 def test_a_profiler_goes_on():
     profiler = cProfile.Profile()
     with profiler:
-        trace(cells.LSTM())
+        trace(cells.LSTM(), COSTS)
         torch.sigmoid(torch.zeros(1))
     assert any("sigmoid" in str(entry.code) for entry in profiler.getstats())
 

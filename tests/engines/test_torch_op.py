@@ -15,7 +15,7 @@ from glassgate.engines import kernels, reference
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.numba_cpu import partition
 from glassgate.engines.numba_cpu.pool import threads
-from glassgate.engines.plan import plans_in, split, text_for, without_final
+from glassgate.engines.plan import split, text_for, without_final
 from glassgate.engines.torch_op import backend
 from glassgate.layers.repeated import Repeated
 from tests.compare import check, measure, noise
@@ -56,7 +56,7 @@ def test_opcheck(resets, ragged):
     flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True, data.dtype)
     reached = [0, 2, 3]
     d = [noise(k, *flat[k].shape) for k in reached]
-    flat = [v.detach() for v in without_final(plans_in(form), flat)]
+    flat = [v.detach() for v in without_final(backend.plans_from(form), flat)]
     if ragged:
         # The second derivative is the reference's, whose loop over sequences of unequal length is not compiled.
         data, given = data.detach(), [v.detach() for v in given]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import NamedTuple, Protocol
 
+from glassgate.engines.symbolic.graph import Key
 from glassgate.engines.symbolic.trace import Trace
 
 
@@ -48,6 +49,8 @@ class Kind(Enum):
     """Recurrent products that stand alone, or what a step makes of them, kept in training."""
     ROW_SUM = "row_sum", Rows.STEP
     PROJECTED = "hr", Rows.STEP
+    KEPT = "kept", Rows.STEP
+    """What else the backward pass reads rather than computing it again."""
     D_PRE = "d_pre", Rows.STEP
     LEFT = "left", Rows.STEP
     """Row vectors, other than the state, that `weight_hh` is multiplied by."""
@@ -120,11 +123,14 @@ class Place(NamedTuple):
     column: int = 0
 
 
-_OF_TRACE = {
+_OF_STATES = {"state": Kind.STATE, "d_state": Kind.D_NEXT}
+_BY_NAME = {"gate": Kind.GATE, "d_gate": Kind.D_GATE, "d_new": Kind.D_NEW}
+_OF_ALL = {
     "ih": Kind.INPUT,
     "hh": Kind.RECURRENT,
     "row": Kind.ROW_SUM,
     "hr": Kind.PROJECTED,
+    "kept": Kind.KEPT,
     "d_pre": Kind.D_PRE,
     "left": Kind.LEFT,
     "raw": Kind.UNPROJECTED,
@@ -151,6 +157,7 @@ class Buffers:
             Kind.RECURRENT: len(trace.hh_only),
             Kind.ROW_SUM: trace.row_columns,
             Kind.PROJECTED: 1,
+            Kind.KEPT: trace.kept_columns,
             Kind.D_PRE: count["d_pre"],
             Kind.LEFT: len(trace.left),
             Kind.UNPROJECTED: 1,
@@ -176,15 +183,11 @@ class Buffers:
         """A buffer that belongs to a state."""
         return Buffer(kind, name, self.states[name])
 
-    def place(self, key: tuple[str, int]) -> Place:
+    def place(self, key: Key) -> Place:
         """Where a trace's column is."""
-        name, k = key
-        if name in ("state", "d_state"):
-            return Place(self.of_state(Kind.STATE if name == "state" else Kind.D_NEXT, self._names[k]))
-        if name in _OF_TRACE:
-            return Place(self._one[_OF_TRACE[name]], k)
-        for kind in (Kind.D_GATE, Kind.GATE):
-            prefix = kind.label.format("")
-            if name.startswith(prefix):
-                return Place(Buffer(kind, name.removeprefix(prefix)))
-        return Place(self.of_state(Kind.D_NEW, name.removeprefix(Kind.D_NEW.label.format(""))))
+        what, which = key
+        if what in _OF_STATES:
+            return Place(self.of_state(_OF_STATES[what], self._names[which]))
+        if what in _BY_NAME:
+            return Place(Buffer(_BY_NAME[what], which, self.states[which] if what == "d_new" else "H"))
+        return Place(self._one[_OF_ALL[what]], which)

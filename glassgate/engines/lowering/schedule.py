@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from glassgate.engines.symbolic.graph import Key, Node
-from glassgate.engines.symbolic.operations import CHEAP, COSTLY, MASKS
+from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 from glassgate.engines.symbolic.trace import Trace
 
 PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
 LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
 """What any stage can read again."""
-MOST_CHEAP, MOST_READS = 3, 1
-"""So many cheap operations on so many vectors that a stage reads anyway cost less than memory for their result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,17 +112,19 @@ class Schedule(list[Stage]):
         self.kept = {node: key for key, node in self.saved.items() if node in self.temporaries and node not in own}
 
     def _computed_again(self) -> set[Node]:
+        """Values that cost less to compute from what a stage reads anyway than to store in between."""
+        costs = self.trace.costs
         reads: dict[Node, frozenset[Node]] = {}
-        operations: dict[Node, int] = {}
+        operations: dict[Node, float] = {}
         again = set()
         for node in self.graph.nodes:
             wide = [arg for arg in node.inputs if arg.axis != "1"]
-            if node.axis == "1" or node.op in LEAVES or node.op in COSTLY:
+            if node.axis == "1" or node.op in LEAVES or costs.of(node.op) > costs.read:
                 reads[node], operations[node] = frozenset([node] if node.axis != "1" else []), 0
-            elif node.op in CHEAP and all(arg in reads for arg in wide):
+            elif node.op in OPERATIONS and all(arg in reads for arg in wide):
                 reads[node] = frozenset().union(*(reads[arg] for arg in wide))
-                operations[node] = 1 + sum(operations[arg] for arg in wide)
-                if operations[node] <= MOST_CHEAP and len(reads[node]) <= MOST_READS:
+                operations[node] = costs.of(node.op) + sum(operations[arg] for arg in wide)
+                if operations[node] + costs.read * len(reads[node]) <= costs.carry:
                     again.add(node)
         return again
 

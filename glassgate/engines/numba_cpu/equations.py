@@ -170,7 +170,7 @@ class Equations:
                 return self.argument(given.width(axis))
             case Constant(value):
                 return f"_fill({number(value)})"
-        if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.NOISE):
+        if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.KEPT, Kind.NOISE):
             self.columns[term.buffer] = max(self.columns.get(term.buffer, 0), term.column + 1)
         return f"_load({self._vector(term)})"
 

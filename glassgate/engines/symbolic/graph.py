@@ -53,8 +53,8 @@ def tracing() -> Iterator[None]:
         _tracing.refusals, _tracing.overwritten = before, overwritten
 
 
-Key = tuple[str, int]
-"""A column of a buffer: the buffer's name and which of its columns, each as wide as a state."""
+Key = tuple[str, Any]
+"""A column of memory: what it holds, and the number of the column or the name of the gate or state."""
 
 
 def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:

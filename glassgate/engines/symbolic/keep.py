@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Collection
+from itertools import count
 
+from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.graph import Graph, Key, Node, ordered
-from glassgate.engines.symbolic.operations import COSTLY
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 
 def reading(
-    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], again: dict[Node, Node]
+    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], costs: Costs
 ) -> tuple[Graph, dict[Key, Node]]:
     """The backward graph where it reads all that is cheaper to keep than to compute again, and what it reads.
 
@@ -18,24 +19,29 @@ def reading(
         columns: what that reads.
         states: the results of the forward graph.
         again: what computes a node of that graph once more in the backward graph.
+        costs: of the backend.
     """
-    columns = _cheaper(columns, states, again, outputs.values())
+    columns = _cheaper(columns, states, again, outputs.values(), costs)
     leaf = {again[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in again}
     new = merged(outputs.values(), lambda node, args: leaf.get(node))
     backward = Graph({key: new[node] for key, node in outputs.items()})
+    saved, others = {}, count()
+    for node in sorted((node for node in backward.nodes if node.op == "saved"), key=lambda node: node.args):
+        value = columns[node.args]
+        if node.args[0] == "kept":
+            node.args = "kept", next(others)
+        saved[node.args], node.name = value, value.name
     for node in backward.nodes:
-        if node.op == "saved":
-            node.name = columns[node.args].name
         if node.op == "grad" and node.name is None:
             node.name = f"d_{node.args[0]}_out"
     distinguish(backward.outputs.values())
-    return backward, {key: columns[key] for key in sorted(n.args for n in backward.nodes if n.op == "saved")}
+    return backward, saved
 
 
 def _cheaper(
-    columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], results: Collection[Node]
+    columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], results: Collection[Node], costs: Costs
 ) -> dict[Key, Node]:
-    """The columns, a pre-activation replaced by the costly value that alone is made of it, and costly states."""
+    """The columns, a pre-activation replaced by the costly value that alone is made of it; costly states and others."""
     kept, users, users_again = dict(columns), _only_users(states), _only_users(results)
     for key, node in columns.items():
         while key[0] in ("ih", "hh") and node in users and node in again:
@@ -43,12 +49,16 @@ def _cheaper(
             if user is None or users_again.get(again[node]) is not user:
                 break
             node = users[node]
-            if node.op in COSTLY:
+            if costs.of(node.op) > costs.read:
                 kept[key] = node
     found = set(kept.values())
     for k, state in enumerate(states):
-        if state in again and state not in found and state.op in COSTLY:
+        if state in again and state not in found and costs.of(state.op) > costs.read:
             kept["state", k] = state
+    found = set(kept.values())
+    for k, node in enumerate(ordered(states)):
+        if node in again and node not in found and node.axis == "H" and costs.of(node.op) > costs.keep:
+            kept["kept", k] = node
     return kept
 
 

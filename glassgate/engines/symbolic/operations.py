@@ -81,14 +81,6 @@ ARITY = dict.fromkeys(OPERATIONS, 1) | dict.fromkeys(_OF_TWO, 2) | {"where": 3}
 MASKS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
 """Operations whose result is true or false; the others give numbers."""
 
-CHEAP = frozenset({"add", "sub", "mul", "neg"})
-"""Operations that take less time than memory does."""
-COSTLY = frozenset(
-    {"div", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh"}
-    | {"sin", "cos", "tan", "atan", "erf", "pow"}
-)
-"""Operations that take more."""
-
 
 def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     if min is not None:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from glassgate.cell import Cell
+from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Graph, Key, Node, make, ordered, spread
@@ -22,6 +23,7 @@ class Trace:
         ("state", k): the new state `cell.state[k]`; an output of `forward`, which `backward` may read.
         ("ih", k): in memory the input half of gate `ih[k]`; the forward pass in training replaces it by what the
             backward pass reads: the pre-activation of the gate, or what the step makes of that alone.
+        ("kept", k): another value that the backward pass reads, for the backend says that memory costs less.
         ("hh", k): the recurrent product `hh_only[k]`, or what the step makes of it alone, kept in training.
         ("row", k), ("hr", 0): a row's sum, the projection's result, kept in training where the backward pass reads it.
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`; an output of `backward`, as are the following.
@@ -29,8 +31,8 @@ class Trace:
         ("d_parameter", k): of the parameters whose `parameter_columns` are k, one value a unit and row.
         ("left", k): the row vector `left[k]` that `weight_hh` is multiplied by, where that is not the state itself.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` is multiplied by, and the gradient of the product.
-        ("gate_f", 0), ("d_gate_f", 0), ("d_new_c", 0): where recording is asked for, a gate, an output of `forward`,
-            and what reaches it and each new state in all, outputs of `backward`.
+        ("gate", "f"), ("d_gate", "f"), ("d_new", "c"): where recording is asked for, a gate, an output of `forward`,
+            and the whole gradients of it and of each new state, outputs of `backward`.
 
     Attributes:
         forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
@@ -43,6 +45,7 @@ class Trace:
         parameters: the cell's own parameters, each with its gate or None.
         parameter_columns: where the gradient of each of them is; parameters with equal ones share a column.
         recorded: names of the gates that recording takes; empty where it is not asked for.
+        costs: of the backend that these graphs are for.
     """
 
     forward: Graph
@@ -55,6 +58,7 @@ class Trace:
     parameters: tuple[tuple[str, str | None], ...]
     parameter_columns: tuple[int, ...]
     recorded: tuple[str, ...]
+    costs: Costs
 
     @cached_property
     def ih(self) -> tuple[str, ...]:
@@ -67,23 +71,29 @@ class Trace:
         return max((column + 1 for name, column in self.saved if name == "row"), default=0)
 
     @cached_property
+    def kept_columns(self) -> int:
+        """How many values it reads that have memory for this alone."""
+        return sum(name == "kept" for name, _ in self.saved)
+
+    @cached_property
     def gradients(self) -> Counter[str]:
         """How many columns each buffer of the backward pass has."""
         return Counter(name for name, _ in self.backward.outputs)
 
 
-def trace(cell: Cell, projected: bool = False, record: bool = False) -> Trace:
+def trace(cell: Cell, costs: Costs, projected: bool = False, record: bool = False) -> Trace:
     """What the cell's `step` computes, and its gradient.
 
     Args:
         cell: the cell.
+        costs: of the backend.
         projected: whether the output goes through `weight_hr`.
         record: whether gates and the gradients that reach them are results too.
 
     Raises:
         NotTraceable: naming what the step uses that no kernel has.
     """
-    return differentiated(equations_of(cell, projected), record)
+    return differentiated(equations_of(cell, projected), costs, record)
 
 
 def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
@@ -105,11 +115,12 @@ def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
     return new
 
 
-def differentiated(cell: Equations, record: bool = False) -> Trace:
+def differentiated(cell: Equations, costs: Costs, record: bool = False) -> Trace:
     """The forward and backward graphs of a cell's equations.
 
     Args:
         cell: the equations.
+        costs: of the backend, which decide what training keeps.
         record: whether gates and the gradients that reach them are results too.
     """
     folded = _with_shared_halves(cell.states)
@@ -138,7 +149,7 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
     def gradient(node: Node) -> Node:
         return spread(d.get(node, 0.0), node.axis)
 
-    outputs = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
+    outputs: dict[Key, Node] = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
     leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
     for k, (name, new_state) in enumerate(zip(cell.state, states, strict=True)):
         outputs["d_state", k] = gradient(leaves[name,]) if (name,) in leaves else _ended(name, new_state.axis)
@@ -148,20 +159,20 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
             outputs |= {("raw", 0): replay[node.args[0]], ("d_hr", 0): gradient(node)}
     gates = {name: folded[node] for name, node in cell.shown.items()} if record else {}
     for name, node in gates.items():
-        outputs[f"d_gate_{name}", 0] = gradient(node)
+        outputs["d_gate", name] = gradient(node)
     for name, node in zip(cell.state, states, strict=True) if record else ():
-        outputs[f"d_new_{name}", 0] = gradient(node)
+        outputs["d_new", name] = gradient(node)
     of_parameters = [gradient(leaves[parameter]) for parameter in parameters]
     new = merged([*outputs.values(), *of_parameters])
     columns_of = {node: k for k, node in enumerate(dict.fromkeys(new[d_p] for d_p in of_parameters))}
     outputs |= {("d_parameter", k): node for node, k in columns_of.items()}
     outputs = {key: new.get(node, node) for key, node in outputs.items()}
     again = {node: new[replay[node]] for node in order if replay[node] in new}
-    backward, saved = reading(outputs, columns, states, again)
+    backward, saved = reading(outputs, columns, states, again, costs)
     traced = Trace(
         forward=Graph(
             {("state", k): node for k, node in enumerate(states)}
-            | {(f"gate_{name}", 0): node for name, node in gates.items()}
+            | {("gate", name): node for name, node in gates.items()}
         ),
         backward=backward,
         saved=saved,
@@ -172,6 +183,7 @@ def differentiated(cell: Equations, record: bool = False) -> Trace:
         parameters=parameters,
         parameter_columns=tuple(columns_of[new[d_p]] for d_p in of_parameters),
         recorded=tuple(gates),
+        costs=costs,
     )
     return _without_detached(traced) if any(node.op == "detach" for node in order) else traced
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassgate.engines import reference
 from glassgate.engines.contract import Recording, Steps
-from glassgate.engines.plan import Plan, count_of_results, plans_in, split, without_final
+from glassgate.engines.plan import Plan, count_of_results, split, without_final
 from glassgate.engines.torch_op import backend
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _by_operator(
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
     d_data, *d_given = torch.ops.glassgate.layer_backward(*steps, given, flat, d_reached, reached, plans, data_too)
-    has = [has for plan in plans_in(plans) for has in plan.differentiable]
+    has = [has for plan in backend.plans_from(plans) for has in plan.differentiable]
     # An operator gives a tensor for each; what is no gradient is an empty one.
     found = [d if is_one and d.shape == v.shape else None for d, is_one, v in zip(d_given, has, given, strict=True)]
     return d_data if data_too else None, found
@@ -128,7 +128,7 @@ def _by_operator(
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     """What `layer` keeps for `layer_gradient`."""
     *tensors, ctx.text, _, _, _ = inputs
-    _remember(ctx, plans_in(ctx.text), tuple(tensors), output)
+    _remember(ctx, backend.plans_from(ctx.text), tuple(tensors), output)
 
 
 def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
@@ -151,7 +151,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
         data, *given = inputs = leaves[: ctx.given + 1]
-        directions = split(plans_in(ctx.text), given)
+        directions = split(backend.plans_from(ctx.text), given)
         results = reference.run(Steps(data.to(given[0].dtype), batch_sizes, resets), directions, all_states=True)
         values, d_values = [v for result in results for v in (*result.states, *result.final)], leaves[len(inputs) :]
         reached = [values[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]

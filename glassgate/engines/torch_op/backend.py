@@ -6,9 +6,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Recording, Steps
+from glassgate.engines.contract import Direction, Recording, Steps
 from glassgate.engines.memory import COMPUTED_IN, readable
-from glassgate.engines.plan import Plan, plans_in
+from glassgate.engines.numba_cpu.costs import COSTS
+from glassgate.engines.plan import Plan, plan_of, plans_in
+
+
+def planned(direction: Direction, record: bool = False) -> Plan:
+    """The plan of a direction, for these kernels; `record`: whether gates and their gradients are results too."""
+    return plan_of(direction, COSTS, record)
+
+
+def plans_from(text: str) -> tuple[Plan, ...]:
+    """The plans that a text holds, for these kernels."""
+    return plans_in(text, COSTS)
 
 
 def forward(*args: Any) -> list[Tensor]:
@@ -47,7 +58,7 @@ def forward_of_operator(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     """`forward` in the form of the schema: plans are text."""
-    return forward(Steps(data, batch_sizes, resets), plans_in(plans), given, all_states, save, dtype)
+    return forward(Steps(data, batch_sizes, resets), plans_from(plans), given, all_states, save, dtype)
 
 
 def backward_of_operator(
@@ -65,5 +76,5 @@ def backward_of_operator(
     d_all: list[Tensor | None] = [None] * (max(reached, default=-1) + 1)
     for place, d in zip(reached, d_results, strict=True):
         d_all[place] = d
-    found = backward(Steps(data, batch_sizes, resets), plans_in(plans), given, flat, d_all, data_too)
+    found = backward(Steps(data, batch_sizes, resets), plans_from(plans), given, flat, d_all, data_too)
     return [v.new_empty(0) if d is None else d for v, d in zip((data, *given), found, strict=True)]

@@ -5,10 +5,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis.strategies import sampled_from
 from torch import Tensor
 
 import glassgate as gg
+from glassgate.engines.torch_op import backend
 from tests.compare import Results, noise
+from tests.engines.costs import EVERY
 from tests.engines.fuzz.interpreted import interpreted
 from tests.engines.fuzz.writing import Written, cells
 
@@ -100,10 +103,11 @@ def examples(few: int, many: int) -> settings:
 
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")  # torch's, where a step has no rows
 @examples(100, 10_000)
-@given(cells())
-def test_printed_kernels_are_the_step(written):
+@given(cells(), sampled_from(sorted(EVERY)))
+def test_printed_kernels_are_the_step(written, costs):
     """The very text that is compiled, run by Python: hundreds of cells in the time that a compiler takes for ten."""
-    with interpreted():
+    with interpreted(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "COSTS", EVERY[costs])
         try_out(written)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import glassgate as gg
 from glassgate.engines.numba_cpu import equations
+from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.numba_cpu.kernel import printed
 from glassgate.engines.numba_cpu.simd.mathematics import FUNCTIONS
 from glassgate.engines.symbolic.trace import trace
@@ -38,7 +39,7 @@ def cell(called):
 
 
 def kernels(cell):
-    traced = trace(cell)
+    traced = trace(cell, COSTS)
     with patch.object(equations, "LONGEST", 10**6):  # a value of a long expression has a name of its own
         return [printed(cell, traced, is_backward).text for is_backward in (False, True)]
 
