@@ -80,6 +80,7 @@ class RNN(Recurrent):
         torchs = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
         super().__init__(cell or cells.RNN(nonlinearity), input_size, hidden_size, num_layers, *torchs, **options)
         self.nonlinearity = nonlinearity
+        self.mode = f"RNN_{nonlinearity.upper()}"
 
 
 @_explained
@@ -100,6 +101,7 @@ class GRU(Recurrent):
     """
 
     plain = cells.GRU
+    mode = "GRU"
 
     def __init__(
         self,
@@ -138,6 +140,7 @@ class LSTM(Recurrent):
     """
 
     plain = cells.LSTM
+    mode = "LSTM"
 
     def __init__(
         self,
