@@ -216,6 +216,14 @@ class Cell(Shown):
             new = self.step(a, s, p) if self.parameters else self.step(a, s)
         except NoSuchName as error:
             raise AttributeError(f"cell {type(self).__name__}: {error}") from None
+        except RuntimeError as error:
+            if projection is None or "must match the size of tensor" not in str(error):
+                raise
+            raise ShapeError(
+                f"cell {type(self).__name__}: step combines values of different widths; with proj_size "
+                f"{self.state[0]} is the projected output, {s.__dict__[self.state[0]].shape[-1]} wide. Keep the units in "
+                "a second state, as cells.GRUP does for GRU"
+            ) from error
         new = _as_states(self, new)
         if projection is not None:
             new = self.project(projection(new[0])), *new[1:]

@@ -1,5 +1,8 @@
 """A tape shows what a loop by hand computes: gates, states and the gradients that reached them, on every engine."""
 
+from types import SimpleNamespace
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -194,6 +197,16 @@ def test_what_is_compiled_runs_as_it_is_written_while_it_is_recorded_or_edited()
     with gg.edit(layer, {"layer0.forward.o": gg.hold(0.0)}):
         assert not compiled(x)[0].any()
     assert torch.equal(compiled(x)[0], expected)
+
+    torch._dynamo.reset()
+    with (
+        patch("glassgate.glass.uncompiled.sys", SimpleNamespace(modules={})),  # the compiler was not loaded before
+        gg.record(layer),
+        pytest.raises(
+            RuntimeError, match=r"record: a compiled graph shows no gates; call torch\.compile before gg\.record"
+        ),
+    ):
+        torch.compile(layer, backend="eager")(x)
 
     def recorded(x):
         with gg.record(layer):

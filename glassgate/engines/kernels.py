@@ -51,9 +51,11 @@ def run(
     if torch.is_autocast_enabled("cpu") and dtype != torch.float64:
         dtype = torch.get_autocast_dtype("cpu")
     save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        if record:
-            raise RuntimeError("record: a compiled graph shows no gates; call torch.compile before gg.record")
+    compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    # Or else this code was left as it is by the compiler, which looks at all that it calls.
+    if record and (compiling or callable(torch._C._dynamo.eval_frame.get_eval_frame_callback())):
+        raise RuntimeError("record: a compiled graph shows no gates; call torch.compile before gg.record")
+    if compiling:
         text = text_for(directions, record)
         flat = torch.ops.glassgate.layer(data, sizes, resets, given, text, all_states, save, dtype)
     else:

@@ -35,16 +35,15 @@ class Trial:
                 weight.add_(noise(written.seed + k, *weight.shape) / 2)
         self.x = noise(written.seed, written.L, written.N, self.layer.input_size)
 
-    def call(self, engine: str, record: bool) -> Results:
-        """Values and every gradient; with `record`, what the tape shows."""
+    def call(self, engine: str, record: bool, compiled: bool = False) -> Results:
+        """Values and every gradient; with `record`, what the tape shows; or of the layer under `torch.compile`."""
+        layer = torch.compile(self.layer, fullgraph=True, backend="aot_eager") if compiled else self.layer
         written, leaves = self.written, {"input": self.x.clone().requires_grad_()}
         resets = noise(written.seed + 1, written.L, written.N) > 0.5 if written.resets else None
         leaves |= dict(self.layer.named_parameters())
         torch.manual_seed(written.seed)
         with gg.engine(engine), gg.record(self.layer) if record else nullcontext({}) as tape:
-            output, final, states = self.layer(
-                leaves["input"], lengths=written.lengths, resets=resets, return_states=True
-            )
+            output, final, states = layer(leaves["input"], lengths=written.lengths, resets=resets, return_states=True)
             outputs = {"output": output, **states, **{f"final {k}": v for k, v in enumerate(flat(final))}}
             d_outputs = [noise(7 + k, *v.shape) for k, v in enumerate(outputs.values())]
             total = sum((v * d).sum() for v, d in zip(outputs.values(), d_outputs, strict=True))
@@ -117,6 +116,17 @@ def test_printed_kernels_are_the_step(written, costs):
 @given(cells())
 def test_compiled_kernels_are_the_step(written):
     try_out(written)
+
+
+@pytest.mark.matrix
+@pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
+@examples(5, 200)
+@given(cells())
+def test_torch_compile_is_the_step(written):
+    torch._dynamo.reset()
+    with interpreted():
+        trial = Trial(written)
+        agree(trial.call("cpu", False, compiled=True), trial.call("reference", False))
 
 
 def test_the_interpreter_sees_faults():

@@ -1,6 +1,7 @@
 """Memory with an inaccessible page at its end or in front: a kernel that reads or writes beyond ends the process.
 
-`python -m tests.engines.numba_cpu.guard few|all` runs layers whose kernels have no other, on one thread and on two.
+`python -m tests.engines.numba_cpu.guard few|all plain|bfloat16|emulated` runs layers whose kernels have no other, on
+one thread and on two: as they are, or with products in bfloat16, by this processor's instructions or by several others.
 """
 
 import ctypes
@@ -18,8 +19,10 @@ from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu import bind, partition, prepared, run, step, workspace
 from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.pool import threads
+from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.layers.repeated import Repeated
 from tests.compare import noise
+from tests.engines.numba_cpu.test_bfloat16 import Own
 
 PAGE = 4096
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -196,9 +199,13 @@ def same(found: list[Tensor], expected: list[Tensor]) -> None:
         torch.testing.assert_close(ours, other, rtol=0, atol=0)
 
 
-def layers(which: str) -> Iterator[gg.Recurrent]:
+def layers(which: str, products: str) -> Iterator[gg.Recurrent]:
     """A few, or each cell that ships, with a projection where it takes one."""
     f32, f64, bf16 = torch.float32, torch.float64, torch.bfloat16
+    if which == "few" and products != "plain":
+        yield gg.LSTM(3, 19, bidirectional=True)
+        yield gg.Recurrent(Own(), 7, 33)
+        return
     if which == "few":
         yield gg.LSTM(3, 19, bidirectional=True)
         yield gg.GRU(3, 33, num_layers=2, dtype=f64)
@@ -206,7 +213,8 @@ def layers(which: str) -> Iterator[gg.Recurrent]:
         yield gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 17, proj_size=7)
         return
     for name in gg.cells.__all__:
-        for dtype in (f64, f32, *([bf16] if name in ("LSTM", "GRU") else [])):
+        dtypes = (f64, f32, *([bf16] if name in ("LSTM", "GRU") else []))
+        for dtype in dtypes if products == "plain" else (f32,):
             for size, proj, both in ((1, 0, True), (16, 0, True), (37, 0, False), (21, 11, True)):
                 with suppress(ValueError):  # a cell that takes no projection
                     cell = getattr(gg.cells, name)()
@@ -227,10 +235,14 @@ def shared_among_threads() -> list[int]:
     return counts
 
 
-if __name__ == "__main__":
+def main(which: str, products: str) -> None:
+    """Run the layers."""
     torch.manual_seed(0)
     counts = shared_among_threads()
-    for layer in layers(sys.argv[1]):
+    if products != "plain":
+        torch.set_float32_matmul_precision("medium")
+        assert host().bfloat16 == ("emulated" if products == "emulated" else "avx512bf16")
+    for layer in layers(which, products):
         print(layer, layer.weight_ih_l0.dtype, flush=True)
         recorded = layer.weight_ih_l0.dtype == torch.float64
         for at_once in (1, 2):
@@ -240,3 +252,8 @@ if __name__ == "__main__":
             partition.FEW_OPERATIONS = prepared.FEW_OPERATIONS = prepared.ENOUGH_FOR_ONE = few
             check(layer, recorded)
             assert max(counts, default=1) == at_once, counts
+
+
+if __name__ == "__main__":
+    with pretend(Processor(32, 16, "emulated") if sys.argv[2] == "emulated" else host()):
+        main(*sys.argv[1:])

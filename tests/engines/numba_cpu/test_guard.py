@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from glassgate.engines.numba_cpu.processor import host
 
-def run(which):
-    command = [sys.executable, "-m", "tests.engines.numba_cpu.guard", which]
+BFLOAT16 = "bfloat16" if host().bfloat16 else "emulated"
+
+
+def run(which, products):
+    command = [sys.executable, "-m", "tests.engines.numba_cpu.guard", which, products]
     done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout.splitlines()[-1:] + done.stderr.splitlines()[-20:]
 
@@ -20,10 +24,12 @@ def test_guarded_memory_ends_a_process_that_leaves_it():
         assert (done.returncode != 0) == ends
 
 
-def test_some_layers():
-    run("few")
+@pytest.mark.parametrize("products", ["plain", BFLOAT16])
+def test_some_layers(products):
+    run("few", products)
 
 
 @pytest.mark.matrix
-def test_all_cells():
-    run("all")
+@pytest.mark.parametrize("products", ["plain", *dict.fromkeys((BFLOAT16, "emulated"))])
+def test_all_cells(products):
+    run("all", products)
