@@ -221,8 +221,8 @@ class Cell(Shown):
                 raise
             raise ShapeError(
                 f"cell {type(self).__name__}: step combines values of different widths; with proj_size "
-                f"{self.state[0]} is the projected output, {s.__dict__[self.state[0]].shape[-1]} wide. Keep the units in "
-                "a second state, as cells.GRUP does for GRU"
+                f"{self.state[0]} is the projected output, {s.__dict__[self.state[0]].shape[-1]} wide. Keep the units "
+                "in a second state, as cells.GRUP does for GRU"
             ) from error
         new = _as_states(self, new)
         if projection is not None:
