@@ -1,4 +1,4 @@
-"""The page and its two pictures, made from the JSON files and the table of cases alone."""
+"""The page and its pictures, made from the JSON files and the table of cases alone."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.turns import quartiles
+from results import pictures
 from results.cases import CASES, Case, Reported, Score
 from results.store import Result, Store
 
@@ -90,7 +91,7 @@ def write(store: Store, page: Path) -> None:
     curves(contents, page.with_name(f"{page.stem}-curves.svg"))
     scores(contents, page.with_name(f"{page.stem}-scores.svg"))
     rows = "".join(f"{_row(case, pairs)}\n" for case, pairs in contents)
-    sections = "".join(_section(case, pairs) for case, pairs in contents)
+    sections = "".join(_section(case, pairs, page) for case, pairs in contents)
     head = f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|\n"
     page.write_text(INTRODUCTION + head + rows + LEGEND + _machines(contents) + sections + ENDING, "utf-8")
 
@@ -160,7 +161,7 @@ def _machines(contents: list[tuple[Case, Pairs]]) -> str:
     return "".join(f"- {each}.\n" for each in sorted(machines)) + f"- Commits: {commits}.\n"
 
 
-def _section(case: Case, pairs: Pairs) -> str:
+def _section(case: Case, pairs: Pairs, page: Path) -> str:
     named = ", ".join(f"{score.title} ({_unit(score).partition(', ')[2]})" for score in case.scores)
     parts = [f'\n<a id="{case.name}"></a>\n\n## {case.what}\n']
     parts.append(f"{case.note} {pairs[0][0]['parameters']:,} parameters. Scores: {named}.".strip() + "\n")
@@ -174,6 +175,10 @@ def _section(case: Case, pairs: Pairs) -> str:
         parts.append("\n".join(lines) + "\n")
     if sample := pairs[0][0]["sample"]:
         parts.append(f"What the model of seed 1 does:\n\n```text\n{sample}\n```\n")
+    if picture := pairs[0][0].get("picture"):
+        path = page.with_name(f"{page.stem}-{case.name}.svg")
+        pictures.draw(picture, path)
+        parts.append(f"![{pictures.TITLES[picture['kind']]}]({path.name})\n")
     return "\n".join(parts)
 
 

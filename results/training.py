@@ -12,6 +12,7 @@ from benchmarks.results import commit, environment
 from glassgate.tasks import task_class
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task
+from results import pictures
 from results.cases import Case
 from results.plain import plain, with_plain_layers
 
@@ -100,6 +101,7 @@ def train(
         "times": meter.times(),
         "parameters": sum(parameter.numel() for parameter in task.network.parameters()),
         "sample": case.sample(task, split) if case.sample and side == "ours" else None,
+        "picture": pictures.kept(case.picture, task, split) if case.picture and side == "ours" else None,
         "crosswise": crosswise(case, task, split.test, result["test"]) if side == "ours" else None,
         "environment": environment(options.threads),
         "commit": commit(),

@@ -1,0 +1,92 @@
+"""What trained models look at and what they expect: kept small in the results' JSON, and drawn from it alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgate.tasks.attention import Attended, attention_picture
+from glassgate.tasks.data.frequency import Frequency
+from glassgate.tasks.data.series import given
+from glassgate.tasks.forecasting.shown import Forecast, Origin, fan_picture
+from glassgate.tasks.task import Split
+
+TITLES = {
+    "attention": "Where the decoder looked: a row for each unit that it wrote, a column for each that it read",
+    "fan": "Forecasts of the test part with their quantiles, what came, the last value, and the values a day before",
+}
+_SENTENCES, _LENGTHS = 3, range(16, 33)
+_ORIGINS = 3
+
+
+def kept(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
+    """Return what a picture needs, ready for JSON.
+
+    Args:
+        kind: "attention", of a trained translation, or "fan", of a trained forecasting
+        task: the trained one
+        split: of which the test part is shown
+    """
+    return {"kind": kind, "shown": (_attended if kind == "attention" else _forecast)(task, split.test)}
+
+
+def draw(picture: Mapping[str, Any], path: Path) -> None:
+    """Draw what was kept as SVG."""
+    if picture["kind"] == "attention":
+        shown = [Attended(each["source"], each["target"], _rows(each["weights"])) for each in picture["shown"]]
+        path.write_text(attention_picture(*shown), "utf-8")
+    else:
+        fan_picture([_origin(each) for each in picture["shown"]], picture["shown"][0]["levels"], path)
+
+
+def _attended(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
+    """The first sentences of a length that fits a page, and the model's own translation of each."""
+    first = [pair.source for pair in test if len(pair.source) in _LENGTHS or len(pair.source.encode()) in _LENGTHS]
+    looks = [task.attend(type(test[0])(source)) for source in first[:_SENTENCES]]
+    return [
+        {"source": list(look.source), "target": list(look.target), "weights": _texts(look.weights, ".3f")}
+        for look in looks
+    ]
+
+
+def _forecast(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
+    """Forecasts from origins that are spread evenly over the first series of the test part."""
+    series = test[0]
+    size = task.context + task.options.horizon
+    places = np.linspace(0, len(series) - size, _ORIGINS + 2).astype(int)[1:-1]
+    shown = []
+    for origin in task.backtest([series.part(place, place + size) for place in places]):
+        first = origin.place - len(origin.past)
+        lines = {"past": origin.past, "target": origin.target, "naive": origin.naive, "seasonal": origin.seasonal}
+        lines["values"] = origin.forecast.values
+        shown.append(
+            {
+                "name": origin.series.name,
+                "start": str(origin.series.times(first, first + 1)[0]),
+                "frequency": asdict(origin.series.frequency),
+                "levels": task.options.levels if origin.forecast.quantiles else [],
+                **{name: _texts([line], ".4g")[0] for name, line in lines.items()},
+                "quantiles": _texts(np.transpose(origin.forecast.quantiles or []), ".4g"),
+            }
+        )
+    return shown
+
+
+def _origin(kept: Mapping[str, Any]) -> Origin:
+    lines = {name: _rows([kept[name]])[0].tolist() for name in ("past", "target", "naive", "seasonal", "values")}
+    start = np.datetime64(kept["start"], "us")
+    series = given(np.array(lines["past"]), kept["name"], start, Frequency(**kept["frequency"]))
+    quantiles = _rows(kept["quantiles"]).T.tolist() if kept["quantiles"] else None
+    forecast = Forecast(lines["values"], quantiles)
+    return Origin(series, len(series), forecast, *(lines[name] for name in ("past", "target", "naive", "seasonal")))
+
+
+def _texts(rows: Iterable[Iterable[float]], form: str) -> list[str]:
+    """Numbers as a line of text a row, which the JSON file keeps on one line."""
+    return [" ".join(format(value, form) for value in row) for row in rows]
+
+
+def _rows(texts: Sequence[str]) -> np.ndarray:
+    return np.array([text.split() for text in texts], float)
