@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from glassgate.tasks.data.batches import whole
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation import Search, Translation
@@ -36,11 +37,11 @@ class Plain(nn.Module):
         self.encoder.load_state_dict(encoder.state_dict())
         self.decoder.load_state_dict(layer.state_dict())
         self.source, self.target = ours.embedding, ours.decoder.embedding
-        self.bridge, self.key = ours.bridge.layers, ours.decoder.attention.key
+        self.bridge = ours.bridge.layers
         context, state = ours.decoder.attention.value, ours.decoder.combine
-        self.combine = nn.Linear(context.in_features + state.in_features, state.out_features)
-        self.combine.weight = nn.Parameter(torch.cat([context.weight, state.weight], 1))
-        self.combine.bias, self.head = state.bias, ours.decoder.head
+        self.combine = _linear(torch.cat([context.weight, state.weight], 1), state.bias)
+        self.key = _linear(ours.decoder.attention.key.weight, None)
+        self.head = _linear(ours.decoder.head.weight, ours.decoder.head.bias)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         packed = pack_padded_sequence(self.source(source), lengths, batch_first=True, enforce_sorted=False)
@@ -93,11 +94,19 @@ class Plain(nn.Module):
         return [sorted(each, key=lambda one: -one.score)[:beam] for each in found]
 
 
-def batches(task: Translation, pairs: list[Pair]) -> list[tuple[Tensor, Tensor, list[int]]]:
-    """The sources in the batches that `task.predict` makes, and the longest translation of each."""
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """`nn.Linear` with the weights of one of ours."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
+    layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return layer
+
+
+def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[tuple[Tensor, Tensor, list[int]]]:
+    """The sources in batches of so many, or those that `task.predict` makes, and the longest translation of each."""
     encoded = task.encoded(pairs)
     made = []
-    for pieces in task.evaluation_batches([len(each["source"]) for each in encoded]):
+    sizes = [len(each["source"]) for each in encoded]
+    for pieces in whole(sizes, at_once) if at_once else task.evaluation_batches(sizes):
         rows = [torch.from_numpy(encoded[piece.index]["source"]) for piece in pieces]
         lengths = torch.tensor([len(row) for row in rows])
         limits = [10 + int(2 * task.facts["ratio"] * len(row)) for row in rows]
@@ -118,6 +127,7 @@ def main() -> None:
     parser.add_argument("file", help="pairs or sentences")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--at-once", type=int, help="sentences of a batch; those of `glassgate translate` if left out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -128,7 +138,7 @@ def main() -> None:
     how, plain, made = (
         Search(options.beam, task.options.length_penalty),
         Plain(task.network).eval(),
-        batches(task, pairs),
+        batches(task, pairs, options.at_once),
     )
 
     @torch.inference_mode()

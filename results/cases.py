@@ -148,7 +148,7 @@ def _tatoeba(name: str, what: str, **options: Any) -> Case:
         f"Tatoeba, {what}",
         "translation",
         {"data": "tatoeba_cmn_eng/cmn.txt"},
-        {"subwords": 3000, "epochs": 8, "batch_size": 32, **options},
+        {"subwords": 3000, "epochs": 6, "batch_size": 32, **options},
         1,
         (Score("bleu", "BLEU", percent=False), Score("chrf", "chrF", percent=False)),
         note="23,610 pairs; a twentieth each is the dev and the test part, by a hash of the source, so no source is "
@@ -199,7 +199,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
             "batch_size": 1792,
             "learning_rate": 1e-3,
         }
-        options["epochs"] = 6
+        options["epochs"] = 6 if horizon < 336 else 4
     if quantiles:
         options |= {"head": "quantiles", "quantiles": "0.05,0.25,0.5,0.75,0.95"}
     elif (univariate, horizon) == (True, 24):

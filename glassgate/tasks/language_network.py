@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.piano import KEYS
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
+from glassgate.tasks.linear import linear
 
 if TYPE_CHECKING:
     from glassgate.tasks.language_model import LanguageModelOptions
@@ -86,4 +86,4 @@ class Tied(nn.Module):
 
     def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
         """From states, `(N, L, H)`, and all vectors, `(units, E)`, to `(N, L, units - 1)`."""
-        return F.linear(self.narrow(states), vectors[UNKNOWN:], self.bias)
+        return linear(self.narrow(states), vectors[UNKNOWN:], self.bias)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from glassgate.tasks.linear import Linear
+
 KINDS = ("general", "dot", "additive")
 
 
@@ -52,13 +54,13 @@ class Attention(nn.Module):
     def __init__(self, kind: str, query_size: int, memory_size: int, directions: int):
         super().__init__()
         self.kind, self.directions = kind, directions
-        self.value = nn.Linear(memory_size, query_size, bias=False)
+        self.value = Linear(memory_size, query_size, bias=False)
         if kind == "general":
-            self.key = nn.Linear(memory_size, query_size, bias=False)
+            self.key = Linear(memory_size, query_size, bias=False)
         elif kind == "additive":
-            self.key = nn.Linear(memory_size, query_size)
-            self.query = nn.Linear(query_size, query_size, bias=False)
-            self.score = nn.Linear(query_size, 1, bias=False)
+            self.key = Linear(memory_size, query_size)
+            self.query = Linear(query_size, query_size, bias=False)
+            self.score = Linear(query_size, 1, bias=False)
 
     def memory(self, states: Tensor, lengths: Tensor) -> Memory:
         """Keep an encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""

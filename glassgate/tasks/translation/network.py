@@ -11,6 +11,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.language_network import Tied
+from glassgate.tasks.linear import Linear
 from glassgate.tasks.translation.attention import Attention, Memory
 
 State = tuple[Tensor, ...]
@@ -125,8 +126,8 @@ class Decoder(nn.Module):
         self.attention = None
         if options.attention != "none":
             self.attention = Attention(options.attention, size, reader.output_size, reader.num_directions)
-            self.combine = nn.Linear(size, size)
-        self.head: nn.Module = Tied(self.embedding, size) if options.tied else nn.Linear(size, units - UNKNOWN)
+            self.combine = Linear(size, size)
+        self.head: nn.Module = Tied(self.embedding, size) if options.tied else Linear(size, units - UNKNOWN)
 
     def remember(self, states: Tensor, lengths: Tensor) -> Memory:
         """Keep the encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""

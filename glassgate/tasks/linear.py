@@ -1,0 +1,46 @@
+"""`nn.Linear` for decoding: where no gradient is asked for, the product is oneDNN's, if that is faster here."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_WORTHWHILE = 2**20  # multiplications; oneDNN takes some 10 microseconds more for a call
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return `input @ weight.T + bias`.
+
+    In single precision torch asks MKL, which leaves half of an AMD processor's vector width unused: on Zen 5 it
+    reaches 80 GFLOP/s where oneDNN reaches 200. torch gives oneDNN's no gradient, so training is left as it is.
+    """
+    if torch.is_grad_enabled() or not _fits(input, weight):
+        return F.linear(input, weight, bias)
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, bias, "none", [], "")
+    return product
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` whose product is `linear`.
+
+    Example:
+        >>> layer = Linear(3, 2)
+        >>> with torch.no_grad():
+        ...     layer(torch.ones(4, 3)).shape
+        torch.Size([4, 2])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """From `(..., I)` to `(..., O)`."""
+        return linear(input, self.weight, self.bias)
+
+
+def _fits(input: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is there, and the numbers are such that it takes them as MKL does."""
+    return (
+        input.device.type == "cpu"
+        and input.dtype == weight.dtype == torch.float32
+        and input.numel() * weight.shape[0] >= _WORTHWHILE
+        and not torch.is_autocast_enabled("cpu")
+        and torch.backends.mkldnn.enabled
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
