@@ -220,13 +220,47 @@ def test_frames_go_in_and_out(table: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv(table, parse_dates=["ds"])
     task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"known": "phase"}))
-    task.fit(task.split(task.read(frame)))
+    task.fit(frame)
     out = task.forecast(frame)
     assert out.columns.tolist() == ["unique_id", "ds", "forecast"]
     assert (out.groupby("unique_id").size() == 4).all()
     ahead = frame[frame.y.isna()].reset_index(drop=True)
     assert (out.ds == ahead.ds).all()
     assert (out.unique_id == ahead.unique_id).all()
+
+
+def test_frames_of_neuralforecast_and_darts_come_back_in_their_own_form() -> None:
+    pandas = pytest.importorskip("pandas")
+    hours = pandas.date_range("2024-01-01", periods=80, freq="h")
+    values = {name: np.asarray(made(name, seed=seed).values[:]) for seed, name in enumerate(("load", "oil"))}
+    wide = pandas.DataFrame(values, index=hours)  # as `TimeSeries.to_dataframe` of darts
+    long = pandas.concat(
+        pandas.DataFrame({"unique_id": name, "ds": hours, "y": each}) for name, each in values.items()
+    )  # as `NeuralForecast.fit` takes it
+    task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"head": "quantiles"}))
+    task.fit(wide)
+    out = task.forecast(wide)
+    assert out.columns.tolist() == [
+        *("load", "load_q0.100", "load_q0.500", "load_q0.900"),
+        *("oil", "oil_q0.100", "oil_q0.500", "oil_q0.900"),
+    ]
+    assert (out.index == pandas.date_range(hours[-1], periods=5, freq="h")[1:]).all()
+    again = task.forecast(wide.rename_axis("time").reset_index())
+    assert (again.set_index("time") == out).all(axis=None)
+
+    class TimeSeries:
+        """What darts' class says of itself."""
+
+        def to_dataframe(self):
+            return wide
+
+    assert task.forecast(TimeSeries()).equals(out)
+    task = Forecasting(ForecastingOptions.from_mapping(SMALL))
+    task.fit({"train": long, "dev": long, "test": long})
+    out = task.forecast(long)
+    assert out.columns.tolist() == ["unique_id", "ds", "forecast"]
+    assert out.unique_id.tolist() == ["load"] * 4 + ["oil"] * 4
+    assert (out.ds[:4] == out.ds[4:].to_numpy()).all()
 
 
 def test_a_file_on_disk_trains_the_same(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

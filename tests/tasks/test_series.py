@@ -80,6 +80,8 @@ def test_frames_of_pandas() -> None:
     for each in (indexed, indexed.to_period("M").rename_axis("ds")):
         assert read_series(each)[0].values[:].tolist() == found.values[:].tolist()
     assert content(read_series(frame.set_index(["unique_id", "ds"]))) == content([found])
+    (numbered,) = read_series(frame[["y"]].set_axis(pandas.RangeIndex(100, 160, 2)))
+    assert numbered.times(29, 32).tolist() == [158, 160, 162]
 
 
 @pytest.mark.parametrize(

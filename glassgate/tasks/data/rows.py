@@ -19,7 +19,7 @@ _BLOCK = 2**22  # bytes of CSV read at once
 _FORMATS = ("%Y-%m", "%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%Y%m%d %H:%M")
 
 Frame = Any
-"""A `pyarrow.Table`, or a data frame of pandas, polars or another library that speaks Arrow."""
+"""A `pyarrow.Table`, a data frame of pandas, polars or another library that speaks Arrow, or a `TimeSeries` of darts."""
 
 
 class Rows:
@@ -263,14 +263,24 @@ def _format(path: Path) -> str:
     return found
 
 
+def is_indexed(frame: Frame) -> bool:
+    """Whether a frame's time stamps are its index, as darts has them."""
+    index = type(getattr(frame, "index", None)).__name__
+    return hasattr(frame, "to_dataframe") or index in ("DatetimeIndex", "PeriodIndex")
+
+
 def _table(frame: Frame) -> pa.Table:
-    """A frame as an Arrow table, a pandas index of time stamps among the columns."""
+    """A frame, or a series of darts, as an Arrow table, a pandas index that says when among the columns."""
+    if hasattr(frame, "to_dataframe"):
+        frame = frame.to_dataframe()
     index = getattr(frame, "index", None)
     if index is not None and hasattr(frame, "reset_index"):
         kind = type(index).__name__
         if kind == "PeriodIndex":
             frame, kind = frame.set_axis(index.to_timestamp()), "DatetimeIndex"
-        if kind in ("DatetimeIndex", "MultiIndex"):
+        if kind == "DatetimeIndex" or (kind == "RangeIndex" and (index.start, index.step) != (0, 1)):
+            frame = frame.rename_axis(index.name or "time")
+        if kind == "MultiIndex" or frame.index.name is not None:
             frame = frame.reset_index()
     try:
         table = frame if isinstance(frame, pa.Table) else pa.table(frame)

@@ -1,7 +1,7 @@
 """Forecasts as rows, as frames and as pictures."""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,20 +66,50 @@ def rows(series: Series, place: int, forecast: Forecast) -> Iterator[list[str]]:
         yield [series.name, series.frequency.text(time), *(f"{each:.6g}" for each in (value, *spread))]
 
 
-def frame(origins: Iterable[Origin], levels: Sequence[float]) -> Any:
-    """Return forecasts as a pandas frame, or as a `pyarrow.Table` where pandas is not installed."""
-    origins = list(origins)
+def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
+    """Return forecasts one below the other: the series' names, the time stamps, "forecast", a column a quantile.
+
+    Returns:
+        a pandas frame, or a `pyarrow.Table` where pandas is not installed
+    """
     parts = [
-        [
-            np.repeat(each.series.name, len(each.forecast.values)),
-            each.series.times(each.place, each.place + len(each.forecast.values)),
-            np.array(each.forecast.values),
-            *np.array(each.forecast.quantiles or np.zeros((len(each.forecast.values), 0))).T,
-        ]
-        for each in origins
+        [np.repeat(each.series.name, len(each.forecast.values)), _times(each), *_columns(each)] for each in origins
     ]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    table = pa.table(dict(zip(header(origins, levels), map(pa.array, columns), strict=True)))
+    return _frame(dict(zip(header(origins, levels), columns, strict=True)))
+
+
+def wide_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
+    """Return forecasts next to each other: the time stamps and a column a series, behind it one for each quantile.
+
+    The quantiles' columns are named as darts does, "load_q0.100". Where a series ends before others, nothing (NaN)
+    stands at the time stamps that are not forecast.
+
+    Returns:
+        a pandas frame, or a `pyarrow.Table` where pandas is not installed
+    """
+    every = np.unique(np.concatenate([_times(each) for each in origins]))
+    columns = {origins[0].series.columns[1]: every}
+    for each in origins:
+        places = np.searchsorted(every, _times(each))
+        names = [each.series.name, *(f"{each.series.name}_q{level:.3f}" for level in levels)]
+        for name, values in zip(names, _columns(each), strict=False):
+            columns[name] = np.full(len(every), np.nan)
+            columns[name][places] = values
+    return _frame(columns)
+
+
+def _times(origin: Origin) -> np.ndarray:
+    return origin.series.times(origin.place, origin.place + len(origin.forecast.values))
+
+
+def _columns(origin: Origin) -> list[np.ndarray]:
+    """The value of each step and, where there are some, its quantiles."""
+    return [np.array(origin.forecast.values), *np.array(origin.forecast.quantiles or []).T]
+
+
+def _frame(columns: Mapping[str, np.ndarray]) -> Any:
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
     return table.to_pandas() if find_spec("pandas") else table
 
 

@@ -12,7 +12,8 @@ from torchmetrics import Metric, MetricCollection
 from glassgate.tasks.data import made_series
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, lengths
 from glassgate.tasks.data.frequency import infer
-from glassgate.tasks.data.rows import Frame
+from glassgate.tasks.data.layout import resolved
+from glassgate.tasks.data.rows import Frame, Rows, is_indexed
 from glassgate.tasks.data.series import Series, given, read_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
@@ -20,7 +21,16 @@ from glassgate.tasks.forecasting.learned import Learned, learn, season_of
 from glassgate.tasks.forecasting.networks import Forecaster, Output, Recursive, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.scores import Errors, Intervals, naive_forecasts, score_table
-from glassgate.tasks.forecasting.shown import PICTURE, SHOWN, Forecast, Origin, fan_picture, frame, rows
+from glassgate.tasks.forecasting.shown import (
+    PICTURE,
+    SHOWN,
+    Forecast,
+    Origin,
+    fan_picture,
+    long_frame,
+    rows,
+    wide_frame,
+)
 from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
 from glassgate.tasks.mean import Loss, Mean
 from glassgate.tasks.pictures import has_pictures
@@ -153,6 +163,14 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             [series.part(dev - context, test) for series, (_, dev, test) in both],
         )
 
+    def _split_of(self, given: Any) -> Split[Series]:
+        """A table, cut in time as `split` cuts it; or one for each part, under "train", "dev" and "test"."""
+        if isinstance(given, Split):
+            return given
+        if isinstance(given, Mapping):
+            return Split(**{part: self.read(each) for part, each in given.items()})
+        return self.split(self.read(given))
+
     def collect(self, examples: Sequence[Series]) -> Vocabularies:
         """Learn scales, and how wrong the naive forecast is, of the training part alone."""
         options = self.options
@@ -246,16 +264,22 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 yield Origin(examples[piece.index], piece.stop - horizon, forecast, *row)
 
     def forecast(self, source: "str | Path | Frame") -> Any:
-        """Return the forecast from the end of each series of a table, as a frame.
+        """Return the forecast from the end of each series of a table, as a frame of the same form.
 
         Args:
-            source: a file, or a frame of pandas, polars or Arrow, of the columns that training had
+            source: a file, or a frame of pandas, polars or Arrow, of the columns that training had, or a `TimeSeries`
+                of darts
 
         Returns:
-            a pandas frame, or a `pyarrow.Table` where pandas is not installed: the series' names, the time stamps,
-            "forecast", and a column for each quantile
+            a pandas frame, or a `pyarrow.Table` where pandas is not installed. Of a long table: the series' names, the
+            time stamps, "forecast", and a column for each quantile. Of a wide one: the time stamps, as index where
+            they are one in `source`, and the columns of the series, each with its quantiles' behind it
         """
-        return frame(self.from_end(self.read(source, labelled=False)), self.options.levels)
+        origins = list(self.from_end(self.read(source, labelled=False)))
+        if resolved(Rows(source), self.options.layout).series is not None:
+            return long_frame(origins, self.options.levels)
+        found = wide_frame(origins, self.options.levels)
+        return found.set_index(found.columns[0]) if is_indexed(source) else found
 
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         """Draw the last forecasts of some series, and what came."""
