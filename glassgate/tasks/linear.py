@@ -41,6 +41,6 @@ def _fits(input: Tensor, weight: Tensor) -> bool:
         and input.dtype == weight.dtype == torch.float32
         and input.numel() * weight.shape[0] >= _WORTHWHILE
         and not torch.is_autocast_enabled("cpu")
-        and torch.backends.mkldnn.enabled
+        and bool(torch.backends.mkldnn.enabled)
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )

@@ -19,7 +19,7 @@ _BLOCK = 2**22  # bytes of CSV read at once
 _FORMATS = ("%Y-%m", "%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%Y%m%d %H:%M")
 
 Frame = Any
-"""A `pyarrow.Table`, a data frame of pandas, polars or another library that speaks Arrow, or a `TimeSeries` of darts."""
+"""A `pyarrow.Table`, a data frame of pandas, polars or another library that speaks Arrow, a `TimeSeries` of darts."""
 
 
 class Rows:

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,6 +28,12 @@ OWN: dict[str, dict[str, Any]] = {
     "language-model": {"chunk": 5},
     "fill-blanks": {"longest": 5},
 }
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "accumulate": ("classification", {"accumulate": 2}),
+    "patience": ("tagging", {"patience": 1, "epochs": 20, "learning_rate": 0.1}),
+    "bf16": ("classification", {"precision": "bf16-mixed"}),
+}
+"""Further trainings by name: of which task, and its options."""
 _PRELOADED = ["tests.tasks.processes.crew", *(f"glassgate.tasks.{name}" for name in ("training", "forecasting.task"))]
 
 
@@ -67,7 +73,8 @@ def double() -> Iterator[None]:
 
 
 def made(name: str, **options: Any) -> tuple[Task[Any, Any, Any], Split[Any]]:
-    """A small task and its data: uneven batches, of which the last has a row for one process alone."""
+    """A small task, or variant, and its data: uneven batches, of which the last has a row for one process alone."""
+    name, options = VARIANTS.get(name, (name, options))
     kind = task_class(name)
     train = SPLITS[name].train
     split = Split(train if name == "forecasting" else [*train, *train][:7], train, train)
@@ -82,13 +89,13 @@ def result_of(task: Task[Any, Any, Any], result: dict[str, Any]) -> dict[str, An
 
 
 def fit(names: list[str], folder: Path) -> None:
-    """Train the tasks of these names, each in a run folder, and leave the results of each process beside it."""
+    """Train the tasks and variants of these names, each in a run folder; leave each process's results beside it."""
     torch.set_num_threads(1)
-    with double():
-        for name in names:
-            task, split = made(name)
+    for name in names:
+        task, split = made(name)
+        with double() if task.options.precision == "32-true" else nullcontext():
             result = task.fit(split, run=folder / name)
-            torch.save(result_of(task, result), folder / f"{name}-{os.environ.get('RANK', 0)}")
+        torch.save(result_of(task, result), folder / f"{name}-{os.environ.get('RANK', 0)}")
 
 
 def broken(name: str, run: Path, rank: int, number: int, again: bool = False) -> None:
