@@ -32,9 +32,9 @@ def readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 
 
-def unwritten(S: int, width: int, rows: int, like: Tensor) -> Tensor:
+def unwritten(S: int, width: int, rows: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Unwritten where steps are, zero where padding is."""
-    memory = like.new_empty(S, width)
+    memory = like.new_empty(S, width, dtype=dtype)
     if rows < S:
         memory[rows:].zero_()
     return memory

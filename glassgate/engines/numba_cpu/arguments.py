@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
 
-from glassgate.engines.lowering.buffers import Buffer
+from glassgate.engines.lowering.buffers import Buffer, Kind
 
 
 class Role(Enum):
@@ -123,5 +123,9 @@ FIRST, LAST = number("first"), number("last")
 ROWS = number("rows")
 PACKED_INPUT = number("weights_ih")
 """The packed weights of the input."""
-ROUNDED_INPUT, ROUNDED_GRADIENTS = number("data_rounded"), number("d_pre_rounded")
+ROUNDED_OUTPUT = number("output_rounded")
+"""Where the output goes as bfloat16; 0 if it does not."""
+ROUNDED_INPUT = number("data_rounded")
 """What is multiplied by these, as bfloat16."""
+ROUNDED = Kind.D_PRE, Kind.D_PROJECTED
+"""Buffers of what is multiplied more than once: where products round to bfloat16, these hold rounded numbers."""

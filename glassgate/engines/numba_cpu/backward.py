@@ -60,9 +60,6 @@ class Backward(KernelPlan):
         if wanted.data:
             weights, data = self.input_weights(turned=True), self.rows(self.buffers[Kind.D_DATA])
             d = self.rows(self.buffers[Kind.D_PRE], len(self.trace.hh_only))
-            tasks, d = self.factors(d, given.ROUNDED_GRADIENTS)
-            if tasks:
-                self.after.insert(0, tasks)
             self.after[-1].append(multiply(d, weights, 1, data, given.ROWS, sizes.bits, wanted.added))
         self.check(*map(address, self.d_states), *self.d_recorded_memory.addresses)
 
@@ -76,9 +73,10 @@ class Backward(KernelPlan):
         width = {"ih": sizes.D, "hh": sizes.P // heads, "hr": sizes.H}[half] if weight in self.d_weights else 0
         table, shift = self._right(gradient.right) if width else (0, 0)
         d = self.rows(gradient.d.buffer, gradient.d.column, gradient.gates)
+        a_head = units * self.bytes(gradient.d.buffer)
         for head in range(heads):
             to = gradient.gate * units * heads + head * units
-            own = RowVectors(_later(d.start, head * units * sizes.bytes), d.pitch, gradient.gates * units)
+            own = RowVectors(_later(d.start, head * a_head), d.pitch, gradient.gates * units)
             start: Operand = (self.d_weights[weight], to * width * sizes.bytes) if width else 0
             total: Operand = (self.d_weights[bias], to * sizes.bytes) if bias in self.d_weights else 0
             right = table, shift + head * width * sizes.bytes

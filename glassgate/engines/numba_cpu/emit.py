@@ -63,6 +63,8 @@ class _Emitter:
             if phases[-1].barrier:
                 barriers = True
                 self.line(f"_waits = _wait({self.argument(given.BARRIER)}, {self.argument(given.PARTIES)}, _waits)")
+        if self.bfloat16 and not self.program.backward:
+            self._round_output()
         for argument in (given.FIRST, given.LAST):
             self.argument(argument)
         head = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
@@ -93,7 +95,7 @@ class _Emitter:
         return self.arguments[argument]
 
     def _equations(self, phase: Phase) -> Equations:
-        return Equations(self.program, phase, self.names, self.argument)
+        return Equations(self.program, phase, self.names, self.argument, self.bfloat16)
 
     def _step(self) -> None:
         """What holds for all rows of a step."""
@@ -111,6 +113,17 @@ class _Emitter:
                 f"{self.argument(given.starts(rows))}[_then], _sizes[_then], {', '.join(map(self.argument, first))},", 1
             )
             self.line(")")
+
+    def _round_output(self) -> None:
+        """What the step gives, for those who take it as bfloat16."""
+        state = next(iter(self.program.buffers.states))
+        rows, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(given.ROUNDED_OUTPUT)
+        base, pitch = self.argument(given.address(rows)), self.argument(given.pitch(rows))
+        width, (first, last) = self.argument(given.width(rows.axis)), map(self.argument, given.units(rows.axis))
+        self.line(f"if {to} != 0:")
+        self.line(f"_from = {base} + ({self.argument(given.starts(rows))}[_t] + _first) * {pitch}", 1)
+        self.line(f"_to = {to} + (_row + _first) * {width} * 2", 1)
+        self.line(f"_round_units(_from, {pitch}, {width}, _here - _first, {first}, {last}, _to)", 1)
 
     def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
         """Phases one after the other for each row, so that what they tell each other stays near the processor."""
@@ -242,8 +255,13 @@ class _Emitter:
             self.line(f"_point({rows}, _first, _here, {base} + {starts}[_t] * {pitch}, {pitch})")
         else:
             self.line(f"_point({rows}, _first, _here, {base}, {self.argument(given.axis_pitch(buffer.axis))})")
-        if self.bfloat16:
+        if self._rounds(multiply):
             self._round(multiply, rows)
+
+    def _rounds(self, multiply: Multiply) -> bool:
+        """Whether what a product multiplies is to be rounded first."""
+        rows = multiply.left.rows
+        return self.bfloat16 and (isinstance(rows, Before) or rows.buffer.kind not in given.ROUNDED)
 
     def _round(self, multiply: Multiply, rows: str) -> None:
         """What a product multiplies as bfloat16, in memory of its own."""
@@ -261,7 +279,7 @@ class _Emitter:
     def _tile(self, multiply: Multiply, axis: str) -> None:
         k, heads = multiply.number, multiply.heads
         first, depth = self._extent(multiply)
-        if self.bfloat16:
+        if self._rounds(multiply):
             first = "0"
         if heads > 1:
             blocks, size = self.argument(given.head(axis)[1]), self.argument(given.head(multiply.left.axis)[0])

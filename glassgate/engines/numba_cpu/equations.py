@@ -60,10 +60,14 @@ class Equations:
         program: the phase's.
         names: of the kernel.
         argument: takes an argument into the kernel, and says what it is called.
+        bfloat16: whether some buffers hold rounded numbers.
     """
 
-    def __init__(self, program: Program, phase: Phase, names: Names, argument: Callable[[Argument], str]) -> None:
+    def __init__(
+        self, program: Program, phase: Phase, names: Names, argument: Callable[[Argument], str], bfloat16: bool
+    ) -> None:
         self.program, self.phase, self.names, self.argument = program, phase, names, argument
+        self._rounded = given.ROUNDED if bfloat16 else ()
         self.row: list[str] = []
         self.reads: list[str] = []
         self.equations: list[str] = []
@@ -172,7 +176,11 @@ class Equations:
                 return f"_fill({number(value)})"
         if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.KEPT, Kind.NOISE):
             self.columns[term.buffer] = max(self.columns.get(term.buffer, 0), term.column + 1)
-        return f"_load({self._vector(term)})"
+        return f"_load{self._half(term)}({self._vector(term)})"
+
+    def _half(self, place: Place) -> str:
+        """What names of functions end in that read and write rounded numbers."""
+        return "_rounded" if place.buffer.kind in self._rounded else ""
 
     def _compute(self, node: Node) -> None:
         text, strength = self._expression(node)
@@ -211,8 +219,8 @@ class Equations:
         return self.text[node][0]
 
     def _stored(self, store: Store) -> str:
-        at, value = self._vector(store.to), self._value(store.value)
-        return f"_store({at}, {f'_load({at}) + {value}' if store.added else value})"
+        at, value, half = self._vector(store.to), self._value(store.value), self._half(store.to)
+        return f"_store{half}({at}, {f'_load{half}({at}) + {value}' if store.added else value})"
 
     def _store(self, store: Store) -> None:
         self.writes.append(self._stored(store))

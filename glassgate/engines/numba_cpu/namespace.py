@@ -36,4 +36,5 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         found["transpose"] = transpose(bits, lanes, pairs)
     if pairs is not None:
         found |= bfloat16.functions(processor)
-    return found | {f"_{name}": value for name, value in found.items()} | mathematics.FUNCTIONS
+    functions = mathematics.FUNCTIONS | (mathematics.QUICK if pairs is not None else {})
+    return found | {f"_{name}": value for name, value in found.items()} | functions

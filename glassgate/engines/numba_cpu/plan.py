@@ -13,6 +13,7 @@ from glassgate.engines.lowering.sums import neighbours
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
+from glassgate.engines.numba_cpu.chunks import ENOUGH_BYTES, Chunks
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, pack
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
@@ -59,6 +60,7 @@ class KernelPlan:
         tensors: what a call is given: data, then in its plan's order weights, states and noise, then what passes add.
         states, initial, recorded: of that, or beside it, where these are.
         every_step: first rows of buffers that have every step,
+        whole_states: which states have memory for every step,
         in_turns: and of states of which two steps take turns.
         backwards: whether the loop runs from the last step to the first.
         packed: the bytes of the matrices that it reads.
@@ -68,7 +70,9 @@ class KernelPlan:
         nothing: rows of zeros, in one place, for what a call does without.
     """
 
-    def __init__(self, plan: Plan, sizes: Sizes, backward: bool, every_state: bool, save: bool) -> None:
+    def __init__(
+        self, plan: Plan, sizes: Sizes, backward: bool, every_state: bool, save: bool, rounded: bool = False
+    ) -> None:
         self.plan, self.sizes, self.backward = plan, sizes, backward
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward, sizes.bfloat16)
@@ -84,9 +88,10 @@ class KernelPlan:
         self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept(sizes))
         self.recorded = self.memory([address(Buffer(Kind.GATE, gate)) for gate in trace.recorded])
         self.tensors = self.memory(self._given())
-        every = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
-        self.every_step = [given.STARTS, *(every if every_state else every[:1])]
-        self.in_turns = [] if every_state else every[1:]
+        every = self._starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
+        self.whole_states = slice(int(rounded), None if every_state else 1)
+        self.every_step = [given.STARTS, *every[self.whole_states]]
+        self.in_turns = [v for v in every if v not in self.every_step]
         self.scratch, self.shared = self._scratch()
         self.scratch_bytes = sum(self.scratch.values())
         self._known = self._constants(save)
@@ -112,7 +117,12 @@ class KernelPlan:
     @cached_property
     def whole(self) -> ParallelTask:
         """All that is to be done, for one thread."""
-        return Series([*chain(*self.before), self.loop, *chain(*self.after)])
+        return Series([*self.until_end, *chain(*self.after)])
+
+    @property
+    def until_end(self) -> list[ParallelTask]:
+        """What one thread does before the loop, and the loop."""
+        return [*chain(*self.before), self.loop]
 
     def memory(self, addresses: Sequence[Argument]) -> Memory:
         """Such buffers."""
@@ -120,6 +130,8 @@ class KernelPlan:
 
     def _extent(self, argument: Argument) -> tuple[int, int]:
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
+        if argument is given.ROUNDED_OUTPUT:
+            return 0, sizes.P
         assert buffer is not None
         if buffer.kind in (Kind.WEIGHT, Kind.D_WEIGHT):
             shapes = self.cell.shapes(sizes.D, sizes.H, sizes.P if "weight_hr" in names else 0)
@@ -160,11 +172,13 @@ class KernelPlan:
 
     def _pitch(self, buffer: Buffer) -> int:
         """How many bytes the rows of a buffer are apart."""
-        width = buffer.width(self.sizes)
-        if buffer.kind is Kind.D_PRE:
-            # Columns of it are read downwards: so they do not meet in one place of the cache.
-            width += host().lanes(self.sizes.bits)
-        return width * self.sizes.bytes
+        size = buffer.width(self.sizes) * self.bytes(buffer)
+        # Columns of it are read downwards: so they do not meet in one place of the cache.
+        return size + host().width if buffer.kind is Kind.D_PRE else size
+
+    def bytes(self, buffer: Buffer) -> int:
+        """Of a number of a buffer."""
+        return 2 if self.sizes.bfloat16 and buffer.kind in given.ROUNDED else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
         """Memory of one launch alone, in bytes: the sums of a tile, addresses of rows, temporaries."""
@@ -207,7 +221,7 @@ class KernelPlan:
         """The rows of a buffer, or some columns of them."""
         columns = buffer.columns - column if columns is None else columns
         a_column = buffer.width(self.sizes) // max(buffer.columns, 1)
-        shift = column * a_column * self.sizes.bytes
+        shift = column * a_column * self.bytes(buffer)
         return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
 
     def factors(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
@@ -247,26 +261,30 @@ class Forward(KernelPlan):
     Args:
         save: whether what the backward pass reads is kept, in memory that the caller gives.
         every_state: whether there is memory for every state at every step, and not of the output alone.
+        rounded: whether the output's is bfloat16.
     """
 
-    def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool) -> None:
-        super().__init__(plan, sizes, False, every_state, save)
+    def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool) -> None:
+        super().__init__(plan, sizes, False, every_state, save, rounded)
         trace, bits = self.trace, sizes.bits
         self._sum_biases()
         if trace.ih:
             halves = self.buffers[Kind.INPUT]
             data, out = self.rows(self.buffers[Kind.DATA]), self.rows(halves, columns=1)
             tasks, data = self.factors(data, given.ROUNDED_INPUT)
-            self.before[0] += tasks
-            product = multiply(data, self.input_weights(turned=False), len(trace.ih), out, given.ROWS, bits)
-            self.before.append([product])
+            weights = self.input_weights(turned=False)
+            self.before += [tasks] if tasks else []
+            self.before.append([multiply(data, weights, len(trace.ih), out, given.ROWS, bits)])
             if not save:
                 self.by_row[address(halves)] = self._pitch(halves)
+            self._chunk = self.rows_of_chunk(weights)
         final = self._of_states(Kind.FINAL)
-        given_states = self.states if every_state else self.states[:1]
+        given_states = self.states[self.whole_states]
+        if rounded:
+            given_states = given.ROUNDED_OUTPUT, *given_states
         self.tensors = self.memory([*self.tensors.addresses, *given_states, *final, *(self.kept if save else ())])
-        if not every_state:
-            for state in self.states[1:]:
+        for state, of in zip(self.states, self._starts, strict=True):
+            if of in self.in_turns:
                 assert state.buffer is not None
                 self.fixed[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
         of_state = self.buffers.of_state
@@ -285,6 +303,18 @@ class Forward(KernelPlan):
             ]
         ]
         self.check(*(() if save else self.kept))
+
+    @property
+    def until_end(self) -> list[ParallelTask]:
+        if len(self.before) == 1:
+            return super().until_end
+        first, *others = self.before
+        turn = -1 if self.backwards else 1
+        return [*first, Chunks([*chain(*others)], self.loop, turn, self._chunk, self.by_row)]
+
+    def rows_of_chunk(self, weights: Packed) -> int:
+        """For how many rows the input is multiplied at once: what they are written to stays in the cache."""
+        return max(ENOUGH_BYTES, weights.size) // self._pitch(self.buffers[Kind.INPUT])
 
     def _sum_biases(self) -> None:
         """What the kernel adds: `b_ih`, with `b_hh` where both halves are one; `b_hh` where they stay apart."""
@@ -309,9 +339,11 @@ class Forward(KernelPlan):
 
 
 @lru_cache(1024)
-def forward_plan(plan: Plan, sizes: Sizes, save: bool, every_state: bool, processor: Processor) -> Forward:
+def forward_plan(
+    plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, processor: Processor
+) -> Forward:
     """The plan of such calls."""
-    return Forward(plan, sizes, save, every_state)
+    return Forward(plan, sizes, save, every_state, rounded)
 
 
 def _numbers(gates: tuple[str, ...], chosen: Sequence[str]) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ class PreparedPasses:
     ) -> None:
         self.plan, self._sizes, self._steps, self.save = plan, sizes, steps, save
         self._dtype, self._device = dtype, torch.device("cpu")
-        kernel = forward_plan(plan, sizes, save, save, host())
+        kernel = forward_plan(plan, sizes, save, save, False, host())
         rows = steps * sizes.N
         others = list(plan.of_states(sizes).values())[1:] if save else []
         self._written = [(*form, sizes.P), *((rows, width) for width in others), *final]

@@ -40,14 +40,17 @@ def forward(
     """
     S = steps.data.shape[0]
     bfloat16, workspace, every = in_bfloat16(dtype, given), Workspace(), all_states or save
+    rounded = bfloat16 and dtype is torch.bfloat16
     time, data, given = _computable(steps, plans, given)
     calls: list[Call] = []
     results: list[tuple[Tensor, bool]] = []
     behind: list[Tensor] = []
     for k, (plan, own) in enumerate(by_direction(plans, given)):
-        kernel = forward_plan(plan, plan.sizes(own, data, bfloat16), save, every, host())
+        kernel = forward_plan(plan, plan.sizes(own, data, bfloat16), save, every, rounded, host())
         widths = list(plan.of_states(kernel.sizes).values())
-        states = [unwritten(S, n, time.rows, data) for n in (widths if every else widths[:1])]
+        states = [unwritten(S, n, time.rows, data) for n in widths[kernel.whole_states]]
+        if rounded:
+            states.insert(0, unwritten(S, widths[0], time.rows, data, dtype))
         final = [data.new_empty(time.N, n) for n in widths]
         kept = [unwritten(S, n, time.rows, data) for n in plan.kept(kernel.sizes).values()] if save else []
         call = Call(kernel, time, workspace, [data, *own, *states, *final, *kept], steps.resets)

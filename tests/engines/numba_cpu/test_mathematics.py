@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.simd.mathematics import FUNCTIONS
+from glassgate.engines.numba_cpu.simd.mathematics import FUNCTIONS, QUICK
 from glassgate.engines.numba_cpu.simd.vector import memory
+from tests.compare import noise
 
 WIDTHS = [(bits, width * 8 // bits) for bits in (32, 64) for width in (16, 32, 64) if width <= host().width]
 TORCH = {
@@ -80,3 +81,14 @@ def test_function(name, bits, lanes):
     torch.testing.assert_close(
         function(special, *others), torch_function(special, *others), equal_nan=True, rtol=1e-5, atol=1e-30
     )
+
+
+@pytest.mark.parametrize(("bits", "lanes"), WIDTHS)
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_function(name, bits, lanes):
+    dtype = torch.float32 if bits == 32 else torch.float64
+    function = compiled(QUICK[name], 1, bits, lanes)
+    x = torch.cat([torch.linspace(-100, 100, 4001), noise(0, 3000).float()]).to(dtype)
+    assert (function(x) - getattr(torch, name)(x.double())).abs().max() <= 6 * torch.finfo(dtype).eps
+    special = torch.tensor(SPECIAL, dtype=dtype)
+    torch.testing.assert_close(function(special), getattr(torch, name)(special), equal_nan=True, rtol=0, atol=1e-6)

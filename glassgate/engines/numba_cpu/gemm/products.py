@@ -94,7 +94,7 @@ def outer(address):
 
 OUTER_OF_PAIRS = '''
 def outer_of_pairs(address):
-    """As `outer`, with the numbers of two rows rounded to one word."""
+    """As `outer`, with the numbers of two rows rounded to one word; those of d are so already."""
     job = words(address)
     d, d_pitch, rows = job[0], job[1], job[2]
     rights, shift, width = words(job[3]), job[4], job[5]
@@ -109,7 +109,7 @@ def outer_of_pairs(address):
                 live = last - unit
                 value = fill(0.0)
                 for row in range(count):
-                    value = value + load(d_at + row * d_pitch, unit, live)
+                    value = value + load_rounded(d_at + row * d_pitch, unit, live)
                 if added or start > 0:
                     value = value + load(total, unit, live)
                 store(total, unit, live, value)
@@ -120,9 +120,9 @@ def outer_of_pairs(address):
                     both = row + 1 < count
                     for unit in range(0, units, LANES):
                         live = units - unit
-                        low = load(d_at + row * d_pitch, near + unit, live)
-                        high = load(d_at + (row + both) * d_pitch, near + unit, live * both)
-                        store(lefts, (unit * {ROWS} + row * LANES) // 2, LANES, pair(low, high))
+                        low, high = d_at + row * d_pitch, d_at + (row + both) * d_pitch
+                        halves = pair_rounded(low, high, near + unit, live, live * both)
+                        store(lefts, (unit * {ROWS} + row * LANES) // 2, LANES, halves)
                 column = 0
                 while column < width:
                     wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
@@ -201,7 +201,7 @@ def outer(
         out: what it is written to; of width 0 where it is not wanted.
         total: where the sum of d alone goes, or 0.
         added: to what is there.
-        bfloat16: whether numbers are rounded to that before they are multiplied.
+        bfloat16: whether those of d are of that, and the others rounded to it.
     """
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, int(added))
     width, tile = host().width, MOST_ROWS * MOST_BLOCKS * host().width

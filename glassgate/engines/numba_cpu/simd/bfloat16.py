@@ -88,7 +88,7 @@ def functions(processor: Processor) -> dict[str, Any]:
         return V(V, V), lambda c, builder, s, args: builder.bitcast(pairs.paired(builder, *args), V.llvm)
 
     @intrinsic
-    def store_rounded(context, address, at, live):
+    def fill_rounded(context, address, at, live):
         """From numbers at the address `at`, 2 * lanes or the `live` first of these, to words."""
 
         def code(context, builder, sig, args):
@@ -101,11 +101,75 @@ def functions(processor: Processor) -> dict[str, Any]:
 
         return types.void(types.int64, types.int64, types.int64), code
 
+    @intrinsic
+    def put_rounded(context, address, at, live):
+        """As `fill_rounded`, and no word more than these numbers are."""
+
+        def code(context, builder, sig, args):
+            to, at, live = args
+            rounded = builder.shuffle_vector(
+                pairs.rounded(builder, masked_load(builder, V, at, INT64(0), live)),
+                pairs.rounded(builder, masked_load(builder, V, at, INT64(lanes), builder.sub(live, INT64(lanes)))),
+                ir.Constant(ir.VectorType(INT32, 2 * lanes), list(range(2 * lanes))),
+            )
+            store_first(builder, rounded, to, live)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), code
+
+    def rounded_at(builder, address, at, live):
+        """A word a lane, each with the number of 16 bits there in its lower half; zero behind the first `live`."""
+        place = builder.add(address, builder.mul(at, INT64(2)))
+        return builder.zext(load_first(builder, lanes, place, live), ir.VectorType(INT32, lanes))
+
+    def above(builder, words):
+        return builder.shl(words, ir.Constant(words.type, [16] * lanes))
+
+    @intrinsic
+    def load_rounded(context, address, at, live):
+        """The first `live` numbers from rounded ones."""
+
+        def code(context, builder, sig, args):
+            return builder.bitcast(above(builder, rounded_at(builder, *args)), V.llvm)
+
+        return V(types.int64, types.int64, types.int64), code
+
+    @intrinsic
+    def pair_rounded(context, low, high, at, live, live_high):
+        """As `pair`, of rounded numbers."""
+
+        def code(context, builder, sig, args):
+            low, high, at, live, live_high = args
+            words = builder.or_(
+                rounded_at(builder, low, at, live), above(builder, rounded_at(builder, high, at, live_high))
+            )
+            return builder.bitcast(words, V.llvm)
+
+        return V(*[types.int64] * 5), code
+
+    @intrinsic
+    def store_rounded(context, address, at, live, vector):
+        """The first `live` numbers, rounded."""
+
+        def code(context, builder, sig, args):
+            address, at, live, vector = args
+            store_first(builder, pairs.rounded(builder, vector), builder.add(address, builder.mul(at, INT64(2))), live)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64, V), code
+
+    @inline
+    def round_units(rows, pitch, width, count, first, last, to):
+        """Some columns of rows that are `pitch` bytes apart, rounded to rows of bfloat16 without gaps."""
+        for row in range(count):
+            for unit in range(first, last, 2 * lanes):
+                put_rounded(to + (row * width + unit) * 2, rows + row * pitch + unit * 4, last - unit)
+
     @inline
     def round_row(source, width, to):
         """A row of numbers as rounded ones, zero from its end to that of the last vector."""
         for at in range(0, width, 2 * lanes):
-            store_rounded(to + at * 2, source + at * 4, width - at)
+            fill_rounded(to + at * 2, source + at * 4, width - at)
 
     @inline
     def round_rows(rounded, table, first, last, column, width, to):
@@ -115,7 +179,31 @@ def functions(processor: Processor) -> dict[str, Any]:
             round_row(table[rank] + column * 4, width, to + rank * pitch)
             rounded[rank] = to + rank * pitch
 
-    return {f.__name__: f for f in (pair, round_row, round_rows)}
+    every = pair, pair_rounded, load_rounded, store_rounded, round_row, round_rows, round_units
+    return {f.__name__: f for f in every}
+
+
+def _first(builder: ir.IRBuilder, count: int, live: ir.Value) -> ir.Value:
+    each = ir.Constant(ir.VectorType(INT32, count), list(range(count)))
+    return builder.icmp_signed("<", each, splat(builder, builder.trunc(live, INT32), count))
+
+
+def load_first(builder: ir.IRBuilder, count: int, address: ir.Value, live: ir.Value) -> ir.Value:
+    """The first `live` numbers of 16 bits from memory, the others zero."""
+    kind, mask = ir.VectorType(INT16, count), _first(builder, count, live)
+    function = ir.FunctionType(kind, [kind.as_pointer(), INT32, mask.type, kind])
+    load = cgutils.get_or_insert_function(builder.module, function, f"llvm.masked.load.v{count}i16.p0")
+    place = builder.inttoptr(address, kind.as_pointer())
+    return builder.call(load, [place, INT32(2), mask, ir.Constant(kind, [0] * count)])
+
+
+def store_first(builder: ir.IRBuilder, numbers: ir.Value, address: ir.Value, live: ir.Value) -> None:
+    """The first `live` numbers of 16 bits to memory."""
+    kind, count = numbers.type, numbers.type.count
+    mask = _first(builder, count, live)
+    function = ir.FunctionType(ir.VoidType(), [kind, kind.as_pointer(), INT32, mask.type])
+    store = cgutils.get_or_insert_function(builder.module, function, f"llvm.masked.store.v{count}i16.p0")
+    builder.call(store, [numbers, builder.inttoptr(address, kind.as_pointer()), INT32(2), mask])
 
 
 def word(builder: ir.IRBuilder, address: ir.Value, lanes: int, alone: bool = False) -> ir.Value:

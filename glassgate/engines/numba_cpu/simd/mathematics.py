@@ -43,6 +43,17 @@ def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: 
     return value
 
 
+def polynomial_in_pairs(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
+    """Estrin's rule over an economized series: pairs of terms at once, so that fewer wait for each other."""
+    *low, last = [x.like(c) for c in economized(series, radius, degree)]
+    terms = [*low, last]
+    while len(terms) > 1:
+        odd = terms[len(terms) // 2 * 2 :]
+        terms = [b.fma(x, a) for a, b in zip(terms[::2], terms[1::2], strict=False)] + odd
+        x = x * x
+    return terms[0]
+
+
 def _clamped(x: Lanes, low: float, high: float) -> Lanes:
     """NaN stays NaN: a comparison with it is false."""
     x = x.compare(high, ">").where(x.like(high), x)
@@ -135,6 +146,35 @@ def tanh(x: Lanes) -> Lanes:
     """Through e^2x - 1, so that it is accurate near zero."""
     grown = _expm1(_clamped(x + x, -40.0, 40.0))
     return _quotient(grown, grown + 2.0)
+
+
+def _series_of_power(k: int) -> float:
+    return math.log(2.0) ** k / math.factorial(k)
+
+
+def _quick_quotient(x: Lanes, times: float, limit: float) -> Lanes:
+    """1 / (1 + e^(times x)), to a few units of the last place of one half."""
+    mantissa, degree = (23, 5) if x.bits == 32 else (52, 10)
+    x, scale = _clamped(x, -limit, limit), times / math.log(2.0)
+    shifted = x.fma(scale, 1.5 * 2.0**mantissa)
+    rest = x.fma(scale, -(shifted - 1.5 * 2.0**mantissa))
+    return _quotient(1.0, polynomial_in_pairs(rest, _series_of_power, 0.5, degree).fma(_power_of_two(shifted), 1.0))
+
+
+def quick_sigmoid(x: Lanes) -> Lanes:
+    """1 / (1 + e^-x) for kernels that multiply numbers of bfloat16: one chain of instructions, a third shorter."""
+    return _quick_quotient(x, -1.0, 87.0)
+
+
+def quick_tanh(x: Lanes) -> Lanes:
+    """1 - 2 / (1 + e^2x), as quick; near zero as far off in parts of one as elsewhere."""
+    return _quick_quotient(x, 2.0, 43.0).fma(-2.0, 1.0)
+
+
+QUICK: dict[str, Any] = {"sigmoid": quick_sigmoid, "tanh": quick_tanh}
+"""By the name of what they stand for."""
+for _code in QUICK.values():
+    define(_code, _code, VectorType)
 
 
 @_kernel_function(VectorType)

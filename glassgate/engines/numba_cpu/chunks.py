@@ -1,0 +1,83 @@
+"""A loop whose input's product is computed a few steps ahead of it, so that what it reads is still in the cache."""
+
+from collections.abc import Mapping, Sequence
+
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu.arguments import Argument
+from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.native import native
+from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
+
+CHUNKS = '''
+def chunks(address):
+    """Some steps at a time: tasks for all of their rows, then the loop over them.
+
+    Behind its own arguments stand each task's function, where its arguments are and where the last of them is, the
+    loop's, and each address that moves with the chunks, with the bytes of a row.
+    """
+    job = words(address)
+    steps, origin, starts, sizes = job[0], job[1], words(job[2]), words(job[3])
+    turn, most, loop_steps, loop_origin, tasks, moving = job[4], job[5], job[6], job[7], job[8], job[9]
+    loop = 10 + 3 * tasks
+    done, before = 0, 0
+    while done < steps:
+        t = origin + done * turn
+        count, rows = 1, sizes[t]
+        while done + count < steps and rows + sizes[t + count * turn] <= most:
+            rows += sizes[t + count * turn]
+            count += 1
+        first = starts[min(t, t + (count - 1) * turn)]
+        for k in range(loop + 3, loop + 3 + 2 * moving, 2):
+            words(address + job[k])[0] -= (first - before) * job[k + 1]
+        before = first
+        for k in range(10, loop, 3):
+            share = words(address + job[k + 2])
+            share[-1], share[0] = first, first + rows
+            perform(job[k], address + job[k + 1])
+        words(address + loop_steps)[0], words(address + loop_origin)[0] = count, t
+        perform(job[loop], address + job[loop + 1])
+        done += count
+'''
+
+ENOUGH_BYTES = 2**19
+"""What the rows of a chunk may write: half of a core's own cache, or as much as the weights they are multiplied by."""
+
+
+class Chunks(ParallelTask):
+    """Tasks that the rows of steps share, and the loop that reads what they write, by one thread.
+
+    Args:
+        tasks: for the rows of a chunk, in order.
+        loop: a cell's kernel.
+        turn: 1 or -1, which way time runs.
+        most: rows of a chunk, if a step has no more.
+        moving: memory that holds the rows of one chunk alone, and the bytes of a row.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[ParallelTask],
+        loop: ParallelTask,
+        turn: int,
+        most: int,
+        moving: Mapping[Argument, int],
+    ) -> None:
+        every = [*tasks, loop]
+        pitches = [(k, slot, moving[a]) for k, task in enumerate(every) for slot, a in task._bound if a in moving]
+        own: list[Operand] = [given.STEPS, given.ORIGIN, given.STARTS, given.SIZES]
+        own += [turn, most, 0, 0, len(tasks), len(pitches)]
+        starts = [len(own) + 3 * len(every) + 2 * len(pitches)]
+        for task in every:
+            starts.append(starts[-1] + len(task._blank.arguments))
+        slots = {argument: starts[-2] + slot for slot, argument in loop._bound}
+        own[6:8] = 8 * slots[given.STEPS], 8 * slots[given.ORIGIN]
+        for at, after, task in zip(starts, starts[1:], every, strict=False):
+            own += [task._blank.function.address, 8 * at, 8 * (after - 1)]
+        for k, slot, pitch in pitches:
+            own += [8 * (starts[k] + slot), pitch]
+        super().__init__(native(CHUNKS), own, 0)
+        head = self._blank.arguments[:-2]
+        self._blank = Launch(self._blank.function, sum((task._blank.arguments for task in every), head))
+        for at, task in zip(starts, every, strict=False):
+            self._bound += [(at + slot, argument) for slot, argument in task._bound]
+        self._shares = [(starts[-2] + slot, argument, more) for slot, argument, more in loop._shares]
