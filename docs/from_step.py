@@ -4,7 +4,11 @@ Run `python docs/from_step.py` after a change of the engine; a test compares the
 """
 
 import re
+import sys
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
+from types import FrameType
 
 import torch
 
@@ -57,6 +61,7 @@ def blocks() -> dict[str, str]:
     backward = Backward(plan, sizes, Wanted(plan.weights, data=True, added=False))
     found["bindings"] = _bindings(forward)
     found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
+    found["walk"] = _walk()
     return {name: text.strip("\n") for name, text in found.items()}
 
 
@@ -99,6 +104,47 @@ def _launches(kernel: KernelPlan) -> str:
     """What a call runs, in order; a line at a time is shared out among threads."""
     rounds = [*kernel.before, [kernel.loop], *kernel.after]
     return "\n".join(f"  {', '.join(task.function.name for task in tasks)}" for tasks in rounds if tasks)
+
+
+def _walk() -> str:
+    """The functions of a call of a form that was there before, and how many they are."""
+    layer, x = gg.LSTM(D, H), torch.zeros(L, N, D, requires_grad=True)
+
+    def infer() -> None:
+        with torch.no_grad():
+            layer(x)
+
+    def train() -> None:
+        torch.autograd.backward(layer(x)[0], torch.zeros(L, N, H))
+
+    with gg.engine("cpu"):
+        for _ in range(2):
+            infer(), train()
+        inference, training = _called(infer), _called(train)
+    lines = [
+        f"{file:34} {', '.join(name for _, name in calls)}"
+        for file, calls in groupby(inference, key=lambda call: call[0])
+    ]
+    return "\n".join([*lines, "", f"{len(inference)} functions; in training, forward and backward, {len(training)}"])
+
+
+def _called(work: Callable[[], None]) -> list[tuple[str, str]]:
+    """The package's functions that some work calls, in order: file and name."""
+    root, found = Path(gg.__file__).parent, []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        # Comprehensions are functions in some versions of Python and not in others.
+        if event == "call" and code.co_filename.startswith(str(root)) and not code.co_name.startswith("<"):
+            found.append((str(Path(code.co_filename).relative_to(root)), code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
 
 
 def filled(page: str) -> str:
