@@ -59,7 +59,8 @@ class Plain(nn.Module):
         """Beam search over a batch, by the rules of `glassgate.tasks.translation.search`."""
         rows, beam = len(source), how.beam
         states, (h, c) = self.encode(source, lengths)
-        states, keys = (each.repeat_interleave(beam, 0) for each in (states, self.key(states)))
+        keys = self.key(states) / self.key.out_features**0.5
+        states, keys = (each.repeat_interleave(beam, 0) for each in (states, keys))
         outside = (torch.arange(states.shape[1]) >= lengths[:, None]).repeat_interleave(beam, 0)[:, None]
         h, c = h.repeat_interleave(beam, 1), c.repeat_interleave(beam, 1)
         units = torch.full((rows * beam, 1), PADDING)

@@ -38,7 +38,8 @@ class Attention(nn.Module):
     Args:
         kind: how a query q is compared with a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
             2015, arXiv:1409.0473); "general", `q W m`; or "dot", `q m`, with the two directions of m added up (Luong,
-            Pham & Manning 2015, arXiv:1508.04025)
+            Pham & Manning 2015, arXiv:1508.04025). The latter two are divided by the root of H (Vaswani et al. 2017,
+            equation 1): without it one weight is 1 and the others 0 before anything is learned, and stays so
         query_size: H
         memory_size: M
         directions: of the encoder
@@ -66,7 +67,10 @@ class Attention(nn.Module):
         """Keep an encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""
         inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
         halves = states.unflatten(-1, (self.directions, -1))
-        return Memory(self.value(states), halves.sum(-2) if self.kind == "dot" else self.key(states), inside)
+        keys = halves.sum(-2) if self.kind == "dot" else self.key(states)
+        if self.kind != "additive":
+            keys = keys / keys.shape[-1] ** 0.5
+        return Memory(self.value(states), keys, inside)
 
     def forward(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """From queries, `(N, T, H)`, to contexts, `(N, T, H)`, and weights, `(N, T, S)`."""

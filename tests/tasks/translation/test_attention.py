@@ -15,9 +15,9 @@ def score(attention: Attention, query: list[float], state: list[float]) -> float
     """One query and one state, by the papers' formulas, a number at a time."""
     q, m = torch.tensor(query), torch.tensor(state)
     if attention.kind == "dot":
-        return float(q @ (m[: len(q)] + m[len(q) :]))
+        return float(q @ (m[: len(q)] + m[len(q) :])) / math.sqrt(len(q))
     if attention.kind == "general":
-        return float(q @ (attention.key.weight @ m))
+        return float(q @ (attention.key.weight @ m)) / math.sqrt(len(q))
     inner = attention.query.weight @ q + attention.key.weight @ m + attention.key.bias
     return float(attention.score.weight[0] @ torch.tanh(inner))
 
@@ -36,6 +36,15 @@ def test_weights_and_context_are_those_of_the_papers(kind: str) -> None:
             torch.testing.assert_close(weights[row, step, :length], expected)
             torch.testing.assert_close(context[row, step], attention.value.weight @ (expected @ states[row, :length]))
     assert (weights[1, :, 2:] == 0).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_before_anything_is_learned_it_looks_at_many_states(kind: str) -> None:
+    """Also where states are as large as they get; a weight of 1 would stay, as it has no gradient."""
+    attention = Attention(kind, query_size=512, memory_size=1024, directions=2)
+    memory = attention.memory(torch.randn(1, 20, 1024).sign(), torch.tensor([20]))
+    assert attention(torch.randn(1, 50, 512).sign(), memory)[1].max() < 0.9
 
 
 @pytest.mark.parametrize("attention", [*KINDS, "none"])
@@ -69,7 +78,7 @@ def test_input_feeding_is_luongs(cell: str) -> None:
     for before in (0, 3, 4):
         vector = torch.cat([decoder.embedding.weight[[before]], look], -1)[:, None]
         out, state = decoder.layer(vector, state if cell == "lstm" or not isinstance(state, tuple) else state[0])
-        weights = (out[0] @ decoder.attention.key.weight @ memory.T).softmax(-1)
+        weights = (out[0] @ decoder.attention.key.weight @ memory.T / 2).softmax(-1)  # of the root of H = 4
         look = torch.tanh(torch.cat([weights @ memory, out[0]], -1) @ matrix.T + decoder.combine.bias)
         scores.append(decoder.head(look))
     torch.testing.assert_close(output.scores, torch.stack(scores, 1))
