@@ -124,3 +124,28 @@ def test_a_forked_child_has_threads_of_its_own():
         os._exit(0 if table.tolist() == list(range(0, 160, 8)) and own._idle else 1)
     torch.set_num_threads(before)
     assert os.waitpid(child, 0)[1] == 0
+
+
+MANY = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import torch
+import glassgate as gg
+
+def results(layer, x, threads):
+    torch.set_num_threads(threads)
+    with gg.engine("cpu"):
+        y, _ = layer(x)
+        return [y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])]
+
+for N in (1, 9):  # threads share units and wait for each other at every step, or share rows
+    layer, x = gg.LSTM(256, 256), torch.randn(20, N, 256, requires_grad=True)
+    for expected, found in zip(results(layer, x, 1), results(layer, x, 7), strict=True):
+        assert torch.equal(expected, found)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system that pins no process")
+def test_seven_threads_on_one_processor_give_the_bits_of_one():
+    """As where a process is pinned, or has fewer processors than it sees: whoever waits for a thread lets it run."""
+    subprocess.run([sys.executable, "-c", MANY], check=True, timeout=300)
