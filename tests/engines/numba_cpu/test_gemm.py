@@ -80,10 +80,10 @@ def check_products(processor, rows, columns, units, dtype, bfloat16=False):
         done([products.multiply(x_rows, ahead, 3, a_gate, len(x), bits)], 2, known)
         done([products.multiply(d_rows, back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
         sums = stored("outer", outer), number("total"), bits
-        done([products.outer(stored("d", d), len(x), right, *sums, bfloat16=bfloat16)], 2, known)
-    close(total, d.double().sum(0))
+        done([products.outer(d_rows, len(x), right, *sums, bfloat16=bfloat16)], 2, known)
     if bfloat16:
         x, weight, d = x.bfloat16(), weight.bfloat16(), d.bfloat16()
+    close(total, d.double().sum(0))
     chosen = selected(weight).double()
     close(out, x.double() @ chosen.t())
     close(d_x, before.double() + d.double() @ chosen)
