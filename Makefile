@@ -7,7 +7,7 @@ pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz clients machines bench results claims docs dist check clean
+.PHONY: help demo test fuzz clients machines bench results defaults claims docs dist check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
@@ -18,6 +18,7 @@ help:
 	@echo "make browser the report in a real browser, and the pictures of it in docs/; it needs chromium and npm"
 	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
 	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
+	@echo "make defaults each task on three data sets: the defaults against a search around them; GLASSGATE_DATA=FOLDER"
 	@echo "make docs    the documentation site in build/site, its links checked; any web server can show that folder"
 	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
 	@echo "make claims  what tutorials say of LSTMs, measured: docs/why-lstm.md, some minutes; CLAIMS=full: hours, resumable"
@@ -52,6 +53,9 @@ bench: .venv/installed-bench
 
 results: .venv/installed
 	@$(bin)/python -m results $(RESULTS)
+
+defaults: .venv/installed
+	@$(bin)/python -m defaults $(DEFAULTS)
 
 dist: .venv/installed
 	@rm -rf build dist

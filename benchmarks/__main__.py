@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine", default="cpu", help="which engine of ours is measured (cpu)")
     parser.add_argument("--threads", type=int, default=2, help="threads, and processors, of every contender (2)")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
-    parser.add_argument("--report", action="store_true", help="make table and plot anew from the JSON files and end")
+    parser.add_argument("--report", action="store_true", help="make table and plot again from the JSON files and end")
     return parser
 
 

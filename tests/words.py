@@ -23,6 +23,10 @@ WORDS = {
     r"\bgives? way\b": "yields",
     r"\b\d(\.\d+)?x (as )?(fast|slow)er\b": "1.3x the speed",
     r"\bgate functions\b": "activations",
+    "别无他求": "写明需要什么",
+    "值多少": "贡献",
+    "(跟着|交给)[^。]{0,8}(走|torch)": "随……变化，由 torch 执行",
+    "能胜任|为何不行": "支持，不支持",
 }
 """What must not stand, and what to say instead."""
 

@@ -23,6 +23,7 @@ from glassgate.tasks.data.piano import Roll
 from glassgate.tasks.data.rows import Rows
 from glassgate.tasks.data.series import Series
 from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
 
@@ -84,6 +85,8 @@ def guessed(path: str) -> str:
         return "tagging"
     if suffix in (".ts", ".npz"):
         return "classification"
+    if suffix == ".csv" and is_token_table(path):
+        return "tagging"
     if suffix in (".csv", ".tsv"):
         try:
             look_at_table(path, "\t" if suffix == ".tsv" else None, "text", "label")
@@ -97,7 +100,9 @@ def guessed(path: str) -> str:
     if suffix in (".jsonl", ".ndjson", ".parquet"):
         _, first, _ = next(keyed.read(path), (0, {}, {}))
         lists = isinstance(first, dict) and any(isinstance(value, list) for value in first.values())
-        return "tagging" if lists else "classification"
+        if lists or not isinstance(first, dict):
+            return "tagging"
+        return "classification" if any(name in first for name in keyed.LABEL) else "language-model"
     if suffix in _MUSIC:
         return "language-model"
     try:

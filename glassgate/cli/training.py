@@ -15,6 +15,7 @@ from glassgate.cli.progress import Bar, display, told
 from glassgate.cli.started import started
 from glassgate.cli.stopping import how, status
 from glassgate.tasks import TASKS, run_class, task_class
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.logs import FOLDER as LOGS
 from glassgate.tasks.logs import PICTURE
 from glassgate.tasks.options import Options, read_config
@@ -36,8 +37,12 @@ def command(words: list[str]) -> None:
         epilog="tasks: " + "; ".join(f"{name}: {row.summary}" for name, row in TASKS.items()),
     )
     parser.add_argument("--resume", metavar="RUN", required=True, help="go on with the interrupted run in this folder")
+    parser.add_argument("--lr-find", action="store_true", help="of a new run alone: this one keeps its learning rate")
     add_processes(parser)
-    _resume(parser.parse_args(words).resume)
+    arguments = parser.parse_args(words)
+    if arguments.lr_find:
+        raise OptionError("--lr-find: a run that goes on keeps its learning rate; leave it out, or start a new run")
+    _resume(arguments.resume)
 
 
 def _start(name: str, words: list[str]) -> None:

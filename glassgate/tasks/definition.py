@@ -12,7 +12,7 @@ from torchmetrics import MetricCollection
 
 from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import keyed
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, shuffled, whole
+from glassgate.tasks.data.batches import Batch, Batches, Cuts, Encoded, Lengths, shuffled, whole
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.mean import Loss
@@ -23,6 +23,8 @@ from glassgate.tasks.seen import Seen, Shown
 OptionsType = TypeVar("OptionsType", bound=Options)
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
+
+_ROWS = 32  # of a batch that is scored, at least
 
 Vocabularies = dict[str, Vocabulary]
 
@@ -40,6 +42,8 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     """An encoder of recurrent layers, a head, a loss, scores and a reader, made from options.
 
     Attributes:
+        asked: the options as they were given
+        options: the same, from training on with what the size of the data decides
         name: what the command line calls it
         options_type: its dataclass of options
         lower_is_better: whether less of it is better
@@ -74,13 +78,17 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     network: nn.Module
 
     def __init__(self, options: OptionsType):
-        self.options = options
+        self.options = self.asked = options
         self.facts: dict[str, Any] = {}
 
     @property
     def longest_piece(self) -> int:
         """Units of the pieces that training cuts longer sequences into; 0 to cut none."""
         return 0
+
+    def examples_of_an_epoch(self, lengths: Lengths) -> int:
+        """Return how many examples an epoch has, pieces of long ones each counted: what a batch counts."""
+        return len(Cuts(lengths, self.longest_piece).index)
 
     def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
         """Return the batches of an epoch, counted from 0: a function of options, lengths and epoch alone."""
@@ -89,7 +97,12 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     def evaluation_batches(self, lengths: Lengths) -> Batches:
         """Return the batches in which examples are scored and predicted."""
-        return whole(lengths, self.options.batch_size)
+        return whole(lengths, self.evaluation_rows)
+
+    @property
+    def evaluation_rows(self) -> int:
+        """Examples of a batch in which nothing is learned: small ones would only take longer."""
+        return max(_ROWS, self.options.batch_size)
 
     def units_of_an_epoch(self, lengths: Lengths) -> int:
         """Return how many units the batches of an epoch hold together."""

@@ -2,17 +2,18 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
+from glassgate.tasks.data import keyed
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, drawn_for, whole
 from glassgate.tasks.data.lines import read_lines
@@ -97,13 +98,16 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return self.options.longest
 
     def evaluation_batches(self, lengths: Lengths) -> Batches:
-        return whole(lengths, self.options.batch_size, _LONGEST_PIECE)
+        return whole(lengths, self.evaluation_rows, _LONGEST_PIECE)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
         """Read texts, or the lines that are to be filled."""
         if labelled:
-            return texts.read_text(path, self.options.unit, self.options.sequence, progress)
+            return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
         return [line for _, line in read_lines(path) if line.strip()]
+
+    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Text | str]:
+        return [*texts.of_rows(rows, self.options)]
 
     def read_own(self) -> Split[Text | str]:
         options = self.options

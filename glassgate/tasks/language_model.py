@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
+from glassgate.tasks.data import keyed
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Streams
 from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
@@ -90,6 +91,11 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         """Whether sequences are read in columns, with the state carried from chunk to chunk."""
         return self.options.sequence == "file" and self.options.unit != NOTES
 
+    def examples_of_an_epoch(self, lengths: Lengths) -> int:
+        if not self.streamed:
+            return super().examples_of_an_epoch(lengths)
+        return -(-int(np.sum(lengths, dtype=np.int64)) // self.options.chunk)
+
     def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
         options = self.options
         if not self.streamed:
@@ -100,15 +106,18 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def evaluation_batches(self, lengths: Lengths) -> Batches:
         if not self.streamed:
             return super().evaluation_batches(lengths)
-        columns = min(self.options.batch_size, max(1, sum(lengths) // _SHORTEST_COLUMN))
+        columns = min(self.evaluation_rows, max(1, sum(lengths) // _SHORTEST_COLUMN))
         return Streams(lengths, columns, self.options.chunk)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text; or piano rolls, of a file in parts those for test."""
         if self.options.unit != NOTES:
-            return texts.read_text(path, self.options.unit, self.options.sequence, progress)
+            return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
         parts = read_rolls(path)
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
+
+    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Text | Roll]:
+        return [*(super().of_rows(rows) if self.options.unit == NOTES else texts.of_rows(rows, self.options))]
 
     def read_own(self) -> Split[Text | Roll]:
         options = self.options

@@ -68,9 +68,12 @@ class Options:
     embedding_size: int = option(64, "numbers that stand for one unit of input", least=1, most=2**16)
     dropout: float = option(0.0, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
 
-    epochs: int = option(10, "passes over the training data", group="training", least=1)
-    batch_size: int = option(32, "sequences a step", group="training", least=1)
+    epochs: int = option(0, "passes over the training data; 0: by its size", group="training", least=0)
+    batch_size: int = option(0, "examples a step; 0: by the size of the data", group="training", least=0)
     learning_rate: float = option(3e-3, "largest rate of AdamW", group="training", least=0)
+    lr_find: bool = option(
+        False, "find the learning rate first: 100 steps in which it rises, by Lightning's tuner", group="training"
+    )
     warmup: float = option(0.05, "fraction of the steps in which the rate rises", group="training", least=0, most=1)
     weight_decay: float = option(0.01, "decay of AdamW", group="training", least=0)
     clip: float = option(1.0, "largest norm of the gradient; 0 for any", group="training", least=0)

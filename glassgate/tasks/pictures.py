@@ -82,6 +82,28 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
     figure.savefig(file, dpi=120, format="png")
 
 
+def rate_picture(rates: Sequence[float], losses: Sequence[float], rate: float, path: Path) -> None:
+    """Draw the loss of a test run whose learning rate rises, and the rate that was chosen.
+
+    Args:
+        rates, losses: of each step
+        rate: the chosen one
+        path: of the picture, PNG or SVG
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure((6, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.semilogx(rates, losses, linewidth=1.4)
+    axes.axvline(rate, color="tab:orange", linewidth=1.2, label=f"{rate:g}, where the loss falls fastest")
+    axes.set(xlabel="learning rate", ylabel="loss, smoothed")
+    axes.legend(fontsize=9)
+    axes.grid(alpha=0.3)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:])
+    write(path, content.getvalue())
+
+
 def _curve(rows: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:
     """The steps at which a value was written, and the values."""
     points = [(row["step"], row[name]) for row in rows if name in row]

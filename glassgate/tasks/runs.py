@@ -145,8 +145,11 @@ class Run:
         """Write metrics.json, by which a run is known to have ended."""
         write_json(self.path / METRICS, result)
 
-    def check_unfinished(self) -> None:
+    def check_unfinished(self, use: str) -> None:
         """See that there is something left to train.
+
+        Args:
+            use: what a run that has ended is used by, as words of the command line with {run} and {file} in them
 
         Raises:
             RunError: the run has ended, or is a model that was saved without one
@@ -156,7 +159,7 @@ class Run:
         if (self.path / METRICS).exists():
             raise RunError(
                 f"{self.path}: this run has ended, nothing is left to resume; "
-                f"its scores are in {METRICS}, and `glassgate predict {self.path} FILE` uses it"
+                f"its scores are in {METRICS}, and `glassgate {use.format(run=self.path, file='FILE')}` uses it"
             )
 
 

@@ -21,12 +21,13 @@ from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS, recognised, sources_of
-from glassgate.tasks.data.labels import number_of_intent, numbers_of_labels, some, source_of
+from glassgate.tasks.data.labels import counted, number_of_intent, numbers_of_labels, some, source_of
 from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.spellings import Spellings
 from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
 from glassgate.tasks.data.tagged import of_rows as tagged_of_rows
+from glassgate.tasks.data.token_table import TokenTable, look_at_tokens, read_tokens
 from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
@@ -120,6 +121,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "embedding_size": 32,
         "least_count": 2,
         "dropout": 0.0,
+        "batch_size": 32,
         "learning_rate": 1e-2,
         "epochs": 1,
     }
@@ -148,6 +150,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         layout = self._as_before(layout)
         if format == "python":
             return python_source.read(path, labelled)
+        table: TokenTable | None = None
         sources = sources_of(path, format, options.label_suffix if labelled else None)
         if format == "conllu":
             examples = read_conllu(path, options.column or "upos", labelled)
@@ -155,6 +158,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             examples = read_text(path, options.unit, options.label_suffix, labelled)
         elif format == "folder":
             examples = read_folder(path, labelled)
+        elif format == "csv":
+            table = look_at_tokens(path, options.column, options.text_column, labelled)
+            examples = read_tokens(path, table)
         elif format in ("jsonl", "parquet"):
             examples = read_rows(path, options.column, options.text_column, labelled)
         else:
@@ -168,11 +174,12 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             fields | ({"labels": SEQUENCE} if labelled else {}),
             build,
             sources,
-            ["tagged", format, options.column, options.text_column, options.unit, labelled, repr(layout)],
+            ["tagged", format, options.column, options.text_column, options.unit, labelled, repr(table or layout)],
             progress,
         )
         if labelled and progress is not None:
-            progress.note(f"{path}: {_said(format, layout, stored)}")
+            taken = table or layout
+            progress.note(f"{path}: {taken.said() if taken else f'format {format}'}; {counted(stored)}")
         return stored
 
     def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Tagged]:
@@ -378,16 +385,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             spellings = units.column.derived(characters, lambda symbols: Spellings(symbols, characters))
             return spellings.rows(units.numbers(0, len(units)))
         return Spellings(units, characters).rows(np.arange(len(units)))
-
-
-def _said(format: str, layout: Layout | None, examples: Stored[Tagged]) -> str:
-    """What a file was taken for, and how much is in it."""
-    what = f"format {format}" if layout is None else layout.said()
-    found = [f"{len(examples):,} sentences"]
-    labels = examples.counts("labels")
-    if bio.is_bio(labels):
-        found.append(f"{sum(count for label, count in labels.items() if label[0] == 'B'):,} entities")
-    return f"{what}; {', '.join(found)}, {len(labels):,} labels"
 
 
 def _nats(scores: Tensor, labels: Tensor) -> Mean:

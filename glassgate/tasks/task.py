@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
+from glassgate.tasks.by_size import by_size
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data.batches import (
     ALL,
@@ -16,6 +18,7 @@ from glassgate.tasks.data.batches import (
     Batches,
     Encoded,
     EncodedLater,
+    Lengths,
     Loader,
     Piece,
     Share,
@@ -29,6 +32,7 @@ from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.processes.group import Group, group
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.rate import Found, find_rate
 from glassgate.tasks.runs import Run, damaged, not_known_here
 from glassgate.tasks.training import check_device, scored, train
 
@@ -85,12 +89,47 @@ class Task(Definition[OptionsType, Example, Prediction]):
             self._take(processes.first(self._content()))
             with processes.together():
                 encoded = self._encode_split(split)
+                self.options = self.sized(lengths(encoded["train"]))
+                check_device(self.options, processes.world)
             threads = self.options.threads or torch.get_num_threads()
+            found = self._find_rate(encoded["train"], threads, processes) if self.options.lr_find else None
+            progress.note(self._plan(lengths(encoded["train"]), found))
             content = self._content() | {"data": _checked(encoded, processes), "threads": threads}
             content |= {"processes": processes.size} if processes.size > 1 else {}
             with processes.together():
                 folder = Run.create(run, content) if run is not None and leads else None
+                if folder and found:
+                    found.draw(folder.path, progress)
             return self._train(encoded, threads, folder, progress, processes)
+
+    def sized(self, train: Lengths) -> OptionsType:
+        """Return the options with what the size of the training data decides, where they leave it open.
+
+        Args:
+            train: the units of each training sequence
+        """
+        asked = self.asked
+        size = by_size(self.examples_of_an_epoch(train), asked.batch_size, asked.epochs)
+        return replace(asked, batch_size=size.batch_size, epochs=size.epochs)
+
+    def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> Found:
+        """Take the learning rate that Lightning's tuner finds."""
+        with self._new_network(threads, Progress()):
+            found = find_rate(self, train, processes)
+        self.options = replace(self.options, learning_rate=found.rate, lr_find=False)
+        return found
+
+    def _plan(self, train: Lengths, found: Found | None) -> str:
+        """What a training is about to do, and what was decided by the size of the data."""
+        options = self.options
+        examples = self.examples_of_an_epoch(train)
+        steps = options.epochs * -(-examples // options.batch_size)
+        left = [name.replace("_", " ") for name in ("batch_size", "epochs") if not getattr(self.asked, name)]
+        return (
+            f"{examples:,} examples: {options.batch_size} a step, learning rate {options.learning_rate:g}"
+            f"{' found' if found else ''}, {options.epochs} epochs ({steps:,} steps)"
+            + (f"; {' and '.join(left)} by the size of the data" if left else "")
+        )
 
     def _split_of(self, given: Any) -> Split[Example]:
         if isinstance(given, Split):
@@ -122,7 +161,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             folder = processes.agreed(lambda: Run.open(run))
             content = folder.content
             with processes.together():
-                folder.check_unfinished()
+                folder.check_unfinished(next(each for each in cls.try_next if not each.startswith("evaluate")))
                 task = cls._from_content(folder)
                 check_device(task.options, processes.world)
                 encoded = task._encode_split(task.read_split(progress) if split is None else task._split_of(split))
@@ -206,6 +245,12 @@ class Task(Definition[OptionsType, Example, Prediction]):
     ) -> dict[str, Any]:
         place = processes.first(str(folder.path) if folder else "")
         processes.advise(f"; go on with: glassgate train --resume {place}" if place else "")
+        with self._new_network(threads, progress):
+            return train(self, encoded, folder, progress, processes)
+
+    @contextmanager
+    def _new_network(self, threads: int, progress: Progress) -> Iterator[None]:
+        """Make the network that training starts from, and the threads and random numbers that it trains with."""
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
@@ -213,7 +258,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
                 self.start(progress)
-                return train(self, encoded, folder, progress, processes)
+                yield
         finally:
             torch.set_num_threads(before)
 

@@ -75,7 +75,7 @@ def train(
             keeper.logs = Logs(run, task.monitor, module.steps)
             module.watched = {}
         try:
-            with _quiet(), keeper.stop.listening():
+            with quiet(), keeper.stop.listening():
                 _trainer(module, keeper).fit(module)
         except SystemExit:  # what Lightning makes of a second Ctrl-C
             if keeper.stop.received:
@@ -126,7 +126,7 @@ def check_device(options: Options, world: World) -> None:
         return
     if "-" in (options.training_file, options.dev, options.test):
         raise OptionError("data: several processes cannot share standard input; give a file")
-    if options.batch_size < world.size:
+    if 0 < options.batch_size < world.size:
         raise OptionError(
             f"batch_size: expected {world.size} or more, a sequence for each process, got {options.batch_size}"
         )
@@ -324,7 +324,7 @@ def _computed(metrics: MetricCollection) -> dict[str, float]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep Lightning's notices, and warnings about its own inside, from the user's terminal."""
     log = logging.getLogger("lightning.pytorch")
     level = log.level

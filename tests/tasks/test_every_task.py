@@ -27,7 +27,7 @@ from tests.tasks.test_resume import CtrlC
 @pytest.mark.parametrize("name", [name for name in TASKS if name != "tagging"])  # the demo's test has that one
 def test_learns_without_data_and_saves_its_options(name: str, tmp_path: Path) -> None:
     kind = task_class(name)
-    options = kind.options_type.from_mapping(kind.own_options | {"threads": 1, "save_every": 0.0})
+    options = kind.options_type.from_mapping({"batch_size": 32} | kind.own_options | {"threads": 1, "save_every": 0.0})
     with pytest.raises(Interrupted):
         kind(options).fit(run=tmp_path / "run", progress=CtrlC(2))
     assert kind.options_type.from_mapping(Run.open(tmp_path / "run").content["options"]) == options

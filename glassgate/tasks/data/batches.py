@@ -336,10 +336,11 @@ def lengths(encoded: Sequence[Encoded]) -> Lengths:
     return encoded.examples.lengths if isinstance(encoded, EncodedLater) else [units(fields) for fields in encoded]
 
 
+@dataclass(frozen=True, eq=False)
 class Loader:
     """The batches of one epoch, from one of them on; Lightning takes it for a data loader.
 
-    Args:
+    Attributes:
         encoded: the sequences
         batches: what pieces of them make each batch
         padding: the value that fills each field
@@ -348,19 +349,11 @@ class Loader:
             each process has something to compute, and `idle` says so
     """
 
-    def __init__(
-        self,
-        encoded: Sequence[Encoded],
-        batches: Batches,
-        padding: Mapping[str, int],
-        first: int = 0,
-        share: Share = ALL,
-    ):
-        self.encoded = encoded
-        self.batches = batches
-        self.padding = padding
-        self.first = first
-        self.share = share
+    encoded: Sequence[Encoded]
+    batches: Batches
+    padding: Mapping[str, int]
+    first: int = 0
+    share: Share = ALL
 
     def __len__(self) -> int:
         return len(self.batches) - self.first

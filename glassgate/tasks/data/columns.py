@@ -17,13 +17,17 @@ from glassgate.tasks.errors import DataError, OptionError
 _LINES = 20_000  # that are looked at
 _FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
 _ID = re.compile(r"\d+([-.]\d+)?")
-_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "word", "words", "token", "tokens", "form", "text", "lemma"} | {
+WORD_NAMES = {"word", "words", "token", "tokens", "form", "text"}
+"""What a column of units is usually called."""
+LABEL_NAMES = {
     *("pos", "upos", "xpos", "tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "chunk", "bio", "iob"),
     *("iob2", "entity"),
 }
+"""What a column of their labels is usually called."""
+_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma"} | WORD_NAMES | LABEL_NAMES
 _CONLLU_WIDTH = 10
 _TABLE_LINES = 100  # that are looked at
-_SEPARATORS = (",", ";", "\t", "|")
+SEPARATORS = (",", ";", "\t", "|")
 _MOST_LABELS = 100
 
 Rows = Sequence[Sequence[str]]
@@ -322,16 +326,16 @@ def look_at_table(path: str | Path, separator: str | None, text: str, label: str
 
 def _delimiter(lines: Sequence[str], wanted: Sequence[str | None]) -> str:
     """The separator under which the first row has the names; else the one that cuts all rows alike; else a comma."""
-    for separator in _SEPARATORS:
+    for separator in SEPARATORS:
         if all(name is None or name in _cells(lines[0], separator) for name in wanted):
             return separator
     plain = [line for line in lines if line.strip() and '"' not in line]
-    for separator in _SEPARATORS:
+    for separator in SEPARATORS:
         widths = {len(line.split(separator)) for line in plain}
         if len(widths) == 1 and widths > {1}:
             return separator
-    counts = {separator: lines[0].count(separator) for separator in _SEPARATORS}
-    return max(_SEPARATORS, key=counts.__getitem__) if max(counts.values()) else ","
+    counts = {separator: lines[0].count(separator) for separator in SEPARATORS}
+    return max(SEPARATORS, key=counts.__getitem__) if max(counts.values()) else ","
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -6,7 +6,7 @@ from glassgate.tasks.data.columns import Layout, is_clear, look
 from glassgate.tasks.data.lines import STDIN, suffix_of
 from glassgate.tasks.errors import OptionError
 
-FORMATS = ("auto", "conllu", "columns", "tsv", "jsonl", "parquet", "text", "python", "folder")
+FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "jsonl", "parquet", "text", "python", "folder")
 UNITS = ("word", "character")
 LABEL_SUFFIX = ".labels"
 
@@ -17,6 +17,7 @@ _BY_SUFFIX = {
     ".iob2": "columns",
     ".bio": "columns",
     ".tsv": "tsv",
+    ".csv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",

@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 from glassgate.tasks.data.lines import read_lines, suffix_of
 from glassgate.tasks.errors import DataError
 
+SUFFIXES = (".jsonl", ".ndjson", ".parquet")
+"""Of the files that `read` reads."""
+
 UNITS = ("tokens", "words", "units", "text")
 """What the key of a sequence's units is usually called."""
 

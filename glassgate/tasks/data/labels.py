@@ -4,9 +4,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from glassgate.tasks import bio
+from glassgate.tasks.data.stored import Stored
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import DataError
+
+
+def counted(examples: Stored[Tagged]) -> str:
+    """How many sentences, entities where labels mark some, and labels there are, in words."""
+    found = [f"{len(examples):,} sentences"]
+    labels = examples.counts("labels")
+    if bio.is_bio(labels):
+        found.append(f"{sum(count for label, count in labels.items() if label[0] == 'B'):,} entities")
+    return f"{', '.join(found)}, {len(labels):,} labels"
 
 
 def numbers_of_labels(example: Tagged, vocabulary: Vocabulary, labels: Sequence[str]) -> np.ndarray:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
-from glassgate.tasks.data import mapped
-from glassgate.tasks.data.lines import raw_lines, read_lines
+from glassgate.tasks.data import keyed, mapped
+from glassgate.tasks.data.lines import raw_lines, read_lines, suffix_of
 from glassgate.tasks.data.running import read_units
 from glassgate.tasks.data.stored import LINE, SEQUENCE, Stored, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
@@ -44,6 +44,9 @@ class TextOptions(Options):
     )
     sequence: str = option(
         "file", "what is one sequence: the whole file, or each line", group="data", choices=("file", "line")
+    )
+    text_column: str | None = option(
+        None, "key of the texts in JSON lines and Parquet; the first usual one, such as text", group="data"
     )
     held_out: float = option(
         0.05,
@@ -104,33 +107,68 @@ def gap(before: str, after: str, unit: str) -> str:
 
 
 def read_text(
-    path: str | Path, unit: str, sequence: str, progress: Progress | None = None
+    path: str | Path, unit: str, sequence: str, progress: Progress | None = None, column: str | None = None
 ) -> "list[Text] | Stored[Text]":
     """Read a text file, or standard input, as one sequence or a sequence a line; a large one stays on disk.
 
+    Of JSON lines and Parquet each row is what a line is of a text file.
+
     Args:
-        progress: told how far a large file is
+        progress: told how far a large file is, and what rows were taken for
+        column: the key of the texts in rows; the first usual one if None
 
     Raises:
-        DataError: see `read_lines`; there is nothing but blank lines
+        DataError: see `read_lines` and `keyed.read`; there is nothing but blank lines; no such key
     """
-    cut = str if unit == "byte" else _SPLITTERS[unit]
+    read = _read(path, unit, column)
+    if suffix_of(path) in keyed.SUFFIXES and progress:
+        progress.note(_said(path, column))
+    cut = str if unit == "byte" and suffix_of(path) not in keyed.SUFFIXES else _SPLITTERS[unit]
     if sequence == "line":
         build = partial(Text, source=str(path))
         return store(
-            _lines(path, unit, cut), {"units": SEQUENCE, "line": LINE}, build, [path], ["lines", unit], progress
+            _lines(path, read, cut), {"units": SEQUENCE, "line": LINE}, build, [path], ["lines", unit, column], progress
         )
-    if mapped.is_large([path]):
+    if suffix_of(path) not in keyed.SUFFIXES and mapped.is_large([path]):
         return [Text(read_units(path, unit, cut, progress), str(path))]
-    text = "".join(f"{line}\n" for _, line in _read(path, unit))
+    text = "".join(f"{line}\n" for _, line in read)
     if not text.strip():
         raise _blank(path)
     return [Text(cut(text), str(path))]
 
 
-def _lines(path: str | Path, unit: str, cut: Callable[[str], Sequence[str]]) -> Iterator[Text]:
+def of_rows(rows: Iterator[tuple[int, Any, keyed.Names]], options: TextOptions) -> list[Text]:
+    """Make texts of rows: one of all, as of the lines of a file, or one of each.
+
+    Raises:
+        DataError: no such key; what is under it is no string
+    """
+    lines = [f"{text}\n" for _, text in _texts("given rows", rows, options.text_column)]
+    if lines and options.sequence == "file":
+        lines = ["".join(lines)]
+    return [Text(split(text, options.unit), "given rows") for text in lines]
+
+
+def _texts(
+    source: str | Path, rows: Iterator[tuple[int, Any, keyed.Names]], column: str | None
+) -> Iterator[tuple[int, str]]:
+    for number, row, _ in rows:
+        text = keyed.value(source, number, row, column, keyed.TEXTS, "--text-column")
+        if not isinstance(text, str):
+            raise DataError(source, number, f"expected a string of text, got {type(text).__name__}; see --text-column")
+        yield number, text
+
+
+def _said(path: str | Path, column: str | None) -> str:
+    """What rows were taken for, in words."""
+    keys: Any = next((row for _, row, _ in keyed.read(path)), {})
+    found = column or next((each for each in keyed.TEXTS if each in keys), keyed.TEXTS[0])
+    return f"{path}: rows of {'Parquet' if suffix_of(path) == '.parquet' else 'JSON'}, texts under {found!r}"
+
+
+def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str], Sequence[str]]) -> Iterator[Text]:
     blank = True
-    for number, text in _read(path, unit):
+    for number, text in read:
         if text.strip():
             blank = False
             yield Text(cut(f"{text}\n"), str(path), number)
@@ -138,8 +176,10 @@ def _lines(path: str | Path, unit: str, cut: Callable[[str], Sequence[str]]) -> 
         raise _blank(path)
 
 
-def _read(path: str | Path, unit: str) -> Iterator[tuple[int, str]]:
-    """The lines of a file; those of bytes with a character for each byte."""
+def _read(path: str | Path, unit: str, column: str | None) -> Iterator[tuple[int, str]]:
+    """The lines of a file, or the texts of its rows; those of bytes with a character for each byte."""
+    if suffix_of(path) in keyed.SUFFIXES:
+        return _texts(path, keyed.read(path), column)
     if unit != "byte":
         return read_lines(path)
     return ((number, raw.rstrip(b"\r\n").decode("latin-1")) for number, raw in enumerate(raw_lines(path), start=1))

@@ -89,6 +89,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """Steps before an origin that are read: by the network, or by the seasonal naive forecast."""
         return max(self.options.steps_back, self.learned.season)
 
+    def examples_of_an_epoch(self, lengths: Lengths) -> int:
+        return int(count(lengths, self.options.steps_back + self.options.horizon).sum())
+
     def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
         options = self.options
         random = np.random.default_rng([options.seed, epoch])
@@ -96,7 +99,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def evaluation_batches(self, lengths: Lengths) -> Batches:
         options = self.options
-        return Windows(lengths, self.context + options.horizon, options.batch_size, options.every)
+        return Windows(lengths, self.context + options.horizon, self.evaluation_rows, options.every)
 
     def units_of_an_epoch(self, lengths: Lengths) -> int:
         size = self.options.steps_back + self.options.horizon
@@ -235,7 +238,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         for series in examples:
             self._check_length(series, back)
         encoded = [self.learned.encode(each.part(len(each) - back, len(each)), horizon) for each in examples]
-        batches = Windows(lengths(encoded), back + horizon, self.options.batch_size)
+        batches = Windows(lengths(encoded), back + horizon, self.evaluation_rows)
         for output, batch, pieces in self.outputs(encoded, batches):
             for piece, (forecast,) in zip(pieces, self.decode(output, batch), strict=True):
                 series = examples[piece.index]
@@ -252,9 +255,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             every: steps between origins; the option if None
         """
         encoded, horizon, back = self.encoded(examples), self.options.horizon, self.options.steps_back
-        batches = Windows(
-            lengths(encoded), self.context + horizon, self.options.batch_size, every or self.options.every
-        )
+        batches = Windows(lengths(encoded), self.context + horizon, self.evaluation_rows, every or self.options.every)
         for output, batch, pieces in self.outputs(encoded, batches):
             shift, scale, values = batch["shift"][:, None], batch["scale"][:, None], batch["values"]
             others = naive_forecasts(values, horizon, self.learned.season)

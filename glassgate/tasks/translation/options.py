@@ -54,7 +54,6 @@ class TranslationOptions(Options):
     input_feeding: bool = option(False, "let a step know where the one before it looked; slower training")
     tied: bool = option(False, "use the target's vectors as the output's weights, too")
 
-    batch_size: int = option(64, "sequences a step", group="training", least=1)
     learning_rate: float = option(2e-3, "largest rate of AdamW", group="training", least=0)
     label_smoothing: float = option(0.1, "fraction of certainty given to all units", group="training", least=0, most=1)
     teacher_forcing: float = option(

@@ -1,0 +1,107 @@
+"""`python -m defaults [SET ...]`: trains each set with the defaults, searches around them, and makes the page again."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from fnmatch import fnmatch
+from pathlib import Path
+
+from defaults import report
+from defaults.search import Result, Settings, Store, defaults, examples_of, fixed, search, train
+from defaults.sets import SETS, Set
+
+ROOT = Path(__file__).parents[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what the command line asks for."""
+    options = _parser().parse_args(arguments)
+    for wanted in options.sets:
+        if not any(fnmatch(data.name, wanted) for data in SETS):
+            sys.exit(f"no set {wanted!r}; there are: {', '.join(data.name for data in SETS)}")
+    sets = [data for data in SETS if not options.sets or any(fnmatch(data.name, each) for each in options.sets)]
+    store = Store(options.out)
+    if not options.report:
+        runs = [_Run(data, _data(), store, options.seconds) for data in sets]
+        for run in runs:
+            run.compare()
+        while runs:
+            runs = [run for run in runs if run.goes_on()]
+    report.write(store, options.root / "docs" / "defaults.md")
+    print(f"The page: {options.root}/docs/defaults.md")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m defaults", description="Measure how good the defaults are.")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="names of sets, * for any letters; all if left out")
+    parser.add_argument("--report", action="store_true", help="make the page again from the kept figures and end")
+    parser.add_argument(
+        "--seconds", type=float, default=240.0, help="processor time to search in for each set, kept trainings counted"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "defaults" / "figures", metavar="DIR", help="of the JSON lines"
+    )
+    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="the folder of docs/")
+    return parser
+
+
+def _data() -> Path:
+    folder = os.environ.get("GLASSGATE_DATA")
+    if not folder or not Path(folder).is_dir():
+        sys.exit(
+            f"expected a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md says what is in it"
+        )
+    return Path(folder)
+
+
+class _Run:
+    """The trainings of a set.
+
+    Args:
+        data: the set
+        folder: of the data
+        store: where results are kept
+        seconds: processor time that the search may take, kept trainings counted
+    """
+
+    def __init__(self, data: Set, folder: Path, store: Store, seconds: float):
+        self.data, self.store, self.seconds = data, store, seconds
+        self.split = data.read(folder)
+        self.examples = examples_of(data, self.split)
+        self.search = search(data, defaults(data, self.examples))
+        self.asked: Settings | None = None
+
+    def compare(self) -> None:
+        """Train with the defaults, and with what is often taken for any data."""
+        self.train(defaults(self.data, self.examples))
+        self.train(fixed(self.data, self.examples))
+
+    def goes_on(self) -> bool:
+        """Do one training of the search, and return whether there may be another: not where the time is over."""
+        spent = sum(each["seconds"] for each in self.store.all(self.data))
+        try:
+            self.asked = self.search.send(self.train(self.asked)) if self.asked else next(self.search)
+        except StopIteration:
+            return False
+        return spent < self.seconds
+
+    def train(self, settings: Settings) -> Result:
+        """Train unless it has been done."""
+        if there := self.store.get(self.data, settings):
+            return there
+        result = train(self.data, self.split, settings)
+        self.store.keep(self.data, result)
+        said = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
+        print(
+            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {said}  dev {result['dev']:.4f}  "
+            f"test {result['test']:.4f}  {result['seconds']:.0f} s",
+            flush=True,
+        )
+        return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""One training with given settings, the JSON it is kept in, and the search around the defaults."""
+
+import json
+import time
+from collections.abc import Generator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from defaults.sets import Set
+from glassgate.tasks import task_class
+from glassgate.tasks.by_size import by_size
+from glassgate.tasks.data.batches import lengths
+from glassgate.tasks.task import Split
+
+Result = dict[str, Any]
+
+_LADDERS: dict[str, tuple[float, ...]] = {
+    "learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3),
+    "epochs": (5, 10, 20, 40, 80),
+    "dropout": (0.0, 0.2, 0.4),
+    "batch_size": (2, 4, 8, 16, 32, 64, 128),
+    "hidden_size": (64, 128, 256),
+}
+"""What the search varies, in this order, and the values it tries: the next ones above and below."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is varied."""
+
+    batch_size: int
+    learning_rate: float
+    dropout: float
+    hidden_size: int
+    epochs: int
+
+
+class Store:
+    """The trainings of each set, a line of JSON each, written as soon as one ends; those that are there stay.
+
+    Args:
+        folder: of a file for each set
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def all(self, data: Set) -> list[Result]:
+        """The results of a set."""
+        path = self._path(data)
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def get(self, data: Set, settings: Settings) -> Result | None:
+        """The result of a training; None where there is none."""
+        wanted = asdict(settings)
+        return next((each for each in self.all(data) if each["settings"] == wanted), None)
+
+    def keep(self, data: Set, result: Result) -> None:
+        """Add a result."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._path(data).open("a") as file:
+            print(json.dumps(result), file=file)
+
+    def _path(self, data: Set) -> Path:
+        return self.folder / f"{data.name}.jsonl"
+
+
+def examples_of(data: Set, split: Split[Any]) -> int:
+    """How many examples a set has for its task."""
+    kind = task_class(data.task)
+    task = kind(kind.options_type.from_mapping(data.options))
+    task.vocabularies = task.collect(split.train)
+    return task.examples_of_an_epoch(lengths(task.encoded(split.train)))
+
+
+def defaults(data: Set, examples: int) -> Settings:
+    """The settings that the task takes for a set of so many examples where nothing is said."""
+    options = task_class(data.task).options_type.from_mapping(data.options)
+    size = by_size(examples)
+    epochs = data.epochs or size.epochs
+    return Settings(size.batch_size, options.learning_rate, options.dropout, options.hidden_size, epochs)
+
+
+def fixed(data: Set, examples: int) -> Settings:
+    """The same with 32 examples a step and 10 epochs, whatever the size of the data."""
+    return replace(defaults(data, examples), batch_size=32, epochs=data.epochs or 10)
+
+
+def train(data: Set, split: Split[Any], settings: Settings) -> Result:
+    """Train once, on one thread, and return the scores of the best epoch and the processor's seconds."""
+    kind = task_class(data.task)
+    torch.set_num_threads(1)
+    start = time.process_time()
+    options = {**data.options, **asdict(settings), "threads": 1, "device": "cpu"}
+    result = kind(kind.options_type.from_mapping(options)).fit(split)
+    return {
+        "settings": asdict(settings),
+        "examples": examples_of(data, split),
+        "dev": result["dev"][data.score.key],
+        "test": result["test"][data.score.key],
+        "best_epoch": result["best_epoch"],
+        "seconds": round(time.process_time() - start, 1),
+    }
+
+
+def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
+    """Yield settings to train with, each of which is answered by its result, until no change of one is better.
+
+    What the dev data likes better is kept, and the next change begins there.
+    """
+    best, found = start, (yield start)
+    tried = {start}
+    better = True
+    while better:
+        better = False
+        for name in _LADDERS:
+            for step in (1, -1):
+                while not (data.epochs and name == "epochs"):
+                    there = _next(best, name, step)
+                    if there is None or there in tried:
+                        break
+                    tried.add(there)
+                    result = yield there
+                    if not is_better(data, result, found):
+                        break
+                    best, found, better = there, result, True
+
+
+def is_better(data: Set, one: Result, other: Result) -> bool:
+    """Whether a training is better than another by the dev data."""
+    return bool(one["dev"] < other["dev"] if data.score.lower_is_better else one["dev"] > other["dev"])
+
+
+def _next(settings: Settings, name: str, step: int) -> Settings | None:
+    """The settings with the next value of one, above or below; None where there is none."""
+    value = getattr(settings, name)
+    values = [each for each in _LADDERS[name] if (each - value) * step > 1e-9]
+    if not values:
+        return None
+    return Settings(**{**asdict(settings), name: min(values) if step > 0 else max(values)})

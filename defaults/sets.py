@@ -1,0 +1,173 @@
+"""The data sets, one table: three for each task, real data cut to size by one rule."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from glassgate.tasks import task_class
+from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.task import Split
+
+Cut = Callable[[Split[Any]], Split[Any]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a training is judged by.
+
+    Attributes:
+        key: its name among the scores
+        title: what the page calls it
+        lower_is_better: whether less of it is better
+        factor: what the page multiplies it by, 100 for percentages
+        digits: shown behind the point
+    """
+
+    key: str
+    title: str
+    lower_is_better: bool = False
+    factor: float = 1.0
+    digits: int = 1
+
+
+F1 = Score("f1", "F1, %", factor=100.0)
+ACCURACY = Score("accuracy", "accuracy, %", factor=100.0)
+CHRF = Score("chrf", "chrF")
+NATS = Score("nats", "nats", lower_is_better=True, digits=3)
+MSE = Score("mse", "squared error", lower_is_better=True, digits=4)
+
+
+@dataclass(frozen=True)
+class Set:
+    """Data that a task is trained on.
+
+    Attributes:
+        name: what the command line calls it
+        task: a name of `glassgate.tasks`
+        what: what the page calls it
+        paths: files below the data folder, by the names of the options
+        options: what the data needs said, with the defaults as with every other setting
+        score: what a training is judged by
+        cut: makes the data as small as this set is
+        epochs: so many for every setting, where those of the defaults would take too long here; 0 for those
+        reader: the task that reads the files, where it is another one
+    """
+
+    name: str
+    task: str
+    what: str
+    paths: Mapping[str, str]
+    options: Mapping[str, Any]
+    score: Score
+    cut: Cut | None = None
+    epochs: int = 0
+    reader: str = ""
+
+    def read(self, data: Path) -> Split[Any]:
+        """Read the data as a task reads it, and cut it."""
+        kind = task_class(self.reader or self.task)
+        paths = {name: str(data / path) for name, path in self.paths.items()}
+        split = kind(kind.options_type.from_mapping({**self.options, **paths})).read_split(Progress())
+        return self.cut(split) if self.cut else split
+
+
+def _spread(examples: Sequence[Any], count: int) -> list[Any]:
+    """So many examples at equal distances, the first among them; all if there are fewer."""
+    count = min(count, len(examples))
+    return [examples[place * len(examples) // count] for place in range(count)]
+
+
+def _examples(train: int, held_out: int) -> Cut:
+    """So many examples to train on, at most so many for dev and 400 for test, with no label unseen."""
+
+    def cut(split: Split[Any]) -> Split[Any]:
+        kept = _spread(split.train, train)
+        seen = {label for each in kept for label in _labels(each)}
+
+        def known(part: Sequence[Any], count: int) -> list[Any]:
+            return _spread([each for each in part if seen.issuperset(_labels(each))], count)
+
+        return Split(kept, known(split.dev, held_out), known(split.test, 400))
+
+    return cut
+
+
+def _labels(example: Any) -> Sequence[str | None]:
+    return [*(example.labels or ()), example.intent] if isinstance(example, Tagged) else []
+
+
+def _intents(train: int, held_out: int) -> Cut:
+    """The same, of sentences with an intent, as texts whose label it is."""
+
+    def cut(split: Split[Any]) -> Split[Any]:
+        parts = vars(_examples(train, held_out)(split)).values()
+        return Split(*([Labelled(" ".join(each.units), each.intent) for each in part] for part in parts))
+
+    return cut
+
+
+def _halves(split: Split[Any]) -> Split[Any]:
+    """The test part as dev and as test by turns, where there is no dev part."""
+    return Split(split.train, split.test[::2], split.test[1::2])
+
+
+def _units(train: int, held_out: int) -> Cut:
+    """The first units of each part of a text, 30,000 for test."""
+
+    def first(part: Sequence[Any], count: int) -> list[Any]:
+        return [replace(part[0], units=part[0].units[:count])]
+
+    return lambda split: Split(first(split.train, train), first(split.dev, held_out), first(split.test, 30_000))
+
+
+def _parts(path: str, train: str, dev: str, test: str) -> dict[str, str]:
+    return {"data": path.format(train), "dev": path.format(dev), "test": path.format(test)}
+
+
+EWT = _parts("ud_english_ewt_pos/{}.tsv", "train", "dev", "test")
+SNIPS = _parts("snips_slu/{}", "train", "valid", "test")
+VOWELS = {"data": "japanese_vowels/JapaneseVowels_TRAIN.ts", "test": "japanese_vowels/JapaneseVowels_TEST.ts"}
+SHAKESPEARE = {"data": "char_lm/tinyshakespeare.txt"}
+POEMS = {"data": "char_lm/tang_10k_poems.txt"}
+CHORALES = {"data": "jsb_chorales/JSB_Chorales.mat"}
+PAIRS = {"data": "tatoeba_cmn_eng/cmn.txt"}
+ETT = {"data": "ett/ETTh1.csv"}
+
+TAGS = {"column": "2"}
+CHINESE = {"target_unit": "character"}
+HOURS = {"target": "OT", "look_back": 96, "dev_steps": 480, "test_steps": 1440, "every": 4}
+ALL = 10**9
+
+SETS = (
+    Set("tagging-tiny", "tagging", "parts of speech, 100 sentences", EWT, TAGS, ACCURACY, _examples(100, 100)),
+    Set("tagging-medium", "tagging", "slots and intents, 600 utterances", SNIPS, {}, F1, _examples(600, 150)),
+    Set("tagging-large", "tagging", "parts of speech, 4,000 sentences", EWT, TAGS, ACCURACY, _examples(4000, 150), 1),
+    Set("classification-tiny", "classification", "intents of 100 utterances", SNIPS, {}, ACCURACY,
+        _intents(100, 150), reader="tagging"),
+    Set("classification-medium", "classification", "speakers of 270 series", VOWELS, {}, ACCURACY, _halves),
+    Set("classification-large", "classification", "intents of 8,000 utterances", SNIPS, {}, ACCURACY,
+        _intents(8000, 200), 1, reader="tagging"),
+    Set("language-model-tiny", "language-model", "20,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
+        _units(20_000, 5_000)),
+    Set("language-model-medium", "language-model", "notes of 229 chorales", CHORALES, {"unit": "notes"}, NATS),
+    Set("language-model-large", "language-model", "500,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
+        _units(500_000, 20_000), 1),
+    Set("fill-blanks-tiny", "fill-blanks", "20,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
+        _units(20_000, 5_000)),
+    Set("fill-blanks-medium", "fill-blanks", "100,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
+        _units(100_000, 10_000), 5),
+    Set("fill-blanks-large", "fill-blanks", "2,000 poems of the Tang", POEMS, {"sequence": "line"}, NATS,
+        _examples(2000, 60), 1),
+    Set("translation-tiny", "translation", "100 pairs, English to Chinese", PAIRS, CHINESE, CHRF, _examples(100, 50)),
+    Set("translation-medium", "translation", "600 pairs, English to Chinese", PAIRS, CHINESE, CHRF,
+        _examples(600, 60)),
+    Set("translation-large", "translation", "3,000 pairs, English to Chinese", PAIRS, CHINESE, CHRF,
+        _examples(3000, 60), 3),
+    Set("forecasting-tiny", "forecasting", "220 hours, 24 ahead", ETT, {**HOURS, "train_steps": 220}, MSE),
+    Set("forecasting-medium", "forecasting", "1,500 hours, 24 ahead", ETT, {**HOURS, "train_steps": 1500}, MSE),
+    Set("forecasting-large", "forecasting", "8,640 hours, 24 ahead", ETT, {**HOURS, "train_steps": 8640}, MSE,
+        epochs=2),
+)  # fmt: skip

@@ -1,0 +1,181 @@
+"""Tables of tokens, CSV as Kaggle and Excel have it: a token a row, its sentence and labels in other columns."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+
+from glassgate.tasks.bio import scheme_of, to_iob2
+from glassgate.tasks.data.columns import LABEL_NAMES, SEPARATORS, WORD_NAMES, number_of
+from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.errors import DataError
+
+_ROWS, _FEW = 20_000, 200  # that are looked at
+_SENTENCES = {"sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx"}
+_SAID = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+Row = tuple[int, list[str]]
+"""A line's number and its cells."""
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """What the columns of a table of tokens hold, numbered from 0.
+
+    Attributes:
+        separator: what separates them
+        before: lines before the header, such as `sep=;`, which Excel writes
+        names: the header
+        unit: the column of the tokens
+        label: the one of the labels; None without labels
+        sentence: the one that names or numbers the sentence, in each row or in its first; None: empty rows part them
+        scheme: in which labels mark entities, see `columns.Layout`
+        others: more columns that may hold labels
+    """
+
+    separator: str
+    before: int
+    names: tuple[str, ...]
+    unit: int
+    label: int | None
+    sentence: int | None
+    scheme: str
+    others: tuple[int, ...]
+
+    def said(self) -> str:
+        """What was taken for what, in words.
+
+        Example:
+            >>> TokenTable(",", 0, ("Sentence #", "Word", "POS", "Tag"), 1, 3, 0, "IOB2", (2,)).said()
+            "words in column 'Word', labels in 'Tag' (IOB2), sentences by 'Sentence #', separated by commas, and what \
+may be labels in 'POS' too (--column takes them)"
+        """
+        found = [f"words in column {self.names[self.unit]!r}"]
+        if self.label is not None:
+            how = {"": "", "IOB2": " (IOB2)"}.get(self.scheme, f" ({self.scheme}, converted to IOB2)")
+            found.append(f"labels in {self.names[self.label]!r}{how}")
+        by = "empty rows" if self.sentence is None else repr(self.names[self.sentence])
+        found += [f"sentences by {by}", f"separated by {_SAID[self.separator]}"]
+        if self.others:
+            names = ", ".join(repr(self.names[each]) for each in self.others)
+            found.append(f"and what may be labels in {names} too (--column takes them)")
+        return ", ".join(found)
+
+
+def look_at_tokens(
+    path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
+) -> TokenTable:
+    """Recognise the columns of a table of tokens by the names in its first line, and what is below them.
+
+    Args:
+        column, text_column: names of columns, or their numbers from 1, that overrule what is recognised
+        labelled: whether one of them must hold labels
+
+    Raises:
+        DataError: see `read_lines`; the first line names no column of words, or none of labels
+        OptionError: there is no such column
+    """
+    first = list(islice(read_lines(path), 2))
+    before = int(first[0][1].lower().startswith("sep="))
+    header = first[before][1] if len(first) > before else ""
+    separator = max(SEPARATORS, key=header.count)
+    names = tuple(next(csv.reader([header], delimiter=separator), []))
+    known = [name.strip().lower() for name in names]
+    unit = number_of("--text-column", path, text_column, len(names), names)
+    label = number_of("--column", path, column, len(names), names) if labelled else None
+    if unit is None:
+        unit = next((place for place, name in enumerate(known) if name in WORD_NAMES), None)
+    candidates = [place for place, name in enumerate(known) if name in LABEL_NAMES and place != unit]
+    if unit is None or (labelled and label is None and not candidates):
+        what = "a column of words, such as 'word'," if unit is None else "a column of labels, such as 'tag',"
+        raise DataError(
+            path,
+            before + 1,
+            f"expected {what} in the first line, got {', '.join(map(repr, names[:8]))}; name yours with --text-column "
+            "and --column",
+        )
+    sentence = next((place for place, name in enumerate(known) if name in _SENTENCES and place != unit), None)
+    layout = TokenTable(separator, before, names, unit, label, sentence, "", ())
+    if not labelled:
+        return layout
+    rows = [rows for _, rows in _sentences(path, layout, _ROWS)]
+    kinds = [*candidates] if label is None else [*candidates, label]
+    labels = {place: [[row[place] for _, row in each] for each in rows] for place in kinds}
+    if label is None:
+        marks = [place for place in candidates if scheme_of(labels[place])]
+        label = (marks or candidates)[-1]
+    return TokenTable(
+        separator, before, names, unit, label, sentence, scheme_of(labels[label]),
+        tuple(place for place in candidates if place != label and column is None),
+    )  # fmt: skip
+
+
+def is_token_table(path: str | Path) -> bool:
+    """Whether a table has the columns of one: words, labels, and sentences by name or by empty rows."""
+    try:
+        layout = look_at_tokens(path)
+    except DataError:
+        return False
+    several = any(len(rows) > 1 for _, rows in _sentences(path, layout, _FEW))
+    return several and (layout.sentence is not None or layout.names[layout.unit].strip().lower() != "text")
+
+
+def read_tokens(path: str | Path, layout: TokenTable) -> Iterator[Tagged]:
+    """Yield the sentences of a table of tokens.
+
+    Raises:
+        DataError: see `read_lines`; a row of more or fewer columns, a token or a label that is empty
+    """
+
+    def cells(rows: Sequence[Row], place: int, what: str) -> tuple[str, ...]:
+        for number, row in rows:
+            if not row[place].strip():
+                raise DataError(path, number, f"the {what} is empty; remove the row, or fill it in")
+        return tuple(row[place] for _, row in rows)
+
+    for _, rows in _sentences(path, layout):
+        labels = None if layout.label is None else cells(rows, layout.label, "label")
+        if labels and layout.scheme not in ("", "IOB2"):
+            labels = tuple(to_iob2(labels, layout.scheme))
+        yield Tagged(cells(rows, layout.unit, "token"), labels, source=str(path), lines=tuple(n for n, _ in rows))
+
+
+def _sentences(path: str | Path, layout: TokenTable, most: int | None = None) -> Iterator[tuple[int, list[Row]]]:
+    """The rows of each sentence, of so many rows at most, and the sentence's number."""
+
+    def numbered() -> Iterator[tuple[int, Row]]:
+        sentence, name = 0, ""
+        for number, row in islice(_rows(path, layout), most):
+            here = "" if layout.sentence is None or not row else row[layout.sentence].strip()
+            if not row or (here and here != name):
+                sentence, name = sentence + 1, here
+            if row:
+                yield sentence, (number, row)
+
+    for sentence, rows in groupby(numbered(), key=lambda each: each[0]):
+        yield sentence, [row for _, row in rows]
+
+
+def _rows(path: str | Path, layout: TokenTable) -> Iterator[Row]:
+    """The rows below the header; one whose cells are all empty has none."""
+    lines = (f"{text}\n" for number, text in read_lines(path) if number > layout.before + 1)
+    cells = csv.reader(lines, delimiter=layout.separator, strict=True)
+    try:
+        for row in cells:
+            number = cells.line_num + layout.before + 1
+            if not any(cell.strip() for cell in row):
+                yield number, []
+            elif len(row) != len(layout.names):
+                raise DataError(
+                    path,
+                    number,
+                    f"expected {len(layout.names)} columns, as in the first line, got {len(row)}; put quotes around a "
+                    f"cell with {layout.separator!r} in it",
+                )
+            else:
+                yield number, row
+    except csv.Error as error:
+        number = cells.line_num + layout.before + 1
+        raise DataError(path, number, f"expected CSV, got what does not parse: {error}; check the quotes") from None

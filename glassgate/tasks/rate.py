@@ -1,0 +1,89 @@
+"""A learning rate to train with, found before the training by Lightning's tuner: the loss while the rate rises."""
+
+import io
+import tempfile
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.tuner.tuning import Tuner
+
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.pictures import has_pictures, rate_picture
+from glassgate.tasks.processes.strategy import Started
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.training import Training, quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from glassgate.tasks.data.batches import Encoded
+    from glassgate.tasks.processes.group import Group
+    from glassgate.tasks.task import Task
+
+PICTURE = "learning_rate.svg"
+
+_LOWEST, _HIGHEST = 1e-5, 1.0
+_STEPS = 100
+
+
+class Found(NamedTuple):
+    """What the test run came to.
+
+    Attributes:
+        rate: the learning rate at which the loss fell fastest, to two digits
+        rates, losses: of each step, the losses smoothed
+    """
+
+    rate: float
+    rates: list[float]
+    losses: list[float]
+
+    def draw(self, folder: Path, progress: Progress) -> None:
+        """Draw the losses into a run's folder, where matplotlib is installed."""
+        if has_pictures():
+            rate_picture(self.rates, self.losses, self.rate, folder / PICTURE)
+            progress.note(f"learning rate {self.rate:g}: where the loss fell fastest, see {folder / PICTURE}")
+        else:
+            progress.note(f"learning rate {self.rate:g}: where the loss fell fastest")
+
+
+class _Test(Training):
+    """A training that goes round its epochs by itself."""
+
+    def on_train_epoch_end(self) -> None:
+        self.epoch, self.batch = self.epoch + 1, 0
+
+
+def find_rate(task: "Task[Any, Any, Any]", data: "Sequence[Encoded]", processes: "Group") -> Found:
+    """Train a task's network for 100 steps while the rate rises from 1e-5 to 1; its weights are of no use then.
+
+    Raises:
+        OptionError: the loss falls at no rate, or one process is not all
+    """
+    if processes.size > 1:
+        raise OptionError(
+            "lr_find: one process alone searches; start one, then give its rate to all with --learning-rate"
+        )
+    module = _Test(task, data, [], processes)
+    with quiet(), redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            accelerator=task.options.device,
+            devices=1,
+            plugins=[Started(processes.world)],
+            precision=task.options.precision,
+            gradient_clip_val=task.options.clip or None,
+            reload_dataloaders_every_n_epochs=1,
+            limit_val_batches=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+        finder = Tuner(trainer).lr_find(module, min_lr=_LOWEST, max_lr=_HIGHEST, num_training=_STEPS, update_attr=False)
+        rate = finder.suggestion() if finder else None
+    if finder is None or rate is None:
+        raise OptionError("lr_find: the loss became NaN or infinite at the smallest rates; give a --learning-rate")
+    return Found(float(f"{rate:.2g}"), finder.results["lr"], finder.results["loss"])

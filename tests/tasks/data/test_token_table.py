@@ -1,0 +1,115 @@
+"""CSV with a token a row: what its columns are taken for, and the sentences in it."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from glassgate.cli import main
+from glassgate.cli.look import guessed
+from glassgate.tasks.data.token_table import look_at_tokens, read_tokens
+from glassgate.tasks.errors import DataError
+
+KAGGLE = """Sentence #,Word,POS,Tag
+Sentence: 1,Thousands,NNS,O
+,of,IN,O
+,London,NNP,B-geo
+,",",",",O
+,\"""\",``,O
+Sentence: 2,Hyde,NNP,B-geo
+,Park,NNP,I-geo
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.csv"
+
+
+def found(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Units and labels of each sentence."""
+    sentences = read_tokens(path, look_at_tokens(path, column))
+    return [(tuple(each.units), tuple(each.labels or ())) for each in sentences]
+
+
+WORDS = [("Thousands", "of", "London", ",", '"'), ("Hyde", "Park")]
+TAGS = [("O", "O", "B-geo", "O", "O"), ("B-geo", "I-geo")]
+
+
+def test_the_form_of_kaggle(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(KAGGLE)
+    assert found(file) == list(zip(WORDS, TAGS, strict=True))
+    assert found(file, "POS")[1] == (("Hyde", "Park"), ("NNP", "NNP"))
+    assert main(["look", str(file), "--examples", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "words in column 'Word', labels in 'Tag' (IOB2), sentences by 'Sentence #', separated by commas" in out
+    assert "2 sentences, 2 entities, 3 labels" in out
+    assert "train tagging" in out
+
+
+def test_as_excel_writes_it_with_the_sentence_in_each_row_and_other_marks(file: Path) -> None:
+    rows = ["sep=;", "token;sentence_id;ner", *("a;1;I-X", "b;1;I-X", "c;2;O", "d;2;I-X")]
+    file.write_bytes("\r\n".join([*rows, ""]).encode("utf-8-sig"))
+    assert found(file) == [(("a", "b"), ("B-X", "I-X")), (("c", "d"), ("O", "B-X"))]
+    assert "IOB1, converted to IOB2" in look_at_tokens(file).said()
+
+
+def test_empty_rows_between_sentences(file: Path) -> None:
+    file.write_text("token,tag\nHe,A\nran,B\n\nShe,A\n,\n,\nIt,A\n")
+    assert [units for units, _ in found(file)] == [("He", "ran"), ("She",), ("It",)]
+
+
+def test_a_table_of_texts_is_none_of_tokens(file: Path) -> None:
+    for table in ("text,label\na b,x\nc d,y\n", "sentence_id,text,label\n1,a b,x\n2,c d,y\n", "sentence,label\na,x\n"):
+        file.write_text(table)
+        assert guessed(str(file)) == "classification"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "a,b\nHe,X\n",
+            "tokens.csv:1: expected a column of words, such as 'word', in the first line, got 'a', 'b'; na",
+        ),
+        ("word,b\nHe,X\n", "tokens.csv:1: expected a column of labels, such as 'tag', in the first line, got 'word', "),
+        ("word,tag\nHe,X\n,Y\n", "tokens.csv:3: the token is empty; remove the row, or fill it in"),
+        ("word,tag\nHe,\n", "tokens.csv:2: the label is empty; remove the row"),
+        (
+            "word,tag\nHe,X,Y\n",
+            "tokens.csv:2: expected 2 columns, as in the first line, got 3; put quotes around a cell",
+        ),
+        ('word,tag\n"He"x,X\n', "tokens.csv:2: expected CSV, got what does not parse: .*; check the quotes"),
+    ],
+)
+def test_tables_that_cannot_be_read(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    with pytest.raises(DataError, match=said):
+        found(file)
+
+
+@pytest.mark.parametrize("task", ["language-model", "fill-blanks"])
+def test_texts_in_rows(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON lines, Parquet and a frame give what a text file of the same lines gives."""
+    from glassgate.tasks import task_class
+
+    texts = ["salt and pepper", "tick tock"]
+    frame = pd.DataFrame({"id": [1, 2], "content": texts})
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    frame.to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.txt").write_text("\n".join([*texts, ""]))
+    kind = task_class(task)
+    for sequence in ("file", "line"):
+        options = {"sequence": sequence, "text_column": "content", "hidden_size": 4, "epochs": 1, "threads": 1}
+        read = kind(kind.options_type.from_mapping(options)).read
+        expected = ["".join(each.units) for each in read(tmp_path / "a.txt")]
+        for name in ("a.jsonl", "a.parquet"):
+            assert ["".join(each.units) for each in read(tmp_path / name)] == expected
+        trained = kind(kind.options_type.from_mapping(options))
+        assert ["".join(each.units) for each in trained._split_of(frame).train] == expected
+        trained.fit(frame)
+    (tmp_path / "b.jsonl").write_text('{"content": 3}\n')
+    with pytest.raises(DataError, match=r"b.jsonl:1: expected a string of text, got int; see --text-column"):
+        read(tmp_path / "b.jsonl")
+    assert main(["look", str(tmp_path / "a.parquet")]) == 0
+    assert "rows of Parquet, texts under 'content'" in capsys.readouterr().out
