@@ -14,10 +14,10 @@ NEAR = 0.03
 INTRODUCTION = """\
 # How good the defaults are
 
-Where no option says otherwise, batch size and epochs follow from the size of the data, by one rule for
-all tasks, [by_size.py](../glassgate/tasks/by_size.py); the learning rate is one for each task. Little data makes many small
-steps, rather than the few large ones of a fixed batch size. The first line of each training says what was chosen, and
-an option that is given overrules it:
+Where no option says otherwise, batch size and epochs follow from the size of the data, by one rule for all tasks,
+[by_size.py](../glassgate/tasks/by_size.py); each task has one learning rate. Little data makes many small steps, rather
+than the few large ones of a fixed batch size. The first line of each training says what was chosen, and an option that
+is given overrules it:
 
 ```text
 100 examples: 4 a step, learning rate 0.006, 40 epochs (1,000 steps); batch size and epochs by the size of the data
