@@ -20,7 +20,7 @@ than the few large ones of a fixed batch size. The first line of each training s
 is given overrules it:
 
 ```text
-100 examples: 4 a step, learning rate 0.006, 40 epochs (1,000 steps); batch size and epochs by the size of the data
+100 examples: 4 a step, learning rate 0.006, 60 epochs (1,500 steps); batch size and epochs by the size of the data
 ```
 
 | examples | a step | epochs | steps |

@@ -49,6 +49,7 @@ class LanguageModelOptions(TextOptions):
         choices=(*texts.UNITS, NOTES),
     )
     bidirectional: bool = option(False, "refused: a language model reads one way")
+    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
     tied: bool = option(False, "use the embedding as the output's weights, too")
     chunk: int = option(
         50, "units of a file between cuts of the gradient; the state is carried over them", group="training", least=1

@@ -8,8 +8,9 @@ import pytest
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.keyed import parts, rows_of
 from glassgate.tasks.errors import DataError, UserError
-from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.translation import Translation
+from glassgate.tasks.translation.options import TranslationOptions
 
 pandas = pytest.importorskip("pandas")
 
@@ -59,5 +60,5 @@ def test_rows_of_arrow_and_of_frames_are_pythons_own() -> None:
 
 
 def test_a_task_that_takes_no_rows() -> None:
-    with pytest.raises(UserError, match="language-model: expected a Split of examples, got rows of a table"):
-        LanguageModel(LanguageModelOptions()).fit(pandas.DataFrame(TEXTS))
+    with pytest.raises(UserError, match="translation: expected a Split of examples, got rows of a table"):
+        Translation(TranslationOptions()).fit(pandas.DataFrame(TEXTS))
