@@ -28,7 +28,7 @@ def test_little_data_makes_many_small_steps() -> None:
     sizes = [by_size(examples) for examples in (1, 10, 100, 1_000, 10_000, 100_000, 10**7)]
     assert [each.batch_size for each in sizes] == sorted(each.batch_size for each in sizes)
     assert [each.epochs for each in sizes] == sorted((each.epochs for each in sizes), reverse=True)
-    assert by_size(100, batch_size=50).epochs > by_size(100).epochs
+    assert by_size(1_000, batch_size=100).epochs > by_size(1_000).epochs
     assert by_size(100, epochs=3) == (by_size(100).batch_size, 3)
 
 
