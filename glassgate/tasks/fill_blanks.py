@@ -45,6 +45,7 @@ class FillBlanksOptions(TextOptions):
     """What filling blanks can be told."""
 
     longest_blank: int = option(4, "units of the longest blank that the model learns to fill", least=1)
+    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
     longest: int = option(256, "units; longer sequences are cut for training; 0 to cut none", group="training", least=0)
 
 
