@@ -17,8 +17,8 @@ TITLES = {
     "attention": "Where the decoder looked: a row for each unit that it wrote, a column for each that it read",
     "fan": "Forecasts of the test part with their quantiles, what came, the last value, and the values a day before",
 }
-_SENTENCES, _LENGTHS = 3, range(16, 33)
-_ORIGINS = 3
+_SENTENCES, _ORIGINS = 3, 3
+_BYTES = range(16, 33)  # of a sentence that fits a page
 
 
 def kept(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def draw(picture: Mapping[str, Any], path: Path) -> None:
 
 def _attended(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
     """The first sentences of a length that fits a page, and the model's own translation of each."""
-    first = [pair.source for pair in test if len(pair.source) in _LENGTHS or len(pair.source.encode()) in _LENGTHS]
+    first = [pair.source for pair in test if len(pair.source.encode()) in _BYTES]
     looks = [task.attend(type(test[0])(source)) for source in first[:_SENTENCES]]
     return [
         {"source": list(look.source), "target": list(look.target), "weights": _texts(look.weights, ".3f")}

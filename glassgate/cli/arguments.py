@@ -49,5 +49,5 @@ def positive(word: str) -> int:
 
 
 def _defaults(name: str, default: Any, own: Mapping[str, Any]) -> str:
-    text = "none" if default is None else str(default)
+    text = "none" if default in (None, "") else str(default)
     return f"{text}; without --data {own[name]}" if name in own else text

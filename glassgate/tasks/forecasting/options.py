@@ -24,16 +24,20 @@ class ForecastingOptions(Options):
     look_back: int = option(
         0, "steps that a forecast is made from; 0 for four times the horizon", group="data", least=0, most=2**20
     )
-    target: str | None = option(None, "columns to forecast, separated by commas; all that are left", group="data")
-    time: str | None = option(None, "column of the time stamps; found out", group="data")
+    target: str | None = option(
+        None, "columns to forecast, with commas between; all that no other option names", group="data"
+    )
+    time: str | None = option(None, "column of the time stamps; detected if left out", group="data")
     series: str | None = option(
-        None, "column of the series' names, where a table holds several below each other; found out", group="data"
+        None,
+        "column of the series' names, where a table holds several below each other; detected if left out",
+        group="data",
     )
     past: str | None = option(None, "columns of covariates that are known up to the present", group="data")
     known: str | None = option(None, "columns of covariates that are known ahead, too", group="data")
     static: str | None = option(None, "columns of what belongs to a series as a whole, numbers or texts", group="data")
     calendar: bool = option(False, "add hour, weekday and time of year as covariates known ahead", group="data")
-    time_format: str = option("", "form of the time stamps, as strptime takes it; found out", group="data")
+    time_format: str = option("", "form of the time stamps, as strptime takes it; detected if left out", group="data")
     missing: str = option("error", "what to do about gaps; last: take the value before", group="data", choices=MISSING)
     season: int = option(
         0, "steps of a season, for the seasonal naive forecast; 0: by the frequency", group="data", least=0
@@ -43,19 +47,23 @@ class ForecastingOptions(Options):
     test_steps: int = option(0, "steps after those, of test; 0 for a tenth", group="data", least=0)
     every: int = option(1, "steps between the origins of evaluation", group="data", least=1)
 
-    bidirectional: bool = option(False, "read the past from both ends; the direct model alone can")
+    bidirectional: bool = option(False, "read the past from both ends; only with the direct model")
     embedding_size: int = option(
         16, "numbers that stand for a series where there are several; 0 for none", least=0, most=2**16
     )
     model: str = option("direct", "all steps at once, step by step, or by segments", choices=MODELS)
-    head: str = option("mse", "what is learned of a step: a value, quantiles or a distribution", choices=HEADS)
+    head: str = option(
+        "mse",
+        "what is predicted of a step: a value, quantiles or a distribution",
+        choices=HEADS,
+    )
     normalize: str = option(
         "last",
-        "what is taken off each window first: its last value, its mean and deviation, or nothing; of counts nothing",
+        "what each window is normalized by: its last value, mean and deviation, or nothing; counts never are",
         choices=NORMALIZE,
     )
     segment: int = option(24, "steps of a segment", least=1, most=2**16)
-    quantiles: str = option("0.1,0.5,0.9", "quantiles of forecasts by heads other than values")
+    quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, with commas between, for heads that give any")
     samples: int = option(100, "paths that are drawn where quantiles have no formula", least=2, most=10_000)
 
     def __post_init__(self) -> None:

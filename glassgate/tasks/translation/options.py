@@ -1,4 +1,4 @@
-"""What translation can be told."""
+"""The options of translation."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ SCHEDULES = ("constant", "linear", "sigmoid")
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationOptions(Options):
-    """What translation can be told.
+    """The options of translation.
 
     Raises:
         OptionError: one of two files alone, or other units for the sides of one vocabulary; see `Options`
@@ -59,7 +59,7 @@ class TranslationOptions(Options):
     teacher_forcing: float = option(
         1.0, "fraction of steps that read the true unit before them, at the end", group="training", least=0, most=1
     )  # fmt: skip
-    teacher_schedule: str = option("linear", "how the share falls from 1", group="training", choices=SCHEDULES)
+    teacher_schedule: str = option("linear", "how that fraction falls from 1", group="training", choices=SCHEDULES)
     best_by: str = option(
         "bleu", "score that decides which epoch is best", group="training", choices=("bleu", "chrf", "exact_match")
     )
@@ -84,6 +84,6 @@ class TranslationOptions(Options):
         return self.data or (self.source and f"{self.source}{BETWEEN}{self.target}")
 
     def teacher_at(self, done: float) -> float:
-        """The share of steps that read the true unit, when so much of the training is done, from 0 to 1."""
+        """The fraction of steps that read the true unit, when so much of the training is done, from 0 to 1."""
         fall = {"constant": 1.0, "linear": done, "sigmoid": 1 / (1 + 2.718281828 ** (10 * (0.5 - done)))}
         return 1.0 - (1.0 - self.teacher_forcing) * fall[self.teacher_schedule]
