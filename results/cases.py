@@ -220,8 +220,6 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     what = f"ETTh1: {'the oil temperature' if univariate else 'seven series'}, {horizon} hours ahead"
     what += ", quantiles" if quantiles else ""
     note = "Errors are of values divided by the deviation of the training part; every window of the test part counts."
-    if (univariate, horizon) == (False, 96):
-        note += " Our side, trained alone at seed 1, reached 0.3675 and 0.3938."
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
     picture = "fan" if quantiles else None
