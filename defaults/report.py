@@ -51,10 +51,10 @@ ENDING = """
 
 {summary}
 
-- One training each, one seed, one thread of an AMD EPYC with two processors, shared with other work: two trainings
-  that differ in the seed alone differ by some per cent on the smallest sets, and the best of several is lucky, too.
+- One training of each setting, one seed, one thread of an AMD EPYC with two processors, shared with other work. No seed
+  was repeated, so how far two seeds are apart is not known here, and the best of several is lucky, too.
 - The sets called large are parts of their data, and their epochs are limited for all settings alike, so that a training
-  takes seconds: with more epochs all scores are better, and larger batches lose less.
+  takes seconds. That favours settings that learn fast.
 - Sets, their sizes and the rule by which they are cut: [sets.py](../defaults/sets.py). Every training is a line of JSON
   in `defaults/figures`. The data is that of the [results](results.md).
 """
@@ -131,10 +131,17 @@ def _summary(rows: Sequence[Row]) -> str:
     near = [row for row in rows if row.behind(row.defaults) <= NEAR]
     far = [f"{row.data.task}, {row.data.what}" for row in rows if row not in near]
     better = sum(row.behind(row.defaults) < row.behind(row.fixed) for row in rows)
+    fewest, most = (choose(row.trainings for row in rows) for choose in (min, max))
+    shown = [row.data for row in rows]
+    missing = [f"{data.task}, {data.what}" for data in SETS if data not in shown]
     return (
-        f"The defaults stand within {100 * NEAR:.0f} % of the best setting found on {len(near)} of {len(rows)} sets"
+        f"Of what has been tried so far, the defaults stand within {100 * NEAR:.0f} % of the best on {len(near)} of "
+        f"{len(rows)} sets"
         + (f"; not on: {'; '.join(far)}" if far else "")
-        + f". They are better than 32 examples a step and 10 epochs on {better} of {len(rows)}."
+        + f". They are better than 32 examples a step and 10 epochs on {better}.\n\n"
+        f"That is little evidence yet: there are {fewest} to {most} trainings a set, with the two of the first\n"
+        "columns, so better settings may well exist. `make defaults` goes on looking for them."
+        + (f"\nNot measured as they are now: {'; '.join(missing)}." if missing else "")
     )
 
 
