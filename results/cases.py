@@ -153,7 +153,7 @@ def _tatoeba(name: str, what: str, **options: Any) -> Case:
         {"data": "tatoeba_cmn_eng/cmn.txt"},
         {"subwords": 3000, "epochs": 5, "batch_size": 32, **options},
         1,
-        (Score("bleu", "BLEU", percent=False), Score("chrf", "chrF", percent=False)),
+        (Score("bleu", "BLEU", percent=False, digits=1), Score("chrf", "chrF", percent=False, digits=1)),
         note="23,610 pairs; a twentieth each is the dev and the test part, by a hash of the source, so no source is "
         "in two parts. Scores by sacrebleu, of beam search. Characters of Chinese, subwords of English.",
         sample=_translated,

@@ -150,7 +150,7 @@ def quoted(reported: Iterable[Reported], unit: str = "") -> str:
 
 
 def _unit(score: Score) -> str:
-    return f"{score.title}, {'%' if score.percent else 'less is better'}"
+    return f"{score.title}, {'%' if score.percent else 'less is better' if score.lower_is_better else 'more is better'}"
 
 
 def _machines(contents: list[tuple[Case, Pairs]]) -> str:
@@ -244,7 +244,7 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
         panel.set_yticks(range(len(rows)), [",\n".join(name.rsplit(", ", 1)) for name, *_ in rows], fontsize=7)
         panel.set_ylim(len(rows) - 0.4, -0.6)
         panel.set_title(case.what, fontsize=8, loc="left")
-        panel.set_xlabel(f"{score.title}, {'%' if score.percent else 'less is better'}", fontsize=8)
+        panel.set_xlabel(_unit(score), fontsize=8)
         panel.margins(x=0.2)
         panel.ticklabel_format(axis="x", useOffset=False)
         low, high = panel.get_xlim()
