@@ -202,7 +202,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
             "batch_size": 1792,
             "learning_rate": 1e-3,
         }
-        options["epochs"] = 6 if horizon < 336 else 4
+        options["epochs"] = 6 if horizon < 336 else 2
     if quantiles:
         options |= {"head": "quantiles", "quantiles": "0.05,0.25,0.5,0.75,0.95"}
     elif (univariate, horizon) == (True, 24):
