@@ -1,7 +1,6 @@
 """`python -m defaults [SET ...]`: trains each set with the defaults, searches around them, and makes the page again."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,8 +9,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from defaults import report
-from defaults.search import Result, Settings, Store, defaults, examples_of, fixed, search, train
+from defaults.search import SEEDS, Result, Settings, Store, best, defaults, examples_of, fixed, search, train
 from defaults.sets import SETS, Set
+from results.data import data_folder
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,13 +25,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sets = [data for data in SETS if not options.sets or any(fnmatch(data.name, each) for each in options.sets)]
     store = Store(options.out)
     if not options.report:
-        runs = [_Run(data, _data(), store, options.seconds) for data in sets]
-        for run in runs:
-            run.compare()
-        while runs:
-            runs = [run for run in runs if run.goes_on()]
+        measure([_Run(data, data_folder(), store, options.seconds) for data in sets])
     report.write(store, options.root / "docs" / "defaults.md")
     print(f"The page: {options.root}/docs/defaults.md")
+
+
+def measure(runs: Sequence["_Run"]) -> None:
+    """Compare on all sets, search where least time has been spent so far, then repeat with other seeds."""
+    for run in runs:
+        run.compare()
+    searching = list(runs)
+    while searching:
+        run = min(searching, key=_Run.spent)
+        if not run.goes_on():
+            searching.remove(run)
+    for run in runs:
+        run.repeat()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,15 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="the folder of docs/")
     return parser
-
-
-def _data() -> Path:
-    folder = os.environ.get("GLASSGATE_DATA")
-    if not folder or not Path(folder).is_dir():
-        sys.exit(
-            f"expected a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md says what is in it"
-        )
-    return Path(folder)
 
 
 class _Run:
@@ -79,24 +79,34 @@ class _Run:
         self.train(defaults(self.data, self.examples))
         self.train(fixed(self.data, self.examples))
 
+    def spent(self) -> float:
+        """Seconds that the search has taken."""
+        return sum(each["seconds"] for each in self.store.searched(self.data))
+
     def goes_on(self) -> bool:
         """Do one training of the search, and return whether there may be another: not where the time is over."""
-        spent = sum(each["seconds"] for each in self.store.all(self.data))
         try:
             self.asked = self.search.send(self.train(self.asked)) if self.asked else next(self.search)
         except StopIteration:
             return False
-        return spent < self.seconds
+        return self.spent() < self.seconds
 
-    def train(self, settings: Settings) -> Result:
+    def repeat(self) -> None:
+        """Train with the other seeds what is compared: the defaults, the fixed settings and the best found."""
+        found = best(self.data, self.store.searched(self.data))
+        for seed in SEEDS[1:]:
+            for settings in (defaults(self.data, self.examples), found, fixed(self.data, self.examples)):
+                self.train(settings, seed)
+
+    def train(self, settings: Settings, seed: int = SEEDS[0]) -> Result:
         """Train unless it has been done."""
-        if there := self.store.get(self.data, settings):
+        if there := self.store.get(self.data, settings, seed):
             return there
-        result = train(self.data, self.split, settings)
+        result = train(self.data, self.split, settings, seed)
         self.store.keep(self.data, result)
         said = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
         print(
-            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {said}  dev {result['dev']:.4f}  "
+            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {said}  seed {seed}  dev {result['dev']:.4f}  "
             f"test {result['test']:.4f}  {result['seconds']:.0f} s",
             flush=True,
         )

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from glassgate.tasks.data.batches import lengths
 from glassgate.tasks.task import Split
 
 Result = dict[str, Any]
+
+SEEDS = (1, 2, 3)
+"""The search trains with the first; what is compared in the end is trained with all of them."""
 
 _LADDERS: dict[str, tuple[float, ...]] = {
     "learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3),
@@ -53,10 +56,14 @@ class Store:
         path = self._path(data)
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def get(self, data: Set, settings: Settings) -> Result | None:
+    def get(self, data: Set, settings: Settings, seed: int) -> Result | None:
         """The result of a training; None where there is none."""
-        wanted = asdict(settings)
-        return next((each for each in self.all(data) if each["settings"] == wanted), None)
+        wanted = {"settings": asdict(settings), "seed": seed}
+        return next((each for each in self.all(data) if wanted.items() <= each.items()), None)
+
+    def searched(self, data: Set) -> list[Result]:
+        """The results that a search has to choose from: those of the first seed."""
+        return [each for each in self.all(data) if each["seed"] == SEEDS[0]]
 
     def keep(self, data: Set, result: Result) -> None:
         """Add a result."""
@@ -89,15 +96,16 @@ def fixed(data: Set, examples: int) -> Settings:
     return replace(defaults(data, examples), batch_size=32, epochs=data.epochs or 10)
 
 
-def train(data: Set, split: Split[Any], settings: Settings) -> Result:
+def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> Result:
     """Train once, on one thread, and return the scores of the best epoch and the processor's seconds."""
     kind = task_class(data.task)
     torch.set_num_threads(1)
     start = time.process_time()
-    options = {**data.options, **asdict(settings), "threads": 1, "device": "cpu"}
+    options = {**data.options, **asdict(settings), "seed": seed, "threads": 1, "device": "cpu"}
     result = kind(kind.options_type.from_mapping(options)).fit(split)
     return {
         "settings": asdict(settings),
+        "seed": seed,
         "examples": examples_of(data, split),
         "dev": result["dev"][data.score.key],
         "test": result["test"][data.score.key],
@@ -132,6 +140,12 @@ def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
 def is_better(data: Set, one: Result, other: Result) -> bool:
     """Whether a training is better than another by the dev data."""
     return bool(one["dev"] < other["dev"] if data.score.lower_is_better else one["dev"] > other["dev"])
+
+
+def best(data: Set, results: Sequence[Result]) -> Settings:
+    """The settings that the dev data likes best; the first of equals."""
+    choose = min if data.score.lower_is_better else max
+    return Settings(**choose(results, key=lambda each: each["dev"])["settings"])
 
 
 def _next(settings: Settings, name: str, step: int) -> Settings | None:

@@ -10,34 +10,16 @@ from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split
+from results.score import Score
 
 Cut = Callable[[Split[Any]], Split[Any]]
 
 
-@dataclass(frozen=True)
-class Score:
-    """What a training is judged by.
-
-    Attributes:
-        key: its name among the scores
-        title: what the page calls it
-        lower_is_better: whether less of it is better
-        factor: what the page multiplies it by, 100 for percentages
-        digits: shown behind the point
-    """
-
-    key: str
-    title: str
-    lower_is_better: bool = False
-    factor: float = 1.0
-    digits: int = 1
-
-
-F1 = Score("f1", "F1, %", factor=100.0)
-ACCURACY = Score("accuracy", "accuracy, %", factor=100.0)
-CHRF = Score("chrf", "chrF")
-NATS = Score("nats", "nats", lower_is_better=True, digits=3)
-MSE = Score("mse", "squared error", lower_is_better=True, digits=4)
+F1 = Score("f1", "F1")
+ACCURACY = Score("accuracy", "accuracy")
+CHRF = Score("chrf", "chrF", percent=False, digits=1)
+NATS = Score("nats", "nats", percent=False, lower_is_better=True)
+MSE = Score("mse", "squared error", percent=False, lower_is_better=True, digits=4)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """`python -m results [CASE ...]`: trains what is missing, both sides by turns, and makes the pages anew."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from results import readme, report
 from results.cases import CASES, Case
+from results.data import data_folder
 from results.store import Store
 from results.turns import Broken, take_turns
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     store = Store(options.out)
     if not options.report:
-        run(cases, _data(), store, options.jobs, ROOT / "runs" / "results")
+        run(cases, data_folder(), store, options.jobs, ROOT / "runs" / "results")
     if not any(store.pairs(case) for case in CASES):
         sys.exit(f"expected results of both sides of a case in {options.out}, got none; without --report some are made")
     report.write(store, options.root / "docs" / "results.md")
@@ -49,15 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="where README.md and docs/ lie")
     return parser
-
-
-def _data() -> Path:
-    folder = os.environ.get("GLASSGATE_DATA")
-    if not folder or not Path(folder).is_dir():
-        sys.exit(
-            f"expected a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md says what lies in it"
-        )
-    return Path(folder)
 
 
 def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from benchmarks.turns import quartiles
 from results import pictures
-from results.cases import CASES, Case, Reported, Score
+from results.cases import CASES, Case, Reported
+from results.score import Score
 from results.store import Result, Store
 
 Pairs = list[tuple[Result, Result]]
@@ -101,7 +102,7 @@ def write(store: Store, page: Path) -> None:
 
 def values(score: Score, results: Iterable[Result], part: str = "test") -> list[float]:
     """A score of several results, in per cent or as it is."""
-    return [result[part][score.key] * (100 if score.percent else 1) for result in results]
+    return [result[part][score.key] * score.factor for result in results]
 
 
 def seconds(result: Result) -> float:
@@ -132,7 +133,7 @@ def _row(case: Case, pairs: Pairs) -> str:
     difference = max((a - b for a, b in zip(ours, plain, strict=True)), key=abs)
     cells = [
         f"[{case.what}](#{case.name})",
-        _unit(score),
+        score.heading,
         spread(score, ours),
         spread(score, plain),
         f"{round(difference, digits) + 0:+.{digits}f}",
@@ -149,10 +150,6 @@ def quoted(reported: Iterable[Reported], unit: str = "") -> str:
     return "; ".join(f"{each.value:g}{unit} ({each.who})" for each in reported) or "-"
 
 
-def _unit(score: Score) -> str:
-    return f"{score.title}, {'%' if score.percent else 'less is better' if score.lower_is_better else 'more is better'}"
-
-
 def _machines(contents: list[tuple[Case, Pairs]]) -> str:
     results = [result for _, pairs in contents for both in pairs for result in both]
     machines = {
@@ -165,7 +162,7 @@ def _machines(contents: list[tuple[Case, Pairs]]) -> str:
 
 
 def _section(case: Case, pairs: Pairs, page: Path) -> str:
-    named = ", ".join(f"{score.title} ({_unit(score).partition(', ')[2]})" for score in case.scores)
+    named = ", ".join(f"{score.title} ({score.heading.partition(', ')[2]})" for score in case.scores)
     parts = [f'\n<a id="{case.name}"></a>\n\n## {case.what}\n']
     parts.append(f"{case.note} {pairs[0][0]['parameters']:,} parameters. Scores: {named}.".strip() + "\n")
     command = case.command() or f"python -m results {case.name}"
@@ -186,9 +183,9 @@ def _section(case: Case, pairs: Pairs, page: Path) -> str:
 
 
 def _crosswise(case: Case, pairs: Pairs) -> str:
-    percent = case.scores[0].percent
-    moved = max(ours["crosswise"] for ours, _ in pairs) * (100 if percent else 1)
-    unit = " points" if percent else " nats" if "nats" in case.scores[0].key else ""
+    score = case.scores[0]
+    moved = max(ours["crosswise"] for ours, _ in pairs) * score.factor
+    unit = " points" if score.percent else " nats" if "nats" in score.key else ""
     return f"Our trained weights in the layers of `torch.nn`: the test scores move by {moved:.1g}{unit} at most.\n"
 
 
@@ -244,7 +241,7 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
         panel.set_yticks(range(len(rows)), [",\n".join(name.rsplit(", ", 1)) for name, *_ in rows], fontsize=7)
         panel.set_ylim(len(rows) - 0.4, -0.6)
         panel.set_title(case.what, fontsize=8, loc="left")
-        panel.set_xlabel(_unit(score), fontsize=8)
+        panel.set_xlabel(score.heading, fontsize=8)
         panel.margins(x=0.2)
         panel.ticklabel_format(axis="x", useOffset=False)
         low, high = panel.get_xlim()

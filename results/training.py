@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.results import commit, environment
 from glassgate.tasks import task_class
+from glassgate.tasks.by_size import BySize
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task
 from results import pictures
@@ -120,4 +121,6 @@ def _broken_off(folder: Path, options: Mapping[str, Any]) -> bool:
     """Whether a run of these options can be resumed."""
     if not (folder / "run.json").exists() or (folder / "metrics.json").exists():
         return False
-    return bool(json.loads((folder / "run.json").read_text("utf-8"))["options"] == options)
+    kept = json.loads((folder / "run.json").read_text("utf-8"))["options"]
+    by_size = [name for name in BySize._fields if not options[name]]
+    return bool({**kept, **dict.fromkeys(by_size, 0)} == options)

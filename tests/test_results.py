@@ -15,8 +15,9 @@ from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.task import Split
 from results import readme, report
 from results.__main__ import ROOT, main, run
-from results.cases import CASES, Case, Reported, Score
+from results.cases import CASES, Case, Reported
 from results.plain import PlainLayers
+from results.score import Score
 from results.store import Store
 from results.training import train
 from tests.tasks.corpus import sentences

@@ -6,14 +6,12 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lightning.pytorch import Trainer
 from lightning.pytorch.tuner.tuning import Tuner
 
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures import has_pictures, rate_picture
-from glassgate.tasks.processes.strategy import Started
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.training import Training, quiet
+from glassgate.tasks.training import Training, quiet, trainer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,21 +66,8 @@ def find_rate(task: "Task[Any, Any, Any]", data: "Sequence[Encoded]", processes:
         )
     module = _Test(task, data, [], processes)
     with quiet(), redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            accelerator=task.options.device,
-            devices=1,
-            plugins=[Started(processes.world)],
-            precision=task.options.precision,
-            gradient_clip_val=task.options.clip or None,
-            reload_dataloaders_every_n_epochs=1,
-            limit_val_batches=0,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=folder,
-        )
-        finder = Tuner(trainer).lr_find(module, min_lr=_LOWEST, max_lr=_HIGHEST, num_training=_STEPS, update_attr=False)
+        tuner = Tuner(trainer(module, limit_val_batches=0, default_root_dir=folder))
+        finder = tuner.lr_find(module, min_lr=_LOWEST, max_lr=_HIGHEST, num_training=_STEPS, update_attr=False)
         rate = finder.suggestion() if finder else None
     if finder is None or rate is None:
         raise OptionError("lr_find: the loss became NaN or infinite at the smallest rates; give a --learning-rate")

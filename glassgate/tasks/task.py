@@ -30,6 +30,7 @@ from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
+from glassgate.tasks.plural import plural
 from glassgate.tasks.processes.group import Group, group
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.rate import Found, find_rate
@@ -126,8 +127,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
         steps = options.epochs * -(-examples // options.batch_size)
         left = [name.replace("_", " ") for name in ("batch_size", "epochs") if not getattr(self.asked, name)]
         return (
-            f"{examples:,} examples: {options.batch_size} a step, learning rate {options.learning_rate:g}"
-            f"{' found' if found else ''}, {options.epochs} epochs ({steps:,} steps)"
+            f"{plural(examples, 'example')}: {options.batch_size} a step, learning rate {options.learning_rate:g}"
+            f"{' found' if found else ''}, {plural(options.epochs, 'epoch')} ({plural(steps, 'step')})"
             + (f"; {' and '.join(left)} by the size of the data" if left else "")
         )
 

@@ -76,7 +76,7 @@ def train(
             module.watched = {}
         try:
             with quiet(), keeper.stop.listening():
-                _trainer(module, keeper).fit(module)
+                trainer(module, max_epochs=options.epochs - module.epoch, callbacks=[keeper]).fit(module)
         except SystemExit:  # what Lightning makes of a second Ctrl-C
             if keeper.stop.received:
                 raise KeyboardInterrupt(keeper.stop.received) from None
@@ -139,10 +139,15 @@ def check_device(options: Options, world: World) -> None:
         )
 
 
-def _trainer(module: "Training", keeper: "Keeper") -> Trainer:
+def trainer(module: "Training", **more: Any) -> Trainer:
+    """Lightning's trainer as the options ask for it, with no files, bars and notices of its own.
+
+    Args:
+        module: what it trains
+        more: arguments of the trainer beside those of the options
+    """
     options, world = module.task.options, module.processes.world
     return Trainer(
-        max_epochs=options.epochs - module.epoch,
         accelerator=options.device,
         devices=world.local_size,
         num_nodes=world.nodes,
@@ -152,13 +157,13 @@ def _trainer(module: "Training", keeper: "Keeper") -> Trainer:
         precision=options.precision,
         gradient_clip_val=options.clip or None,
         accumulate_grad_batches=options.accumulate,
-        callbacks=[keeper],
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **more,
     )
 
 

@@ -63,7 +63,7 @@ def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path) ->
     assert line in notes.told
     task = Tagging(replace(options, epochs=1))
     task.fit(split, progress=notes)
-    assert any(each.endswith("1 epochs (3 steps); batch size by the size of the data") for each in notes.told)
+    assert any(each.endswith("1 epoch (3 steps); batch size by the size of the data") for each in notes.told)
     task.fit(Split(sentences(40)))  # what was decided for other data does not stay
     assert task.options.batch_size == by_size(40).batch_size
 

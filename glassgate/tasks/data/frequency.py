@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from glassgate.tasks.plural import plural
+
 TIME, MONTH, WEEKDAY, STEP = "time", "month", "weekday", "step"
 
 _SECOND = 1_000_000  # time stamps are counted in microseconds
@@ -33,11 +35,10 @@ class Frequency:
 
     def __str__(self) -> str:
         if self.unit != TIME:
-            return f"{self.count} {self.unit}{'s' if self.count > 1 else ''}"
+            return plural(self.count, self.unit)
         for length, name in _NAMES:
             if self.count % length == 0:
-                number = self.count // length
-                return f"{number} {name}{'s' if number > 1 else ''}"
+                return plural(self.count // length, name)
         return f"{self.count / _SECOND:g} seconds"
 
     @property

@@ -1,0 +1,39 @@
+"""What a training is judged by, and how the pages write it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score on the test data.
+
+    Attributes:
+        key: its name in metrics.json
+        title: what the page calls it
+        percent: whether it is a fraction, shown in per cent
+        lower_is_better: whether less of it is better
+        digits: shown behind the point; by whether it is a fraction if None
+    """
+
+    key: str
+    title: str
+    percent: bool = True
+    lower_is_better: bool = False
+    digits: int | None = None
+
+    @property
+    def places(self) -> int:
+        """Digits behind the point."""
+        return (1 if self.percent else 3) if self.digits is None else self.digits
+
+    @property
+    def factor(self) -> int:
+        """What the page multiplies it by."""
+        return 100 if self.percent else 1
+
+    @property
+    def heading(self) -> str:
+        """Its title, with the unit or which way is better."""
+        return (
+            f"{self.title}, {'%' if self.percent else 'less is better' if self.lower_is_better else 'more is better'}"
+        )

@@ -1,0 +1,92 @@
+"""The measuring of the defaults: its page, its search, and that it goes on where it was stopped."""
+
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from defaults import __main__ as program
+from defaults import report
+from defaults.search import SEEDS, Settings, Store, best, defaults, search
+from defaults.sets import ACCURACY, SETS, Set
+from tests.tasks.corpus import sentences, write_conllu
+
+START = Settings(batch_size=4, learning_rate=3e-3, dropout=0.0, hidden_size=128, epochs=60)
+SET = replace(SETS[0], epochs=0, score=ACCURACY)
+BEST = Settings(batch_size=16, learning_rate=8e-3, dropout=0.2, hidden_size=64, epochs=40)
+
+
+def test_the_page_is_that_of_the_kept_figures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture needs the extra pictures")
+    (tmp_path / "docs").mkdir()
+    program.main(["--report", "--root", str(tmp_path)])
+    page = Path("docs", "defaults.md")
+    assert (tmp_path / page).read_text("utf-8") == (program.ROOT / page).read_text("utf-8")
+    assert (tmp_path / "docs/defaults.svg").read_text("utf-8").count("<svg") == 1
+
+
+def test_the_search_finds_the_best_and_stops() -> None:
+    """Each value counts independently here, so one change at a time leads to the best."""
+
+    def dev(settings: Settings) -> float:
+        return -sum(abs(getattr(settings, name) / value - 1) for name, value in asdict(BEST).items())
+
+    asked = search(SET, START)
+    tried = [next(asked)]
+    with suppress(StopIteration):
+        while True:
+            tried.append(asked.send({"dev": dev(tried[-1])}))
+    assert len(set(tried)) == len(tried) < 40
+    assert tried[0] == START
+    assert best(SET, [{"settings": asdict(each), "dev": dev(each)} for each in tried]) == BEST
+
+
+def test_a_measurement_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_conllu(tmp_path / "toy.conllu", sentences(9))
+    small = {"hidden_size": 4, "embedding_size": 4, "character_size": 0}
+    paths = dict.fromkeys(("data", "dev", "test"), "toy.conllu")
+    toy = Set("toy", "tagging", "a toy grammar", paths, small, ACCURACY, epochs=1)
+    figures = Store(tmp_path / "figures")
+    trained: list[int] = []
+
+    def train(*given: Any) -> Any:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(1)
+        return once(*given)
+
+    once = program.train
+    for module in (program, report):
+        monkeypatch.setattr(module, "SETS", (toy,))
+    monkeypatch.setenv("GLASSGATE_DATA", str(tmp_path))
+    monkeypatch.setattr(program, "train", train)
+    (tmp_path / "docs").mkdir()
+    arguments = ["toy", "--seconds", "0", "--out", str(figures.folder), "--root", str(tmp_path)]
+    with pytest.raises(KeyboardInterrupt):
+        program.main(arguments)
+    first = figures.all(toy)
+    assert len(first) == 2
+    monkeypatch.setattr(program, "train", once)
+    program.main(arguments)
+    kept = figures.all(toy)
+    assert kept[:2] == first
+    own = defaults(toy, kept[0]["examples"])
+    assert sorted(each["seed"] for each in kept if Settings(**each["settings"]) == own) == list(SEEDS)
+    assert len(kept) == 2 * len(SEEDS)
+    (row,) = report.rows(figures)
+    assert row.seeds == list(SEEDS)
+    program.main(arguments)  # all is there
+    assert figures.all(toy) == kept
+    page = (tmp_path / "docs/defaults.md").read_text("utf-8")
+    assert "| tagging | a toy grammar | accuracy, % |" in page
+    assert "1 epoch, H=4" in page
+
+
+def test_a_wrong_folder_and_an_unknown_set_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSGATE_DATA", str(tmp_path / "missing"))
+    with pytest.raises(SystemExit, match=r"expected a folder of data in GLASSGATE_DATA, got .*missing; docs"):
+        program.main([])
+    with pytest.raises(SystemExit, match=r"no set 'taging'; there are: tagging-tiny, "):
+        program.main(["taging"])
