@@ -1,4 +1,4 @@
-"""`nn.Linear` for decoding: where no gradient is asked for, the product is oneDNN's, if that is faster here."""
+"""`nn.Linear` for decoding: where no gradient is asked for, a large product is oneDNN's."""
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +10,9 @@ _WORTHWHILE = 2**20  # multiplications; oneDNN takes some 10 microseconds more f
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return `input @ weight.T + bias`.
 
-    In single precision torch asks MKL, which leaves half of an AMD processor's vector width unused: on Zen 5 it
-    reaches 80 GFLOP/s where oneDNN reaches 200. torch gives oneDNN's no gradient, so training is left as it is.
+    In single precision torch asks MKL, which leaves half of Zen 5's vector width unused: 80 GFLOP/s where oneDNN
+    reaches 200. That is the one processor it was measured on; others take oneDNN's as well. torch gives it no
+    gradient, so training is left as it is.
     """
     if torch.is_grad_enabled() or not _fits(input, weight):
         return F.linear(input, weight, bias)

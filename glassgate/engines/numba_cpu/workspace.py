@@ -32,7 +32,7 @@ class Workspace:
 
     def take(self, size: int) -> int:
         """The address of as many bytes."""
-        size += -size % ALIGN
+        size = aligned(size)
         self._taken += size
         if self._free + size <= self._end:
             self._free += size
