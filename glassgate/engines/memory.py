@@ -1,9 +1,14 @@
 """Rows and memory of a call: what is a step and what is padding, and tensors as kernels take them."""
 
+import ctypes
+import mmap
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+LARGE = 2**22
+"""Bytes from which memory is asked for in huge pages."""
 
 COMPUTED_IN = {
     torch.float32: torch.float32,
@@ -12,6 +17,24 @@ COMPUTED_IN = {
     torch.float16: torch.float32,
 }
 """What a kernel computes in, by what it is given."""
+
+
+_CPU = torch.device("cpu")
+_advise = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
+
+
+def empty(form: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Unwritten memory of the CPU.
+
+    A large piece comes in huge pages where Linux has them: the first write to a page is a fault, and with small pages
+    faults take longer than kernels do.
+    """
+    memory = torch.empty(form, dtype=dtype, device=_CPU)
+    size = memory.nbytes
+    if size >= LARGE and _advise is not None:
+        start = memory.data_ptr() + -memory.data_ptr() % mmap.PAGESIZE
+        _advise(ctypes.c_void_p(start), ctypes.c_size_t(memory.data_ptr() + size - start), mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def first_rows(tensor: Tensor, rows: int) -> Tensor:
@@ -34,7 +57,7 @@ def readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def unwritten(S: int, width: int, rows: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Unwritten where steps are, zero where padding is."""
-    memory = like.new_empty(S, width, dtype=dtype)
+    memory = empty((S, width), dtype or like.dtype)
     if rows < S:
         memory[rows:].zero_()
     return memory

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from glassgate.engines import products
 from glassgate.engines.lowering.batch import batch_layout
+from glassgate.engines.memory import empty
 from glassgate.engines.numba_cpu.arguments import Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import bind_time
@@ -93,7 +94,7 @@ class PreparedPasses:
         save: bool,
     ) -> None:
         self.plan, self._sizes, self._steps, self.save = plan, sizes, steps, save
-        self._dtype, self._device = dtype, torch.device("cpu")
+        self._dtype = dtype
         kernel = forward_plan(plan, sizes, save, save, False, host())
         rows = steps * sizes.N
         others = list(plan.of_states(sizes).values())[1:] if save else []
@@ -119,7 +120,7 @@ class PreparedPasses:
             data: the input.
             given: parameters, initial states and noise in the plan's order.
         """
-        written = [torch.empty(form, dtype=self._dtype, device=self._device) for form in self._written]
+        written = [empty(form, self._dtype) for form in self._written]
         self._forward.run((data, *given, *written))
         return written[: self._states], written[self._states : self._all], written[self._all :]
 
@@ -172,7 +173,7 @@ class _Back:
         initial = saved[self._initial]
         before = [torch.zeros_like(v) if d is None else _copied(d) for v, d in zip(initial, d_final, strict=True)]
         parameter = data.new_zeros(self._parameter)
-        d_data = torch.empty_like(data) if self._data_too else None
+        d_data = empty(data.shape, data.dtype) if self._data_too else None
         written = [*weights.values(), *before, *before, parameter, *([d_data] if d_data is not None else [])]
         if d_output is None:
             self._pass.run((*saved, *written), self._nothing * len(kernel.d_states))

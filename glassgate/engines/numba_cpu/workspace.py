@@ -5,6 +5,8 @@ import threading
 import torch
 from torch import Tensor
 
+from glassgate.engines.memory import empty
+
 ALIGN = 64
 MOST_KEPT = 2**26
 """Bytes that a thread keeps."""
@@ -32,21 +34,21 @@ class Workspace:
 
     def take(self, size: int) -> int:
         """The address of as many bytes."""
-        size = aligned(size)
+        size += -size % ALIGN
         self._taken += size
         if self._free + size <= self._end:
             self._free += size
             return self._free - size
         if self._kept is not None:
             self._kept.wanted = max(self._kept.wanted, self._taken)
-        self._fresh.append(torch.empty(size + ALIGN, dtype=torch.uint8, device="cpu"))
+        self._fresh.append(empty([size + ALIGN], torch.uint8))
         return aligned(self._fresh[-1].data_ptr())
 
 
 def lent(size: int) -> tuple[int, Tensor | None]:
     """The address of as many bytes, for a call that is over before the thread's next one, and what holds them."""
     if size > MOST_KEPT:
-        fresh = torch.empty(size + ALIGN, dtype=torch.uint8, device="cpu")
+        fresh = empty([size + ALIGN], torch.uint8)
         return aligned(fresh.data_ptr()), fresh
     if size > _kept.room:
         _kept.wanted = max(_kept.wanted, size)
@@ -64,7 +66,7 @@ class _Kept(threading.local):
         """Have as much as the largest call has wanted, up to a limit."""
         if min(self.wanted, MOST_KEPT) > self.room:
             self.memory = None
-            self.memory = torch.empty(min(self.wanted, MOST_KEPT) + ALIGN, dtype=torch.uint8, device="cpu")
+            self.memory = empty([min(self.wanted, MOST_KEPT) + ALIGN], torch.uint8)
             self.start, self.room = aligned(self.memory.data_ptr()), min(self.wanted, MOST_KEPT)
 
 
