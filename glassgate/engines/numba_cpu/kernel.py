@@ -6,7 +6,7 @@ from glassgate.cell import Cell
 from glassgate.engines.lowering.program import Program, lower
 from glassgate.engines.numba_cpu.compile import Function, compiled
 from glassgate.engines.numba_cpu.emit import Kernel, emit
-from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.symbolic.trace import Trace
 
 
@@ -21,13 +21,12 @@ class Compiled(NamedTuple):
 _compiled: dict[Any, Compiled] = {}
 
 
-def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool, bfloat16: bool = False) -> Compiled:
+def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool, processor: Processor) -> Compiled:
     """The kernel of a cell, compiled when it is first asked for."""
-    processor = host() if bfloat16 else host().whole
     key = trace, bits, is_backward, cell.heads, processor
     if key not in _compiled:
         program = lower(cell, trace, is_backward)
-        kernel = _emitted(cell, program, bfloat16)
+        kernel = _emitted(cell, program, bool(processor.bfloat16))
         name = "backward" if is_backward else "forward"
         _compiled[key] = Compiled(program, kernel, compiled(kernel.text, name, bits, processor))
     return _compiled[key]

@@ -5,7 +5,8 @@ from typing import Any
 
 from glassgate.engines.numba_cpu import atomics, runtime
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd import bfloat16, mathematics
+from glassgate.engines.numba_cpu.simd import bfloat16, mathematics, tiles
+from glassgate.engines.numba_cpu.simd.addresses import memory as own_memory
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.microkernel import microkernel
 from glassgate.engines.numba_cpu.simd.transpose import transpose
@@ -24,7 +25,7 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         found[f"microkernel_{sums}"] = microkernel(bits, lanes, sums, processor)
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
-        found[f"memory_{size}"] = runtime.memory(size)
+        found[f"memory_{size}"] = own_memory(size)
     for sums in {int(n) for n in re.findall(r"\blong_microkernel_(\d+)\(", text)}:
         found[f"long_microkernel_{sums}"] = microkernel(bits, lanes, sums, processor, long=True)
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
@@ -33,8 +34,10 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         found["MOST_ROWS_1"], found["ROOM_1"] = blocking(1, processor)
     pairs = bfloat16.pairs_of(processor) if processor.bfloat16 else None
     if "transpose(" in text:
-        found["transpose"] = transpose(bits, lanes, pairs)
+        found["transpose"] = transpose(bits, lanes, pairs, whole=bool(processor.tiles))
     if pairs is not None:
         found |= bfloat16.functions(processor)
+    if processor.tiles:
+        found |= tiles.functions(processor.tiles)
     functions = mathematics.FUNCTIONS | (mathematics.QUICK if pairs is not None else {})
     return found | {f"_{name}": value for name, value in found.items()} | functions

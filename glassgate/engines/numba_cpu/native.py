@@ -2,8 +2,9 @@
 
 from functools import cache
 
+from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.compile import Function, compiled
-from glassgate.engines.numba_cpu.processor import Processor, host
+from glassgate.engines.numba_cpu.processor import Processor
 
 
 def native(text: str, bits: int = 64, bfloat16: bool = False, **values: int) -> Function:
@@ -15,7 +16,7 @@ def native(text: str, bits: int = 64, bfloat16: bool = False, **values: int) -> 
         bfloat16: whether it multiplies them rounded to that.
         values: by name.
     """
-    return _native(text, bits, tuple(values.items()), host() if bfloat16 else host().whole)
+    return _native(text, bits, tuple(values.items()), multiplier(bfloat16))
 
 
 @cache

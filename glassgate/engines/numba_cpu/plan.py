@@ -12,13 +12,14 @@ from glassgate.engines.lowering.program import Multiply, bias_buffer, noise_buff
 from glassgate.engines.lowering.sums import neighbours
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu import rows
+from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
 from glassgate.engines.numba_cpu.chunks import ENOUGH_BYTES, Chunks
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, pack
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.processor import Processor, host
-from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
+from glassgate.engines.numba_cpu.simd.blocking import size_of_sums
 from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask, Series
 from glassgate.engines.numba_cpu.workspace import aligned
 from glassgate.engines.plan import Plan, Sizes
@@ -75,7 +76,8 @@ class KernelPlan:
     ) -> None:
         self.plan, self.sizes, self.backward = plan, sizes, backward
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
-        self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward, sizes.bfloat16)
+        self.processor = multiplier(sizes.bfloat16).of_rows(sizes.N)
+        self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward, self.processor)
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
         self.nothing = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
@@ -185,7 +187,7 @@ class KernelPlan:
         vector, kernel, sizes = host().width, self.kernel, self.sizes
         needed = {given.before(state): 8 * sizes.N for state in self.program.states}
         for m in kernel.products:
-            needed[given.of_product("sums", m.number)] = MOST_ROWS * MOST_BLOCKS * len(m.product.results) * vector
+            needed[given.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
             needed[given.of_product("left", m.number)] = 8 * sizes.N
             depth = m.left.columns * (sizes.P if m.left.axis == "P" else sizes.H)
             needed[given.of_product("rounded", m.number)] = sizes.N * host().rounded_pitch(depth)

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+FEW_ROWS = 2
+"""Rows that need no tile registers: a product of fewer waits for weights, and these take a row at a time as fast."""
+
 
 class Processor(NamedTuple):
     """The bytes of a vector register, how many of them there are, and how it multiplies numbers rounded to bfloat16."""
@@ -15,11 +18,17 @@ class Processor(NamedTuple):
     registers: int
     bfloat16: str = ""
     """By "avx512bf16", its instructions; "emulated", by several others, for tests; empty where that is too slow."""
+    tiles: str = ""
+    """Whether on tile registers, 16 rows at once: by "amx", its instructions, or "emulated", for tests."""
 
     @property
     def whole(self) -> "Processor":
         """The same for products of numbers as they are."""
-        return self._replace(bfloat16="")
+        return self._replace(bfloat16="", tiles="")
+
+    def of_rows(self, rows: int) -> "Processor":
+        """The same for products of so many rows each: of few, tile registers would stay nearly empty."""
+        return self._replace(tiles="") if rows <= FEW_ROWS else self
 
     def lanes(self, bits: int) -> int:
         """How many numbers fit a register."""

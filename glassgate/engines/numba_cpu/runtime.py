@@ -8,38 +8,10 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from glassgate.engines.numba_cpu.simd.vector import INT64
+from glassgate.engines.numba_cpu.simd.addresses import flags, words
 
 intrinsic: Any = numba.extending.intrinsic
 inline: Any = numba.njit(forceinline=True, error_model="numpy")
-
-
-@intrinsic
-def words(context: Any, address: Any) -> Any:
-    """The 64-bit integers at an address."""
-    return types.CPointer(types.int64)(types.int64), lambda c, b, s, a: b.inttoptr(a[0], INT64.as_pointer())
-
-
-@intrinsic
-def flags(context: Any, address: Any) -> Any:
-    """The bytes at an address."""
-    return types.CPointer(types.uint8)(types.int64), lambda c, b, s, a: b.inttoptr(a[0], ir.IntType(8).as_pointer())
-
-
-def memory(size: int) -> Any:
-    """A function that gives the address of as many bytes, which last until the kernel returns."""
-
-    @intrinsic
-    def function(context: Any) -> Any:
-        def code(context, builder, sig, args):
-            with builder.goto_entry_block():
-                place = builder.alloca(ir.ArrayType(ir.IntType(8), size))
-                place.align = 64
-            return builder.ptrtoint(place, INT64)
-
-        return types.int64(), code
-
-    return function
 
 
 @inline

@@ -9,7 +9,13 @@ import glassgate as gg
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from tests.compare import noise
 
-PROCESSORS = {"this one": host(), "one that has no bfloat16": host().whole, "emulated": Processor(32, 16, "emulated")}
+TILES = Processor(64, 32, host().bfloat16 or "emulated", "emulated")
+PROCESSORS = {
+    "this one": host(),
+    "one that has no bfloat16": host().whole,
+    "emulated": Processor(32, 16, "emulated"),
+    "emulated tiles": TILES,
+}
 
 
 class Own(gg.Cell):

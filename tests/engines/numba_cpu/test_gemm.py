@@ -13,9 +13,10 @@ from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.engines.numba_cpu.rows import last, rows_of
 from glassgate.engines.numba_cpu.tasks import Series
 from tests.compare import noise
+from tests.engines.numba_cpu.test_bfloat16 import TILES
 
 PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
-ROUNDING = [Processor(32, 16, "emulated"), *([host()] if host().bfloat16 else [])]
+ROUNDING = [Processor(32, 16, "emulated"), TILES, *([host()] if host().bfloat16 else [])]
 SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 21)]
 """Rows, columns of the input, units; none and all of them whole vectors."""
 GATES = (2, 0, 1)

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.simd.blocking import whole_sum
 from glassgate.engines.numba_cpu.tasks import ParallelTask
 
 PACK = '''
@@ -53,7 +55,7 @@ def lay_pairs(address):
     first, last = job[9], job[10]
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
-        for k in range(0, gates * units, 2):
+        for k in range(0, whole_sum(gates * units), 2):
             low, high = fill(0.0), fill(0.0)
             for second in range(min(2, gates * units - k)):
                 gate, unit = (k + second) // units, (k + second) % units
@@ -106,8 +108,8 @@ def pack(
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
     width, depth, sums = (columns, len(chosen) * units, 1) if columns_too else (units, columns, len(chosen))
-    per_word = 2 if bfloat16 else 1
-    blocks, pitch = -(-width // lanes), -(-depth // per_word) * sums * lanes + lanes
+    per_word, whole = (2, whole_sum(multiplier(True))) if bfloat16 else (1, 1)
+    blocks, pitch = -(-width // lanes), -(-depth // whole) * whole // per_word * sums * lanes + lanes
     row, order = columns * size, _order(tuple(chosen)).data_ptr()
     if columns_too:
         function = native(LAY_PAIRS if bfloat16 else LAY, matrix.bits, bfloat16)

@@ -5,10 +5,11 @@ Each number of a result is summed by one thread in one order, so its bits do not
 
 from typing import NamedTuple
 
+from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.gemm.pack import Packed
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.simd.blocking import MOST_BLOCKS, MOST_ROWS
+from glassgate.engines.numba_cpu.simd.blocking import blocking, rows_at_once, size_of_sums
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
@@ -100,7 +101,7 @@ def outer_of_pairs(address):
     rights, shift, width = words(job[3]), job[4], job[5]
     out, out_pitch, total, added = job[6], job[7], job[8], job[9]
     first, last = job[10], job[11]
-    packed, lefts, sums, pointers = memory_{PACKED}(), memory_{LEFTS}(), memory_{TILE}(), words(memory_64())
+    packed, lefts, sums, pointers = memory_{PACKED}(), memory_{LEFTS}(), memory_{TILE}(), words(memory_{POINTERS}())
     for start in range(0, rows, {ROWS}):
         count = min({ROWS}, rows - start)
         d_at = d + start * d_pitch
@@ -123,6 +124,7 @@ def outer_of_pairs(address):
                         low, high = d_at + row * d_pitch, d_at + (row + both) * d_pitch
                         halves = pair_rounded(low, high, near + unit, live, live * both)
                         store(lefts, (unit * {ROWS} + row * LANES) // 2, LANES, halves)
+                turn_registers(lefts, (units + LANES - 1) // LANES, {ROWS} // 2, count)
                 column = 0
                 while column < width:
                     wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
@@ -133,12 +135,13 @@ def outer_of_pairs(address):
                             at = column + k * LANES
                             low, high = load(right, at, width - at), load(then, at, (width - at) * both)
                             store(packed, (k * {ROWS} + row) // 2 * LANES, LANES, pair(low, high))
+                    fill_registers(packed, wide, {ROWS} // 2, count)
                     unit = 0
                     while unit < units:
                         tall = rows_of_tile(units - unit, MOST_ROWS_1)
                         for k in range(tall):
                             block = (unit + k) // LANES * LANES
-                            pointers[k] = lefts + (block * {ROWS} // 2 + unit + k - block) * BYTES
+                            pointers[k] = lefts + place_of_pair(block, unit + k, {ROWS} // 2) * BYTES
                         if added or start > 0:
                             ahead = out + (near + unit) * out_pitch + column * BYTES
                             fetch(ahead, out_pitch, tall, 1, 0, wide * LANES * BYTES)
@@ -155,8 +158,8 @@ def outer_of_pairs(address):
                     column += wide * LANES
 '''
 
-ROWS_AT_ONCE, SUMMED_AT_ONCE = 48, 128
-"""Rows of a product, and of a sum over rows."""
+SUMMED_AT_ONCE = 128
+"""Rows of a sum over rows."""
 PAIRS_AT_ONCE, UNITS_AT_ONCE = 256, 192
 """Rows of a sum over pairs of rows, and units for which they are rounded."""
 
@@ -177,8 +180,10 @@ def multiply(
     Rows for a matrix of bfloat16 are of that too: see `rounded`.
     """
     operands = (left.start, left.pitch, left.width, by.start, by.pitch, out.width, out.start, out.pitch, int(added))
-    pointers, tile = 8 * ROWS_AT_ONCE, MOST_ROWS * MOST_BLOCKS * sums * host().width
-    function = native(MULTIPLY, bits, by.bfloat16, SUMS=sums, TILE=tile, ROWS=ROWS_AT_ONCE, POINTERS=pointers)
+    processor = multiplier(by.bfloat16)
+    at_once = rows_at_once(processor)
+    values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
+    function = native(MULTIPLY, bits, by.bfloat16, **values)
     return ParallelTask(function, operands, rows)
 
 
@@ -204,10 +209,12 @@ def outer(
         bfloat16: whether those of d are of that, and the others rounded to it.
     """
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, int(added))
-    width, tile = host().width, MOST_ROWS * MOST_BLOCKS * host().width
+    processor = multiplier(bfloat16)
+    width, tile = processor.width, size_of_sums(1, processor)
     if bfloat16:
         packed, lefts = 4 * PAIRS_AT_ONCE // 2 * width, PAIRS_AT_ONCE // 2 * UNITS_AT_ONCE * 4
         values = {"ROWS": PAIRS_AT_ONCE, "UNITS": UNITS_AT_ONCE, "PACKED": packed, "LEFTS": lefts}
+        values["POINTERS"] = 8 * max(8, blocking(1, processor).most_rows)
         function = native(OUTER_OF_PAIRS, bits, True, TILE=tile, **values)
     else:
         function = native(OUTER, bits, TILE=tile, ROWS=SUMMED_AT_ONCE, PACKED=4 * SUMMED_AT_ONCE * width)

@@ -179,7 +179,37 @@ def functions(processor: Processor) -> dict[str, Any]:
             round_row(table[rank] + column * 4, width, to + rank * pitch)
             rounded[rank] = to + rank * pitch
 
-    every = pair, pair_rounded, load_rounded, store_rounded, round_row, round_rows, round_units
+    @inline
+    def fill_registers(packed, blocks, most, rows):
+        """Nothing: vectors need no zeros behind the last pair."""
+
+    @inline
+    def turn_registers(packed, blocks, most, rows):
+        """Nothing: vectors read pairs as they are."""
+
+    @inline
+    def place_of_pair(block, unit, most):
+        """Where, in words, a unit's first pair is; `most` pairs have space in a block."""
+        return block * most + unit - block
+
+    @inline
+    def whole_sum(depth):
+        """How many numbers long packed sums are made."""
+        return depth
+
+    every = (
+        whole_sum,
+        place_of_pair,
+        fill_registers,
+        turn_registers,
+        pair,
+        pair_rounded,
+        load_rounded,
+        store_rounded,
+        round_row,
+        round_rows,
+        round_units,
+    )
     return {f.__name__: f for f in every}
 
 

@@ -8,6 +8,12 @@ from glassgate.engines.numba_cpu.processor import Processor
 MOST_ROWS, MOST_BLOCKS, LONG_BLOCKS = 6, 8, 4
 
 
+SIDE = 16
+"""Rows and columns of a tile register."""
+TILE_ROWS, TILE_ROOM = 2 * SIDE, 4 * SIDE
+"""Rows that a product on tile registers takes, and rows times columns, in vectors."""
+
+
 class Blocking(NamedTuple):
     """What fits the registers, for `vectors` sums a unit."""
 
@@ -32,5 +38,23 @@ class Blocking(NamedTuple):
 
 def blocking(vectors: int, processor: Processor) -> Blocking:
     """Three quarters of the registers hold sums; few sums a unit leave space for more blocks."""
+    if processor.tiles:
+        return Blocking(TILE_ROWS, max(1, TILE_ROOM // vectors))
     sums = processor.registers * 3 // 4
     return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))
+
+
+def rows_at_once(processor: Processor) -> int:
+    """Rows of a product that read packed blocks together."""
+    return 2 * TILE_ROWS if processor.tiles else 8 * MOST_ROWS
+
+
+def whole_sum(processor: Processor) -> int:
+    """What packed sums of bfloat16 are a multiple of: the numbers of a word, or of a row of a tile register."""
+    return 2 * SIDE if processor.tiles else 2
+
+
+def size_of_sums(vectors: int, processor: Processor) -> int:
+    """The bytes of all sums of a tile."""
+    most = max(blocking(vectors, processor)) if processor.tiles else MOST_ROWS * MOST_BLOCKS
+    return most * vectors * processor.width

@@ -13,6 +13,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.simd import tiles
 from glassgate.engines.numba_cpu.simd.bfloat16 import INT16, Pairs, pairs_of, word
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, splat
@@ -29,6 +30,8 @@ def microkernel(
         With `long`, of the shapes for long columns of rows alone. With `strided`, left[first * k]. For a processor with
         bfloat16 numbers are rounded to it, and with `strided` left[first * k] is a pair, the numbers 2 k and 2 k + 1.
     """
+    if processor.tiles:
+        return tiles.microkernel(vectors, processor.tiles, strided)
     V, pairs = VectorType(bits, lanes), pairs_of(processor) if processor.bfloat16 else None
     fitting = blocking(vectors, processor)
     shapes = fitting.long_shapes if long else fitting.shapes

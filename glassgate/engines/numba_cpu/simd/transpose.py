@@ -10,14 +10,14 @@ from glassgate.engines.numba_cpu.simd.bfloat16 import Pairs
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, masked_load, masked_store
 
 
-def transpose(bits: int, lanes: int, pairs: Pairs | None = None) -> Any:
+def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = False) -> Any:
     """Rows to columns, a vector each.
 
     Returns:
         transpose(source, pitch, rows, columns, out, out_pitch): the first `rows` rows of `source`, `pitch` bytes apart,
         and of each the first `columns` numbers, become columns of `out`; what is missing is zero, and `columns` rows of
         `out` are written whole. With `pairs`, each two numbers of a row are rounded to bfloat16 and count as one, and
-        what is missing beside a number is zero.
+        what is missing beside a number is zero. With `whole` every row of `out` is written.
     """
     V = VectorType(bits, lanes)
 
@@ -35,9 +35,11 @@ def transpose(bits: int, lanes: int, pairs: Pairs | None = None) -> Any:
                     then = masked_load(builder, V, at, INT64(lanes), builder.sub(live, INT64(lanes)))
                     vector = builder.bitcast(pairs.neighbours(builder, vector, then), V.llvm)
                 vectors.append(vector)
-            for row, vector in enumerate(_turned(builder, vectors, lanes)):
+            for row, vector in enumerate(turned(builder, vectors, lanes)):
                 number = INT64(row if pairs is None else 2 * row)
-                live = builder.select(builder.icmp_signed("<", number, columns), INT64(lanes), zero)
+                live = INT64(lanes)
+                if not whole:
+                    live = builder.select(builder.icmp_signed("<", number, columns), live, zero)
                 masked_store(builder, V, builder.add(out, builder.mul(out_pitch, INT64(row))), zero, live, vector)
             return context.get_dummy_value()
 
@@ -46,7 +48,7 @@ def transpose(bits: int, lanes: int, pairs: Pairs | None = None) -> Any:
     return function
 
 
-def _turned(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.Value]:
+def turned(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.Value]:
     """Blocks of 1, 2, 4, ... numbers change places between rows that lie as far apart."""
     block = 1
     while block < lanes:

@@ -1,0 +1,307 @@
+"""The matrix product on the tile registers of Intel's AMX: up to 32 rows times packed columns, sums in float32.
+
+A tile register holds 16 rows of 64 bytes, and there are eight. Packed weights are laid out as for vectors: of sixteen
+pairs of numbers along the sum a vector of columns each, that is one register.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numba
+import numba.extending
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from glassgate.engines.numba_cpu.simd import interpreter
+from glassgate.engines.numba_cpu.simd.addresses import memory, words
+from glassgate.engines.numba_cpu.simd.bfloat16 import INT16, load_first
+from glassgate.engines.numba_cpu.simd.blocking import SIDE
+from glassgate.engines.numba_cpu.simd.transpose import turned
+from glassgate.engines.numba_cpu.simd.vector import INT32, INT64
+
+intrinsic: Any = numba.extending.intrinsic
+compiled: Any = numba.njit(error_model="numpy")
+inline: Any = numba.njit(forceinline=True, error_model="numpy")
+INT8 = ir.IntType(8)
+DEPTH, SIZE = 2 * SIDE, 64 * SIDE
+"""Numbers of bfloat16 in a row of a register; bytes of a register."""
+STATE = 128
+"""Bytes of each kernel: for how many rows its registers have their sizes; from the 64th on, these sizes."""
+
+
+class Build:
+    """Appends the instructions of tile registers to a function: the processor's own, or calls of their interpreter."""
+
+    def __init__(self, context: Any, builder: ir.IRBuilder, tiles: str, state: ir.Value) -> None:
+        self._context, self.builder, self._tiles, self._state = context, builder, tiles, state
+
+    def _do(self, name: str, numbers: Sequence[int], *where: ir.Value) -> None:
+        if self._tiles == "emulated":
+            values = [self._state, *where, *map(INT64, numbers)]
+            interpreter.call(self._context, self.builder, name, values)
+            return
+        place = [self.builder.inttoptr(address, INT8.as_pointer()) for address in where[:1]]
+        values = [*map(INT8, numbers), *place, *where[1:]]
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.x86.{name}")
+        self.builder.call(function, values)
+
+    def configure(self, sizes: ir.Value) -> None:
+        """Let all registers have the sizes at an address, and be zero."""
+        self._do("ldtilecfg", [], sizes)
+
+    def zero(self, register: int) -> None:
+        """Let one be zero."""
+        self._do("tilezero", [register])
+
+    def load(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
+        """Fill one with rows that are `pitch` bytes apart."""
+        self._do("tileloadd64", [register], address, pitch)
+
+    def store(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
+        """Write one to rows that are `pitch` bytes apart."""
+        self._do("tilestored64", [register], address, pitch)
+
+    def dot(self, sums: int, rows: int, columns: int) -> None:
+        """Add the products of rows and columns to sums."""
+        self._do("tdpbf16ps", [sums, rows, columns])
+
+    def release(self) -> None:
+        """Let no register have a size: a thread without contents in them is quicker to be switched."""
+        self._do("tilerelease", [])
+
+
+def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
+    """The address of what the kernel that is being built remembers of its registers."""
+    function = builder.function
+    if not hasattr(function, "tiles"):
+        with builder.goto_entry_block():
+            size = STATE + (interpreter.SIZE if tiles == "emulated" else 0)
+            place = builder.alloca(ir.ArrayType(INT8, size))
+            place.align = 64
+            function.tiles = builder.ptrtoint(place, INT64)
+            for at in (0, STATE)[: 1 + (tiles == "emulated")]:
+                builder.store(INT64(0), builder.inttoptr(builder.add(function.tiles, INT64(at)), INT64.as_pointer()))
+    return function.tiles
+
+
+def _of_kernel(tiles: str, append: Callable[[Build, ir.Value], None]) -> Any:
+    """A function of the state of the registers alone."""
+
+    @intrinsic
+    def function(context, state):
+        def code(context, builder, sig, args):
+            append(Build(context, builder, tiles, args[0]), args[0])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), code
+
+    return function
+
+
+@intrinsic
+def copy_first(context, to, source, live):
+    """The first `live` numbers of a register's row, zero behind them."""
+
+    def code(context, builder, sig, args):
+        to, source, live = args
+        kind = ir.VectorType(INT16, DEPTH)
+        place = builder.inttoptr(to, kind.as_pointer())
+        builder.store(load_first(builder, DEPTH, source, live), place).align = 2
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), code
+
+
+@intrinsic
+def turn(context, address):
+    """Rows to columns of what fills a register: words of 32 bits."""
+
+    def code(context, builder, sig, args):
+        kind = ir.VectorType(INT32, SIDE)
+        places = [builder.inttoptr(builder.add(args[0], INT64(64 * k)), kind.as_pointer()) for k in range(SIDE)]
+        rows = [builder.load(place, align=4) for place in places]
+        for place, row in zip(places, turned(builder, rows, SIDE), strict=True):
+            builder.store(row, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), code
+
+
+def microkernel(vectors: int, tiles: str, strided: bool) -> Any:
+    """As `simd.microkernel.microkernel`; with `strided` each 16 of `left` are registers, one after the other."""
+    body = _product(vectors, tiles, strided)
+
+    @intrinsic
+    def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
+        kinds = types.CPointer(types.int64), *[types.int64] * 8
+
+        def code(context, builder, sig, args):
+            context.compile_internal(builder, body, types.void(types.int64, *kinds), [_state(builder, tiles), *args])
+            return context.get_dummy_value()
+
+        return types.void(*kinds), code
+
+    return product
+
+
+@cache
+def _product(vectors: int, tiles: str, strided: bool) -> Callable[..., None]:
+    cut_rows = memory(2 * SIZE)
+    configure = _of_kernel(tiles, lambda build, state: build.configure(build.builder.add(state, INT64(64))))
+    one, two, three, four = (_tile(1, columns, vectors, tiles) for columns in (1, 2, 3, 4))
+    two_rows_one, two_rows_two = (_tile(2, columns, vectors, tiles) for columns in (1, 2))
+
+    @inline
+    def at(packed, pitch, column):
+        """Where the weights of a vector of columns are."""
+        return packed + column // vectors * pitch * 4 + column % vectors * 64
+
+    def product(state, left, rank, first, packed, pitch, depth, out, rows, blocks):
+        sizes = words(state)
+        if sizes[0] != rows:
+            # Registers 0, 1 and 4 have up to 16 rows, 2, 3 and 5 those behind them, 6 and 7 always 16.
+            upper_rows = min(rows, 16)
+            lower_rows = rows - 16 if rows > 16 else rows
+            sizes[8], sizes[9], sizes[10], sizes[11] = 1, 0, 0x0040004000400040, 0x0040004000400040
+            sizes[12], sizes[13], sizes[15] = 0, 0, 0
+            sizes[14] = upper_rows * 0x0000000100000101 + lower_rows * 0x0000010001010000 + 0x1010000000000000
+            configure(state)
+            sizes[0] = rows
+        upper, lower, row_pitch = left[rank], left[rank + 16] if rows > 16 else 0, 64
+        steps, step, rest = depth >> 5, 64, 0
+        if strided:
+            steps, step = (depth + 31) >> 5, 1024
+        else:
+            upper, lower = upper + 2 * first, lower + 2 * first
+            if rows > 1:
+                row_pitch = left[rank + 1] - left[rank]
+            if depth & 31:
+                rest = cut_rows()
+                for row in range(rows):
+                    copy_first(rest + row * 64, left[rank + row] + 2 * (first + 32 * steps), depth & 31)
+        columns, done, out_pitch = blocks * vectors, 0, blocks * vectors * 64
+        while done < columns:
+            count, to = columns - done, out + done * 64
+            a, b = at(packed, pitch, done), at(packed, pitch, done + 1)
+            if rows > 16:
+                if count == 1:
+                    two_rows_one(state, upper, lower, row_pitch, step, steps, rest, a, b, a, b, to, out_pitch)
+                else:
+                    two_rows_two(state, upper, lower, row_pitch, step, steps, rest, a, b, a, b, to, out_pitch)
+                done += 2
+            else:
+                c, d = at(packed, pitch, done + 2), at(packed, pitch, done + 3)
+                if count == 1:
+                    one(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
+                elif count == 2:
+                    two(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
+                elif count == 3:
+                    three(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
+                else:
+                    four(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
+                done += 4
+
+    return product
+
+
+def _tile(rows: int, columns: int, vectors: int, tiles: str) -> Any:
+    """The product of one or two registers of rows by up to four of columns.
+
+    Sums are registers 0 to 3, rows 4 and 5, weights 6 and 7.
+    """
+    sums = [(r, c, 2 * r + c) for c in range(columns) for r in range(rows)]
+
+    def body(build: Build, args: Sequence[ir.Value]) -> None:
+        b, (upper, lower, pitch, step, steps, rest, *weights, out, out_pitch) = build.builder, args
+
+        def add(at: Sequence[ir.Value], pitch: ir.Value, k: ir.Value) -> None:
+            for r in range(rows):
+                build.load(4 + r, at[r], pitch)
+            down = b.mul(k, INT64(vectors * SIZE))
+            for r, c, number in sums:
+                if r == 0:
+                    build.load(6 + c % 2, b.add(weights[c], down), INT64(vectors * 64))
+                build.dot(number, 4 + r, 6 + c % 2)
+
+        for _, _, number in sums:
+            build.zero(number)
+        with cgutils.for_range(b, steps) as loop:
+            along = b.mul(loop.index, step)
+            add([b.add(upper, along), b.add(lower, along)], pitch, loop.index)
+        with b.if_then(b.icmp_signed("!=", rest, INT64(0))):
+            add([rest, b.add(rest, INT64(SIZE))], INT64(64), steps)
+        for r, c, number in sums:
+            down = b.add(b.mul(out_pitch, INT64(SIDE * r)), INT64(64 * c))
+            build.store(number, b.add(out, down), out_pitch)
+
+    @intrinsic
+    def tile(context, state, upper, lower, pitch, step, steps, rest, w_0, w_1, w_2, w_3, out, out_pitch):
+        def code(context, builder, sig, args):
+            kind = ir.FunctionType(ir.VoidType(), [INT64] * len(args))
+            function = ir.Function(builder.module, kind, f"registers_{rows}x{columns}")
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            inside = ir.IRBuilder(function.append_basic_block())
+            body(Build(context, inside, tiles, function.args[0]), function.args[1:])
+            inside.ret_void()
+            builder.call(function, args)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 13), code
+
+    return tile
+
+
+@inline
+def whole_sum(depth):
+    """How many numbers long packed sums are made: whole rows of registers, zero at the end."""
+    return (depth + 31) // 32 * 32
+
+
+@inline
+def place_of_pair(block, unit, most):
+    """Where, in words, a unit's first pair is: in a row of a register; `most` pairs have space in a block."""
+    return block * most + (unit - block) * 16
+
+
+@inline
+def rows_of_tile(rows, most_rows):
+    """The rows of the next tile of a long column of rows."""
+    return min(rows, most_rows)
+
+
+@inline
+def fill_registers(packed, blocks, most, rows):
+    """Zeros behind the pairs of so many rows, up to the end of a register; `most` pairs have space in a block."""
+    for block in range(blocks):
+        for pair in range((rows + 1) // 2, (rows + 31) // 32 * 16):
+            copy_first(packed + (block * most + pair) * 64, packed, 0)
+
+
+@inline
+def turn_registers(packed, blocks, most, rows):
+    """Pairs of rows to rows of registers, a block's one after the other."""
+    fill_registers(packed, blocks, most, rows)
+    for block in range(blocks):
+        for pair in range(0, (rows + 1) // 2, 16):
+            turn(packed + (block * most + pair) * 64)
+
+
+def functions(tiles: str) -> dict[str, Any]:
+    """By name, what kernels call that multiply on tile registers, some of it instead of others."""
+
+    @intrinsic
+    def release_registers(context):
+        def code(context, builder, sig, args):
+            Build(context, builder, tiles, _state(builder, tiles)).release()
+            return context.get_dummy_value()
+
+        return types.void(), code
+
+    return {
+        f.__name__: f
+        for f in (whole_sum, place_of_pair, rows_of_tile, fill_registers, turn_registers, release_registers)
+    }
