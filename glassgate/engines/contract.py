@@ -87,8 +87,8 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def is_undisturbed() -> bool:
-    """Whether nobody compiles, traces, transforms or watches what is done with tensors, changes their types or keeps
-    what the backward pass saves in a way of its own, as `torch.utils.checkpoint` does.
+    """Whether nobody compiles, traces, transforms or watches what is done with tensors, or keeps what the backward pass
+    saves in a way of its own, as `torch.utils.checkpoint` does.
     """
     return not (
         torch.compiler.is_compiling()
@@ -96,9 +96,15 @@ def is_undisturbed() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
-        or torch.is_autocast_enabled("cpu")
         or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
     )
+
+
+def result_type(dtype: torch.dtype) -> torch.dtype:
+    """That of a layer's results: the input's, or autocast's where that is on."""
+    if torch.is_autocast_enabled("cpu") and dtype != torch.float64:
+        return torch.get_autocast_dtype("cpu")
+    return dtype
 
 
 def rounds_float32() -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed
+from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
 from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.plan import given_of, text_for
@@ -47,9 +47,7 @@ def run(
     """One layer, all of its directions in one call, for which `why_not` has just found nothing."""
     record, given = recordings is not None, given_of(directions)
     data, sizes, resets = steps
-    dtype = data.dtype
-    if torch.is_autocast_enabled("cpu") and dtype != torch.float64:
-        dtype = torch.get_autocast_dtype("cpu")
+    dtype = result_type(data.dtype)
     save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
     compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
     # Or else this code was left as it is by the compiler, which looks at all that it calls.
@@ -95,9 +93,11 @@ class Prepared:
 
         plan, given, self._save = backend.planned(direction), given_of([direction]), save
         self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
-        sizes = plan.sizes(given, data, in_bfloat16(data.dtype, given))
+        result = result_type(data.dtype)
+        sizes = plan.sizes(given, data, in_bfloat16(result, given))
         self._noise = [v.contiguous() for v in direction.noise.values()]
-        self._passes = PreparedPasses(plan, sizes, data.shape[0] // sizes.N, data.dtype, form, states, save)
+        steps = data.shape[0] // sizes.N
+        self._passes = PreparedPasses(plan, sizes, steps, data.dtype, result, form, states, save)
         self.fits = self._passes.fits
 
     def holds(self) -> bool:

@@ -130,6 +130,8 @@ class RecurrentCell(Shown, nn.Module):
         function = stock.step(self.cell)
         if function is None or type(input) is not Tensor or input.dim() != 2 or not is_undisturbed():
             return None
+        if torch.is_autocast_enabled("cpu"):
+            return None
         D, H, states = self.input_size, self.hidden_size, len(self.cell.state)
         rows = len(self.cell.gates) * H
         if hx is None:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import choose
-from glassgate.engines.contract import PLAIN, is_undisturbed, rounds_float32
+from glassgate.engines.contract import PLAIN, is_undisturbed, result_type, rounds_float32
+from glassgate.engines.memory import computable
 from glassgate.layers import short
 
 if TYPE_CHECKING:
@@ -51,10 +52,14 @@ class Repeated:
                 return None
         states = () if hx is None else hx if type(hx) is tuple else (hx,)
         tensors = input, *states
-        if not (PLAIN.issuperset(map(type, tensors)) and known.fit(tensors)):
+        result = result_type(known.dtype)
+        if not (PLAIN.issuperset(map(type, tensors)) and known.fit(tensors, result)):
             return None
         learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
-        form = (*map(_shape, tensors), learns, choose.setting(), rounds_float32())
+        form = (*map(_shape, tensors), learns, choose.setting(), result, rounds_float32())
+        if result is not known.dtype:
+            input, *given = computable(tensors, known.dtype)
+            states = tuple(given)
         call = known.calls.get(form)
         if call is None:
             call = known.prepared(layer, form, input, hx, learns)
@@ -88,13 +93,14 @@ class _Known:
 
     Attributes:
         weights: its parameters.
+        dtype: theirs.
         calls: the prepared ones by form; None for a form that goes the usual way.
     """
 
     def __init__(self, layer: "Recurrent", names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
         self.weights, self._names = weights, names
         self._attributes = tuple(map(layer.__dict__.get, _READ))
-        self._shapes, self._dtypes = [*map(_shape, weights)], {weights[0].dtype}
+        self._shapes, self.dtype = [*map(_shape, weights)], weights[0].dtype
         self._seen: set[Any] = set()
         self.calls: dict[Any, _Call | None] = {}
 
@@ -105,13 +111,13 @@ class _Known:
             all(map(is_, map(own.get, _READ), self._attributes))
             and all(map(is_, map(own["_parameters"].get, self._names), weights))
             and [*map(_shape, weights)] == self._shapes
-            and self.fit(weights)
+            and self.fit(weights, self.dtype)
         )
 
-    def fit(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether these are memory of the type that is computed in."""
+    def fit(self, tensors: Sequence[Tensor], result: torch.dtype) -> bool:
+        """Whether these are memory of the type that is computed in, or of the results' type."""
         return (
-            self._dtypes.issuperset(map(_dtype, tensors))
+            {self.dtype, result}.issuperset(map(_dtype, tensors))
             and all(map(_on_cpu, tensors))
             and _STRIDED.issuperset(map(_layout, tensors))
         )
@@ -192,6 +198,7 @@ class _Stack:
         final, at = [], 0
         for directions in self._layers:
             outputs = []
+            data = data.to(given[0].dtype)
             for direction in directions:
                 output, *after = direction.run(data, (*given[at : at + self._weights], *next(initial)))
                 at += self._weights

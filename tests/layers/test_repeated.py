@@ -77,6 +77,43 @@ def test_prepared_calls_give_the_same_bits(name, learns):
             assert len(prepared(layer)) == before + (dtype is not torch.bfloat16)
 
 
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("LSTM", torch.bfloat16),
+        ("LSTM", torch.float16),
+        ("stacked", torch.bfloat16),
+        ("no bias, float64", torch.bfloat16),  # which autocast leaves as it is
+    ],
+)
+def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
+    layer = LAYERS[name]()
+    kept = layer.weight_ih_l0.dtype
+    result = kept if kept is torch.float64 else result
+    widths = [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
+    states = [noise(2 + k, len(layer._parts), 3, width).to(kept).requires_grad_() for k, width in enumerate(widths)]
+    leaves = [*layer.parameters(), *states]
+    x = noise(1, 15, 3, 6).to(kept).requires_grad_()
+    for data in (x, x.detach().to(result).requires_grad_()):
+        for hx in (None, tuple(states) if len(states) > 1 else states[0]):
+            layer._repeated, found = repeated.Repeated(), []
+            for _ in range(4):
+                with torch.autocast("cpu", torch.bfloat16 if kept is torch.float64 else result):
+                    values = flat(layer(data, hx))
+                loss = sum((v.double().sin() * (k + 1)).sum() for k, v in enumerate(values))
+                d = torch.autograd.grad(loss, [data, *leaves], create_graph=True, allow_unused=True)
+                second = sum(v.double().square().sum() for v in d if v is not None)
+                dd = torch.autograd.grad(second, [data, *leaves], allow_unused=True)
+                assert {v.dtype for v in values} == {result}
+                assert all(v is None or v.dtype is of.dtype for v, of in zip(d, [data, *leaves], strict=True))
+                found.append([[v.detach() for v in each if v is not None] for each in ((*values, *d), dd)])
+            assert len(prepared(layer)) == 1
+            for again, second in found[1:]:
+                same(again, found[0][0])
+                for one, other in zip(second, found[0][1], strict=True):  # by the reference, of data rounded or not
+                    torch.testing.assert_close(one, other, rtol=0.02, atol=0.02 * float(other.abs().max()))
+
+
 def test_only_so_many_forms_are_prepared(monkeypatch):
     monkeypatch.setattr(repeated, "_MOST", 2)
     layer = gg.LSTM(6, 5).eval()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassgate.engines import products
 from glassgate.engines.lowering.batch import batch_layout
-from glassgate.engines.memory import empty
+from glassgate.engines.memory import computable, empty
 from glassgate.engines.numba_cpu.arguments import Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import bind_time
@@ -77,7 +77,8 @@ class PreparedPasses:
         plan: the direction.
         sizes: of its tensors.
         steps: how many.
-        dtype: of all tensors.
+        dtype: of all tensors but these:
+        result: of the output and the final states.
         form: the axes of the output but for the last one.
         final: the form of each initial and final state.
         save: whether there will be a pass back.
@@ -89,13 +90,15 @@ class PreparedPasses:
         sizes: Sizes,
         steps: int,
         dtype: torch.dtype,
+        result: torch.dtype,
         form: Sequence[int],
         final: Sequence[Form],
         save: bool,
     ) -> None:
         self.plan, self._sizes, self._steps, self.save = plan, sizes, steps, save
-        self._dtype = dtype
-        kernel = forward_plan(plan, sizes, save, save, False, host())
+        self._dtype, self._result = dtype, result
+        rounded = sizes.bfloat16 and result is torch.bfloat16
+        kernel = forward_plan(plan, sizes, save, save, rounded, host())
         rows = steps * sizes.N
         others = list(plan.of_states(sizes).values())[1:] if save else []
         self._written = [(*form, sizes.P), *((rows, width) for width in others), *final]
@@ -106,6 +109,7 @@ class PreparedPasses:
         assert all(has >= needs for has, needs in zip(map(prod, self._written), least, strict=True)), (
             "room for what it writes"
         )
+        self._types = [result if rounded else dtype, *[dtype] * (len(self._written) - 1)]
         self._back: dict[tuple[bool, ...], _Back] = {}
 
     @property
@@ -120,9 +124,12 @@ class PreparedPasses:
             data: the input.
             given: parameters, initial states and noise in the plan's order.
         """
-        written = [empty(form, self._dtype) for form in self._written]
+        written = list(map(empty, self._written, self._types))
         self._forward.run((data, *given, *written))
-        return written[: self._states], written[self._states : self._all], written[self._all :]
+        states, final = written[: self._states], written[self._states : self._all]
+        if self._result is not self._dtype:
+            states[0], final = states[0].to(self._result), [v.to(self._result) for v in final]
+        return states, final, written[self._all :]
 
     def backward(
         self,
@@ -141,6 +148,9 @@ class PreparedPasses:
         back = self._back.get(needed)
         if back is None:
             back = self._back[needed] = _Back(self.plan, self._sizes, self._steps, needed)
+        if self._result is not self._dtype:
+            saved = computable(saved, self._dtype)
+            d_output, *d_final = [d if d is None else d.to(self._dtype) for d in (d_output, *d_final)]
         return back.run(saved, d_output, d_final)
 
 

@@ -150,9 +150,10 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
     batch_sizes, resets, *leaves = ctx.saved_tensors
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
-        data, *given = inputs = leaves[: ctx.given + 1]
+        inputs = leaves[: ctx.given + 1]
+        data, *given = [v.to(inputs[1].dtype) for v in inputs]
         directions = split(backend.plans_from(ctx.text), given)
-        results = reference.run(Steps(data.to(given[0].dtype), batch_sizes, resets), directions, all_states=True)
+        results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
         values, d_values = [v for result in results for v in (*result.states, *result.final)], leaves[len(inputs) :]
         reached = [values[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
         d = _gradient(reached, inputs, d_values)

@@ -180,7 +180,6 @@ def check(layer: gg.Recurrent, recorded: bool) -> None:
             expected = results(layer, N, train, record, **more)
             plain = not more and not record and not layer.bidirectional and layer.num_layers == 1
             plain = plain and layer.weight_ih_l0.dtype is not torch.bfloat16  # which is computed in float32
-            plain = plain and not torch.is_autocast_enabled("cpu")
             for behind in (True, False):
                 layer._repeated = Repeated()
                 for again in range(1 + plain):
