@@ -181,7 +181,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
         }
         options["epochs"] = 6 if horizon < 336 else 2
     if quantiles:
-        options |= {"head": "quantiles", "quantiles": "0.05,0.25,0.5,0.75,0.95"}
+        options |= {"head": "quantiles", "quantiles": "0.05,0.25,0.5,0.75,0.95", "normalize": "window"}
     elif (univariate, horizon) == (True, 24):
         reported = (
             Reported("mse", 0.0274, FIRST_TRY, "LSTM, H=64, 6 epochs"),

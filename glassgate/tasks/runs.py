@@ -14,7 +14,9 @@ from torch import Tensor
 
 from glassgate.tasks.errors import OptionError, RunError
 
-FORMAT = 1
+FORMAT = 2
+"""Of run folders. Up to 1 the attention of translations was not divided by the root of its size."""
+
 MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.json"

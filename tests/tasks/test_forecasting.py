@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ SMALL = {
     "horizon": 4, "look_back": 8, "segment": 4, "hidden_size": 6, "embedding_size": 3, "epochs": 1, "batch_size": 16,
     "samples": 5, "season": 6, "dev_steps": 12, "test_steps": 12, "threads": 1, "save_every": 0.0,
 }  # fmt: skip
+
+
+WORDS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
 
 
 def made(name: str = "a", count: int = 80, seed: int = 0, **others: Any) -> Series:
@@ -182,9 +187,20 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def wave(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wide table of one series, wave.csv, and a run trained on it."""
+    folder, series = tmp_path_factory.mktemp("wave"), made()
+    rows = zip(series.times(0, 80), series.values[:], strict=True)
+    (folder / "wave.csv").write_text("date,load\n" + "".join(f"{HOUR.text(a)},{b:g}\n" for a, b in rows))
+    task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"data": str(folder / "wave.csv")}))
+    task.fit(run=folder / "run")
+    return folder
+
+
 def test_the_commands(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, words = str(tmp_path / "run"), [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
-    words += ["--known=phase", "--head=gaussian", "--model=recursive", "--calendar"]
+    run = str(tmp_path / "run")
+    words = [*WORDS, "--known=phase", "--head=gaussian", "--model=recursive", "--calendar"]
     assert main(["train", "forecasting", f"--data={table}", *words, f"--run={run}"]) == 0
     assert "season before" in capsys.readouterr().out
     assert (tmp_path / "run" / "forecasts.png").exists() == bool(pytest.importorskip("matplotlib"))
@@ -311,6 +327,53 @@ def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Pa
     with pytest.raises(DataError, match="expected 16 steps or more, a season of 12 before the first origin, for"):
         rare.read(pa.table({"ds": HOURS, "y": [1.0] * 15}))
     assert not (tmp_path / "run").exists()
+
+
+def swapped(rows: list[str]) -> list[str]:
+    return [*rows[:4], rows[5], rows[4], *rows[6:]]
+
+
+def valued(value: str, *places: int) -> Callable[[list[str]], list[str]]:
+    """Rows with another value at these places, at all of them if none is named."""
+
+    def change(rows: list[str]) -> list[str]:
+        which = {place % len(rows) for place in places or range(len(rows))}
+        return [f"{row.split(',')[0]},{value}" if k in which else row for k, row in enumerate(rows)]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "training", "forecast"),
+    [
+        (lambda rows: rows[:7], r"expected 12 steps or more .* shorter --horizon", r"expected 8 steps .*, got 7; give"),
+        (swapped, r":7: the time stamp .* 04:00:00 comes after .* 05:00:00 in line 6; sort the rows", None),
+        (valued("3"), r":2: series 'load': the training part is constant, 3 at all 56 steps; nothing can be", ""),
+        (valued("warm", 8), r":10: column 'load': expected a number, got 'warm'; correct it", None),
+        (valued("NaN", 0), r":2: column 'load' lacks a value; fill it in", None),
+        (valued("NaN", -1), r":81: column 'load' lacks a value; fill it in", None),
+        (valued("NaN", -8), r":74: column 'load' lacks a value; fill it in", None),
+    ],
+    ids=["horizon", "order", "constant", "text", "first", "last", "edge"],
+)
+def test_a_bad_table_gets_one_sentence_and_nothing_is_written(
+    change: Callable[[list[str]], list[str]],
+    training: str,
+    forecast: str | None,
+    wave: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not by training, nor by a forecast from the end of it: of a constant series that is none to complain about."""
+    first, *rows = (wave / "wave.csv").read_text().splitlines()
+    bad, out, run = tmp_path / "bad.csv", tmp_path / "out.csv", tmp_path / "run"
+    bad.write_text("\n".join([first, *change(rows)]) + "\n")
+    assert main(["train", "forecasting", f"--data={bad}", *WORDS, f"--run={run}"]) == 2
+    assert re.search(f"^glassgate train.*{training}", capsys.readouterr().err.splitlines()[-1])
+    assert main(["forecast", str(wave / "run"), str(bad), "-o", str(out)]) == (0 if forecast == "" else 2)
+    assert re.search(training if forecast is None else forecast, capsys.readouterr().err)
+    assert not run.exists()
+    assert out.exists() == (forecast == "")
 
 
 def test_series_that_training_did_not_have_are_scaled_by_their_own_past() -> None:

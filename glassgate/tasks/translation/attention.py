@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 from glassgate.tasks.linear import Linear
 
-KINDS = ("general", "dot", "additive")
+DIVIDED = ("general", "dot")
+"""The kinds whose comparisons are divided by the root of the size."""
+
+KINDS = (*DIVIDED, "additive")
 
 
 class Memory(NamedTuple):
@@ -68,7 +71,7 @@ class Attention(nn.Module):
         inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
         halves = states.unflatten(-1, (self.directions, -1))
         keys = halves.sum(-2) if self.kind == "dot" else self.key(states)
-        if self.kind != "additive":
+        if self.kind in DIVIDED:
             keys = keys / keys.shape[-1] ** 0.5
         return Memory(self.value(states), keys, inside)
 

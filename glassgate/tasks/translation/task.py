@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -19,13 +19,14 @@ from glassgate.tasks.data.pairs import Pair, hold_out, read_pairs
 from glassgate.tasks.data.spoken import dates_and_numbers
 from glassgate.tasks.data.subwords import Subwords
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
-from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.errors import DataError, OptionError, RunError
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import write
+from glassgate.tasks.runs import Run, write
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.seen import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.translation.attention import DIVIDED
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions
 from glassgate.tasks.translation.scores import TranslationScores, signatures, tokenizer_for
@@ -271,6 +272,16 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
                 )
             encoded["train"] = fits
         return encoded
+
+    @classmethod
+    def _from_content(cls, run: Run) -> Self:
+        task = super()._from_content(run)
+        if run.content["format"] < 2 and task.options.attention in DIVIDED:
+            raise RunError(
+                f"{run.path}: made by a version that did not divide the attention of kind {task.options.attention} by "
+                "the root of its size, which this one does; train again"
+            )
+        return task
 
     @cached_property
     def _subwords(self) -> list[Subwords | None]:

@@ -1,5 +1,6 @@
 """The task end to end: it learns, resumes bit for bit, says where it looked, and names what is wrong with its input."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.errors import UserError
+from glassgate.tasks.errors import RunError, UserError
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
 from glassgate.tasks.task import Split
@@ -79,6 +80,17 @@ def test_n_best_come_in_order_and_greedy_is_one(trained: tuple[Translation, Path
 
 
 TINY = OPTIONS | {"hidden_size": 6, "embedding_size": 4, "epochs": 2, "batch_size": 8, "save_every": 0.0}
+
+
+def test_a_run_from_before_attention_was_divided_is_refused(trained: tuple[Translation, Path], tmp_path: Path) -> None:
+    content = json.loads((trained[1] / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(content | {"format": 1}))
+    message = (
+        ": made by a version that did not divide the attention of kind general by the root of its size, which this one "
+        "does; train again"
+    )
+    with pytest.raises(RunError, match=message):
+        Translation.load(tmp_path)
 
 
 def test_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
@@ -172,6 +184,7 @@ def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: 
     )
     assert "beam: expected 1 or more, got 0" in said("translate", f"{folder}/run", f"{folder}/a.en", "--beam=0")
     assert "best: expected 1 to 5, the size of the beam" in said("translate", f"{folder}/run", "--best=9")
+    assert "a.en: 20 lines here and 1 in " in said("evaluate", f"{folder}/run", f"{folder}/a.en,{folder}/b.zh")
     (folder / "strange.txt").write_text("ΩΩΩ\n", "utf-8")
     assert "the training data had no unit of it" in said("translate", f"{folder}/run", f"{folder}/strange.txt")
     assert not (folder / "bad").exists()
