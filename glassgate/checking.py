@@ -214,7 +214,7 @@ def _engines(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])
-    steps, _, initial = layer._arrange(x, lengths=lengths, resets=resets)
+    steps, _, initial, _ = layer._arrange(x, lengths=lengths, resets=resets)
     reason = choose(steps, layer._calls(initial)[0]).reasons.get("cpu", "no kernels here")
     if reason is not None:
         return [Finding(f"runs on the reference engine alone: {reason}", True)]

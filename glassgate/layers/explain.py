@@ -27,8 +27,8 @@ def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None =
         ...     gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3)).engine
         'reference'
     """
-    steps, _, initial = layer._arrange(input, hx, **kwargs)
-    choice = choose.choose(steps, layer._calls(initial)[0])
+    steps, _, initial, anew = layer._arrange(input, hx, **kwargs)
+    choice = choose.choose(steps, layer._calls(initial, anew)[0])
     if not kwargs and short.torchs(layer, input, hx) is not None:
         return choose.Choice("torch", {**choice.reasons, "cpu": short.REASON})
     return choice

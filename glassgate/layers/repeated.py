@@ -161,7 +161,7 @@ def _prepared(layer: "Recurrent", input: Tensor, hx: Any, learns: bool) -> _Call
     stacked = len(layer._parts) > 1
     if stacked and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)):
         return None
-    steps, layout, initial = layer._arrange(input, hx)
+    steps, layout, initial, _ = layer._arrange(input, hx)
     turned = layout.batch_first and layout.rows > 1 and layout.length > 1
     form = (input.transpose(0, 1) if turned else input).shape[:-1]
     widths = [v.shape[-1] for v in initial[0]]

@@ -28,7 +28,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
         part = Steps(steps.data[rows], sizes, None if steps.resets is None else steps.resets[rows])
         per_step = direction.cell.noise
         noise = {name: v[rows] if per_step[name].per_step else v for name, v in direction.noise.items()}
-        restart = () if steps.resets is None else direction.initial
+        restart = () if steps.resets is None else direction.restart or direction.initial
         call = direction._replace(noise=noise, restart=restart)
         flat = checkpoint(
             _segment, wanted(), part, call, all_states, state, use_reentrant=False, preserve_rng_state=False

@@ -21,12 +21,12 @@ from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer
 from glassgate.layers.regularisers import regularised
 from glassgate.layers.repeated import Repeated
-from glassgate.layers.states import State
+from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_choice, check_flag, check_like, check_parameters, check_rate, check_size
 
-Watcher = Callable[[Layout, Steps, list[tuple[Tensor, ...]], list[Result], list[Recording]], None]
+Watcher = Callable[[Layout, Steps, States, list[Result], list[Recording]], None]
 """Called with a recorded call's input and, one for each layer and direction, initial states, result and recording."""
 
 
@@ -237,6 +237,7 @@ class Recurrent(Shown, nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         resets: Tensor | None = None,
+        restart: State | None = None,
         return_states: bool = False,
     ) -> Any:
         """Runs whole sequences.
@@ -247,6 +248,8 @@ class Recurrent(Shown, nn.Module):
             lengths: (N,) integers from 0 to L on any device: how many steps of each sequence count.
             resets: mask of the input's form without features, (L, N): where true, that row's state falls back to the
                 initial state before that step is taken, in whichever direction it is taken.
+            restart: states in the form of hx that rows fall back to instead: zeros, where hx carries an episode on and
+                a reset begins the next one.
             return_states: whether to return every state at every step too.
 
         Returns:
@@ -257,15 +260,15 @@ class Recurrent(Shown, nn.Module):
             ShapeError: a form does not fit; both a RuntimeError and a ValueError, as `torch.nn` raises either.
             TypeError: a thing is of the wrong type.
         """
-        if lengths is None and resets is None and not return_states:
+        if lengths is None and resets is None and restart is None and not return_states:
             done = self._repeated.answer(self, input, hx) or short.answer(self, input, hx)
             if done is not None:
                 return done
-        steps, layout, initial = self._arrange(input, hx, lengths, resets)
+        steps, layout, initial, anew = self._arrange(input, hx, lengths, resets, restart)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
         if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:
             steps = steps._replace(data=steps.data.detach().requires_grad_())  # a recording can ask what it mattered
-        outputs, results = self._run(steps, layout, initial, return_states, recordings)
+        outputs, results = self._run(steps, layout, initial, anew, return_states, recordings)
         for watch in self._watchers:
             watch(layout, steps, initial, results, recordings)
         merged = tuple(layout.restore(out) for out in outputs)
@@ -281,28 +284,34 @@ class Recurrent(Shown, nn.Module):
         return output, hx, every
 
     def _arrange(
-        self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None
-    ) -> tuple[Steps, Layout, list[tuple[Tensor, ...]]]:
-        """A call's arguments, checked, as engines take them."""
+        self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None, restart: Any = None
+    ) -> tuple[Steps, Layout, States, States | None]:
+        """A call's arguments, checked, as engines take them: the last are the initial states, and those of resets."""
         steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
         weight = self.weight_ih_l0
         if not isinstance(weight, Tensor):
             raise TypeError(f"{self._name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
         check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
-        return steps, layout, self._initial_states(hx, steps.data, layout)
+        initial = self._initial_states(hx, steps.data, layout)
+        if restart is None:
+            return steps, layout, initial, None
+        if resets is None:
+            raise TypeError(f"{self._name}: restart says what resets fall back to, so it must be given with resets")
+        return steps, layout, initial, states.from_hx(self._name, self._parts, restart, steps.data, layout, "restart")
 
     def _run(
         self,
         steps: Steps,
         layout: Layout,
-        initial: list[tuple[Tensor, ...]],
+        initial: States,
+        anew: States | None = None,
         all_states: bool = False,
         recordings: Sequence[Recording] = (),
     ) -> tuple[list[Tensor], list[Result]]:
         """The outputs of the last layer and every direction's result."""
         every: list[Result] = []
         data = [steps.data]
-        for layer, calls in enumerate(self._calls(initial)):
+        for layer, calls in enumerate(self._calls(initial, anew)):
             below = data
             inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
@@ -328,13 +337,15 @@ class Recurrent(Shown, nn.Module):
             return segments.run(steps, calls, all_states)
         return choose.run(steps, calls, all_states, recordings)
 
-    def _calls(self, initial: list[tuple[Tensor, ...]]) -> list[list[Direction]]:
+    def _calls(self, initial: States, anew: States | None = None) -> list[list[Direction]]:
         """What engines are asked, layer by layer, noise apart."""
         D, cell = self.num_directions, self._noisy_cell if self.training else self._calm_cell
         every = [
             Direction(cell, weights, state, part.direction == 1)
             for part, weights, state in zip(self._parts, self.checked_weights(), initial, strict=True)
         ]
+        if anew is not None:
+            every = [call._replace(restart=state) for call, state in zip(every, anew, strict=True)]
         return [every[k : k + D] for k in range(0, len(every), D)]
 
     def _noisy(self, steps: Steps, call: Direction, hidden_size: int) -> Direction:
@@ -347,7 +358,7 @@ class Recurrent(Shown, nn.Module):
         noise = regularisers.draw(call.cell, steps, call.initial, hidden_size)
         return call._replace(noise=noise)
 
-    def _dropped(self, steps: Steps, data: Tensor, initial: list[tuple[Tensor, ...]]) -> Tensor:
+    def _dropped(self, steps: Steps, data: Tensor, initial: States) -> Tensor:
         """A layer's input after dropout."""
         if not (self.dropout and self.training):
             return data
@@ -366,13 +377,13 @@ class Recurrent(Shown, nn.Module):
         """
         return Stream(self, batch_size)
 
-    def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> list[tuple[Tensor, ...]]:
+    def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> States:
         """One tuple of states (N, H) for each layer and direction, rows by rank."""
         if hx is None:
             return self._resting_states(data, layout.rows)
         return states.from_hx(self._name, self._parts, hx, data, layout)
 
-    def _resting_states(self, like: Tensor, rows: int) -> list[tuple[Tensor, ...]]:
+    def _resting_states(self, like: Tensor, rows: int) -> States:
         """The states that sequences start from: zero, or the learned ones."""
         initial = []
         for part in self._parts:

@@ -14,20 +14,27 @@ State = Tensor | tuple[Any, ...]
 """hx and its like: a tensor (num_layers * D, N, H), a tuple with one a state, tuples of (N, H) where widths differ."""
 
 
-def from_hx(operation: str, parts: Sequence[Part], hx: State, data: Tensor, layout: Layout) -> list[tuple[Tensor, ...]]:
-    """The user's hx, checked: for each layer and direction its states (N, H), rows by rank."""
+States = list[tuple[Tensor, ...]]
+"""Those of each layer and direction, (N, H) each, rows by rank."""
+
+
+def from_hx(
+    operation: str, parts: Sequence[Part], hx: State, data: Tensor, layout: Layout, called: str = "hx"
+) -> States:
+    """The user's hx, or other states in its form, checked: for each layer and direction its states."""
     names = tuple(parts[0].widths)
     per_state = (hx,) if len(names) == 1 else hx
     if not isinstance(per_state, tuple | list) or len(per_state) != len(names):
         wanted = ", ".join(f"{n}_0" for n in names)
         got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
-        raise ShapeError(f"{operation}: hx must be a tuple of {len(names)} states ({wanted}), got {got}")
+        raise ShapeError(f"{operation}: {called} must be a tuple of {len(names)} states ({wanted}), got {got}")
     given = []
     for name, value in zip(names, per_state, strict=True):
         letters = "H_out" if name == names[0] else "H_cell"
-        every = _by_part(operation, f"{name}_0", letters, value, [part.widths[name] for part in parts], layout)
+        label = f"{name}_0" if called == "hx" else f"{called}'s {name}"
+        every = _by_part(operation, label, letters, value, [part.widths[name] for part in parts], layout)
         for state in every:
-            check_like(operation, f"{name}_0", state, data.dtype, data.device, "input")
+            check_like(operation, label, state, data.dtype, data.device, "input")
         given.append([state.unsqueeze(0) for state in every] if layout.unbatched else every)
     return [tuple(map(layout.to_ranks, of_part)) for of_part in zip(*given, strict=True)]
 

@@ -284,6 +284,18 @@ OWN_CALLS = {
         TypeError,
         "LSTM: resets must be a mask (bool or 0 and 1), got list",
     ),
+    "restart without resets": (
+        LSTM,
+        lambda f: f(X, restart=(torch.zeros(1, 2, 4),) * 2),
+        TypeError,
+        "LSTM: restart says what resets fall back to, so it must be given with resets",
+    ),
+    "restart of one state": (
+        LSTM,
+        lambda f: f(X, resets=torch.zeros(5, 2), restart=torch.zeros(1, 2, 4)),
+        gg.ShapeError,
+        "LSTM: restart must be a tuple of 2 states (h_0, c_0), got Tensor",
+    ),
     "device of resets": (
         LSTM,
         lambda f: f(X, resets=torch.zeros(5, 2, device="meta")),

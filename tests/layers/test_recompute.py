@@ -7,10 +7,12 @@ import glassgate as gg
 
 L, N, D, H = 23, 4, 3, 5
 
+FIFTH = torch.arange(L * N).view(L, N) % 5 == 2
 FORMS = {
     "padded": {},
     "lengths": {"lengths": torch.tensor([9, L, 0, 14])},
-    "resets": {"resets": torch.arange(L * N).view(L, N) % 5 == 2},
+    "resets": {"resets": FIFTH},
+    "restart": {"resets": FIFTH, "restart": 2 * (torch.ones(4, N, H, dtype=torch.float64),)},
     "both": {"lengths": torch.tensor([9, L, 1, 14]), "resets": torch.arange(L * N).view(L, N) % 3 == 2},
 }
 

@@ -74,26 +74,30 @@ def test_each_row_as_if_alone(kind, lengths, batch_first, layers):
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     seed=st.integers(0, 1000),
     bidirectional=st.booleans(),
+    elsewhere=st.booleans(),
 )
-def test_resets_start_anew(kind, lengths, seed, bidirectional):
+def test_resets_start_anew(kind, lengths, seed, bidirectional, elsewhere):
     layer = build(kind, bidirectional=bidirectional)
     L, N = max(lengths), len(lengths)
     leaves = {"input": noise(9, L, N, 3), **start(kind, layer, N)}
-    leaves = {name: v.requires_grad_() for name, v in leaves.items()}
-    initial = list(leaves.values())[1:]
+    others = {f"{name} anew": v for name, v in start(kind, layer, N, 70).items()} if elsewhere else {}
+    initial, anew = list(leaves.values())[1:], list(others.values())
+    leaves |= others
+    for leaf in leaves.values():
+        leaf.requires_grad_()
     resets = noise(seed, L, N) > 0.3
     everything = leaves | dict(layer.named_parameters())
 
-    output, final = layer(leaves["input"], as_hx(initial), lengths=lengths, resets=resets)
+    restart = as_hx(anew) if elsewhere else None
+    output, final = layer(leaves["input"], as_hx(initial), lengths=lengths, resets=resets, restart=restart)
     got = {"output": output} | {f"final{k}": v for k, v in enumerate(as_tuple(final))}
 
     outputs, finals = [], [[] for _ in initial]
     for n, length in enumerate(lengths):
         whole, ends = [], []
         for direction in range(layer.num_directions):
-            out, end = in_pieces(
-                layer, kind, direction, leaves["input"][:length, n], [v[direction, n] for v in initial], resets[:, n]
-            )
+            starts = [[v[direction, n] for v in states] for states in (initial, anew or initial)]
+            out, end = in_pieces(layer, kind, direction, leaves["input"][:length, n], *starts, resets[:, n])
             whole.append(torch.cat([out, out.new_zeros(L - length, 4)]))
             ends.append(end)
         outputs.append(torch.cat(whole, -1))
@@ -103,15 +107,16 @@ def test_resets_start_anew(kind, lengths, seed, bidirectional):
     check(measure(got, everything), measure(truth, everything))
 
 
-def in_pieces(layer, kind, direction, x, initial, resets):
-    """One row and direction by hand: the piece before each reset and the piece from it on, each from the start."""
+def in_pieces(layer, kind, direction, x, initial, anew, resets):
+    """One row and direction by hand: the piece before the first reset, and each piece from one on."""
     suffix = "_l0" + "_reverse" * direction
     weights = [getattr(layer, name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     cut = resets[: len(x)].flip(0) if direction else resets[: len(x)]
     x = x.flip(0) if direction else x
     edges = sorted({0, len(x), *cut.nonzero().flatten().tolist()})
     function = getattr(gg.functional, kind.lower())
-    pieces = [function(x[a:b], as_hx(initial), *weights) for a, b in pairwise(edges)]
+    starts = [anew if cut[a] else initial for a in edges[:-1]]
+    pieces = [function(x[a:b], as_hx(hx), *weights) for hx, (a, b) in zip(starts, pairwise(edges), strict=True)]
     out = torch.cat([piece for piece, _ in pieces])
     return out.flip(0) if direction else out, as_tuple(pieces[-1][1])
 
