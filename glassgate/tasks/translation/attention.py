@@ -36,7 +36,8 @@ class Memory(NamedTuple):
 class Attention(nn.Module):
     """Weights over a source for each query, and the mean of its states under them; padding weighs exactly nothing.
 
-    A context is what the papers' is after its matrix: a mean of products is the product of the mean, and takes fewer.
+    A context is what the papers' is after its matrix, unless it is plain: a mean of products is the product of the
+    mean, and takes fewer.
 
     Args:
         kind: how a query q is compared with a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
@@ -46,6 +47,7 @@ class Attention(nn.Module):
         query_size: H
         memory_size: M
         directions: of the encoder
+        plain: whether a context is the mean of the states as they are, `(N, T, M)`
 
     Example:
         >>> attention = Attention("general", query_size=4, memory_size=6, directions=2)
@@ -55,10 +57,10 @@ class Attention(nn.Module):
         (torch.Size([2, 7, 4]), torch.Size([2, 7, 5]), [0.0, 0.0])
     """
 
-    def __init__(self, kind: str, query_size: int, memory_size: int, directions: int):
+    def __init__(self, kind: str, query_size: int, memory_size: int, directions: int, plain: bool = False):
         super().__init__()
         self.kind, self.directions = kind, directions
-        self.value = Linear(memory_size, query_size, bias=False)
+        self.value = nn.Identity() if plain else Linear(memory_size, query_size, bias=False)
         if kind == "general":
             self.key = Linear(memory_size, query_size, bias=False)
         elif kind == "additive":

@@ -108,7 +108,8 @@ class Decoder(nn.Module):
 
     The look is Luong's, equation 5: `tanh(W [context, state])` is what scores are made of. With input feeding it also
     stands beside the next unit's vector, so that the decoder knows where it has looked; its steps then run one after
-    another, and without it all of a sentence's steps are one call.
+    another, and without it all of a sentence's steps are one call. A wide output has no matrix W: scores are made of
+    context, state and the vector of the unit before, and what is fed is the context (Bahdanau, Cho & Bengio 2015).
 
     Args:
         options: sizes, cell, attention
@@ -118,16 +119,23 @@ class Decoder(nn.Module):
 
     def __init__(self, options: Any, units: int, reader: gg.Recurrent):
         super().__init__()
-        size = options.hidden_size
-        self.size, self.feeding = size, options.input_feeding
+        size, reads = options.hidden_size, options.attention != "none"
+        self.size, self.feeding, self.wide = size, options.input_feeding, options.wide_output
         self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
-        self.layer = encoder(replace(options, bidirectional=False), options.embedding_size + self.feeding * size)
-        self.attention = None
-        if options.attention != "none":
-            self.attention = Attention(options.attention, size, reader.output_size, reader.num_directions)
-            self.combine = Linear(size, size)
-        self.head: nn.Module = Tied(self.embedding, size) if options.tied else Linear(size, units - UNKNOWN)
+        self.attention = self.combine = None
+        self.look_size = self.fed = size
+        if self.wide:
+            self.fed = reader.output_size if reads else size
+            self.look_size = options.embedding_size + size + reads * reader.output_size
+        self.layer = encoder(replace(options, bidirectional=False), options.embedding_size + self.feeding * self.fed)
+        if reads:
+            sizes = size, reader.output_size, reader.num_directions
+            self.attention = Attention(options.attention, *sizes, plain=self.wide)
+            self.combine = None if self.wide else Linear(size, size)
+        self.head: nn.Module = (
+            Tied(self.embedding, self.look_size) if options.tied else Linear(self.look_size, units - UNKNOWN)
+        )
 
     def remember(self, states: Tensor, lengths: Tensor) -> Memory:
         """Keep the encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""
@@ -154,10 +162,12 @@ class Decoder(nn.Module):
         """Return what scores are made of, `(N, T, H)`, and the weights of the source's units, `(N, T, S)`."""
         vectors = self.dropout(self.embedding(before))
         if not self.feeding and teacher == 1.0:
-            return self.look(self.layer(vectors, given(state))[0], memory)
+            output = self.layer(vectors, given(state))[0]
+            context, seen = self.attend(output, memory)
+            return self.look(output, context, vectors), seen
         looks: list[Tensor] = []
         weights: list[Tensor] = []
-        look = vectors.new_zeros(len(before), self.size)
+        look = vectors.new_zeros(len(before), self.look_size)
         for step in range(before.shape[1]):
             vector = vectors[:, step]
             if step and teacher < 1.0:
@@ -166,23 +176,28 @@ class Decoder(nn.Module):
                 vector = torch.where(true[:, None], vector, self.dropout(self.embedding(own)))
             output, new = self.layer(self.input(vector, look)[:, None], given(state))
             state = new if isinstance(new, tuple) else (new,)
-            seen, weight = self.look(output, memory)
-            look = seen[:, 0]
+            context, weight = self.attend(output, memory)
+            look = self.look(output, context, vector[:, None])[:, 0]
             looks.append(look)
             if weight is not None:
                 weights.append(weight[:, 0])
         return torch.stack(looks, 1), torch.stack(weights, 1) if weights else None
 
     def input(self, vectors: Tensor, look: Tensor) -> Tensor:
-        """What the layers read: a unit's vector, `(N, E)`, and with input feeding the last look, `(N, H)`."""
-        return torch.cat([vectors, look], -1) if self.feeding else vectors
+        """What the layers read: a unit's vector, `(N, E)`, and with input feeding of the last look, `(N, F)`."""
+        return torch.cat([vectors, look[:, : self.fed]], -1) if self.feeding else vectors
 
-    def look(self, output: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None]:
-        """From the layers' output, `(N, T, H)`, to what it becomes with the source in view, and where it looked."""
-        if self.attention is None:
-            return self.dropout(output), None
-        context, weights = self.attention(output, memory)
-        return self.dropout((context + self.combine(output)).tanh()), weights
+    def attend(self, output: Tensor, memory: Memory) -> tuple[Tensor | None, Tensor | None]:
+        """From the layers' output, `(N, T, H)`, to contexts and where they are from; None without attention."""
+        return (None, None) if self.attention is None else self.attention(output, memory)
+
+    def look(self, output: Tensor, context: Tensor | None, vectors: Tensor) -> Tensor:
+        """What scores are made of, of the layers' output, contexts, and vectors of the units before, `(..., T, .)`."""
+        if self.wide:
+            return self.dropout(torch.cat([*(() if context is None else (context,)), output, vectors], -1))
+        if context is None or self.combine is None:
+            return self.dropout(output)
+        return self.dropout((context + self.combine(output)).tanh())
 
     def scores(self, looks: Tensor) -> Tensor:
         """Score each unit but padding."""

@@ -52,6 +52,9 @@ class TranslationOptions(Options):
     dropout: float = option(0.3, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
     attention: str = option("general", "how a step is compared with the source", choices=(*KINDS, "none"))
     input_feeding: bool = option(False, "let a step know where the one before it looked; slower training")
+    wide_output: bool = option(
+        False, "score units from the state, the context and the last unit's vector, with no layer between"
+    )
     tied: bool = option(False, "use the target's vectors as the output's weights, too")
 
     learning_rate: float = option(2e-3, "largest rate of AdamW", group="training", least=0)

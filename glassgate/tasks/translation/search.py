@@ -132,17 +132,19 @@ class _Steps:
     def __init__(self, decoder: Decoder, memory: Memory, state: State):
         self.decoder, self.memory = decoder, memory
         self.alive = torch.ones(len(memory.values), 1, dtype=torch.bool)
-        self.looks = state[0].new_zeros(len(memory.values), decoder.size)
+        self.looks = state[0].new_zeros(len(memory.values), decoder.look_size)
         self.state = state
         self.stream: Any = None
 
     def __call__(self, before: Tensor, alive: Tensor) -> Tensor:
         """From each beam's last unit, `(N, K)`, to the log probabilities of the next, `(R, units - 1)`, R alive."""
         decoder = self.decoder
-        output = self._advance(decoder.input(decoder.embedding(before[alive]), self.looks))
+        vectors = decoder.embedding(before[alive])
+        output = self._advance(decoder.input(vectors, self.looks))
         queries = output.new_zeros(*before.shape, decoder.size)
         queries[alive] = output
-        self.looks, self.alive = decoder.look(queries, self.memory)[0][alive], alive
+        context, _ = decoder.attend(queries, self.memory)
+        self.looks, self.alive = decoder.look(output, None if context is None else context[alive], vectors), alive
         return decoder.scores(self.looks).float().log_softmax(-1)
 
     def go_on(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:

@@ -1,6 +1,7 @@
 """Attention against the formulas written again in plain torch, and that padding weighs exactly nothing."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -48,11 +49,17 @@ def test_before_anything_is_learned_it_looks_at_many_states(kind: str) -> None:
 
 
 @pytest.mark.parametrize("attention", [*KINDS, "none"])
-@pytest.mark.parametrize("feeding", [False, True])
-def test_padding_changes_nothing(attention: str, feeding: bool) -> None:
+@pytest.mark.parametrize(("feeding", "wide_output"), [(False, False), (True, False), (True, True)])
+def test_padding_changes_nothing(attention: str, feeding: bool, wide_output: bool) -> None:
     """Neither more columns nor what stands in them, nor longer sentences beside, in scores and in gradients."""
     options = TranslationOptions(
-        hidden_size=4, embedding_size=3, dropout=0.0, attention=attention, input_feeding=feeding, num_layers=2
+        hidden_size=4,
+        embedding_size=3,
+        dropout=0.0,
+        attention=attention,
+        input_feeding=feeding,
+        wide_output=wide_output,
+        num_layers=2,
     )
     network = Translator(options, 9, 8).double()
     source, target = torch.tensor([[2, 3, 4]]), torch.tensor([[3, 4, 2]])
@@ -82,3 +89,31 @@ def test_input_feeding_is_luongs(cell: str) -> None:
         look = torch.tanh(torch.cat([weights @ memory, out[0]], -1) @ matrix.T + decoder.combine.bias)
         scores.append(decoder.head(look))
     torch.testing.assert_close(output.scores, torch.stack(scores, 1))
+
+
+def test_a_wide_output_is_the_model_that_others_report_on_multi30k() -> None:
+    """Its 20,518,405 parameters are those of Bentrevett's third tutorial, but for a score of padding that we lack."""
+    options = TranslationOptions(
+        hidden_size=512, embedding_size=256, cell="gru", attention="additive", input_feeding=True, wide_output=True
+    )
+    with torch.device("meta"):
+        network = Translator(options, 7853, 5893)
+    sizes = 2 * 512 + 512 + 256
+    assert sum(each.numel() for each in network.parameters()) == 20_518_405 - (sizes + 1)
+    assert network.decoder.layer.input_size == 256 + 2 * 512
+
+
+def test_a_wide_output_reads_context_state_and_vector() -> None:
+    options = TranslationOptions(hidden_size=4, embedding_size=3, dropout=0.0, cell="gru", attention="additive")
+    network = Translator(replace(options, input_feeding=True, wide_output=True), 9, 8).double()
+    batch = {"source": torch.tensor([[2, 3, 4]]), "target": torch.tensor([[3, 4]]), "lengths": torch.tensor([3])}
+    output, decoder = network(batch), network.decoder
+    memory = network.encoder(network.embedding(batch["source"]))[0]
+    of = decoder.attention.memory(memory, batch["lengths"])
+    state, context, scores = output.state[0], torch.zeros(1, 1, 8, dtype=torch.float64), []
+    for before in (0, 3):
+        vector = decoder.embedding.weight[[before]][:, None]
+        out, state = decoder.layer(torch.cat([vector, context], -1), state)
+        context = decoder.attention(out, of)[1] @ memory
+        scores.append(decoder.head(torch.cat([context, out, vector], -1)))
+    torch.testing.assert_close(output.scores, torch.cat(scores, 1))

@@ -18,6 +18,7 @@ CASES = [
     {"attention": "general"},
     {"attention": "additive", "input_feeding": True, "num_layers": 2},
     {"attention": "none", "cell": "gru"},
+    {"attention": "additive", "cell": "gru", "input_feeding": True, "wide_output": True},
     {"attention": "dot", "tied": True, "embedding_size": 6, "cell": "slstm"},
 ]
 
