@@ -88,9 +88,13 @@ class Choice(NamedTuple):
 
     engine: str
     reasons: dict[str, str | None]
+    bfloat16: str | None = None
+    """By which instructions the kernels multiply numbers of bfloat16; None where they do not."""
 
     def __str__(self) -> str:
         lines = [f"{self.engine} runs this call"]
+        if self.bfloat16 is not None:
+            lines.append(f"  products in bfloat16: {self.bfloat16}")
         for name, reason in self.reasons.items():
             if name != self.engine:
                 lines.append(f"  {name}: {reason or 'could run it, and is not first choice'}")
@@ -173,7 +177,8 @@ def choose(steps: Steps, directions: list[Direction]) -> Choice:
     found = {name: _why_not(name, steps, directions, False, False) for name in ENGINES}
     reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
     wanted = _wanted.name
-    return Choice(wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None), reasons)
+    name = wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None)
+    return Choice(name, reasons, kernels.products(steps, directions) if name == "cpu" else None)
 
 
 def _tell(reason: Reason) -> None:

@@ -38,6 +38,14 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
     return None
 
 
+def products(steps: Steps, directions: list[Direction]) -> str | None:
+    """How numbers are multiplied in a call, where they are rounded to bfloat16."""
+    from glassgate.engines.numba_cpu.amx import explained
+    from glassgate.engines.numba_cpu.run import in_bfloat16
+
+    return explained() if in_bfloat16(result_type(steps.data.dtype), given_of(directions)) else None
+
+
 def run(
     steps: Steps,
     directions: list[Direction],

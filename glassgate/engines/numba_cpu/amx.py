@@ -1,8 +1,90 @@
-"""What products of bfloat16 are compiled for: tile registers where they are there, allowed, and have been tried."""
+"""What products of bfloat16 are compiled for: AMX where the processor has it, the system lends it, and it was tried."""
 
+import ctypes
+import multiprocessing.spawn
+import os
+import platform
+import signal
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import version
+
+import llvmlite.binding as llvm
+
+from glassgate.engines.numba_cpu.cache import MachineCode, path_of, read, write
 from glassgate.engines.numba_cpu.processor import Processor, host
+
+TRIAL = "glassgate.engines.numba_cpu.trial"
+"""The module that a process of its own runs: an instruction that its processor refuses ends that one."""
+PATIENCE = 300
+"""Seconds for the trial, which takes a few of them."""
 
 
 def multiplier(bfloat16: bool) -> Processor:
     """What products are compiled for, of numbers as they are or rounded to bfloat16."""
-    return host() if bfloat16 else host().whole
+    processor = host()
+    if not bfloat16:
+        return processor.whole
+    if processor.tiles or processor.bfloat16 != "avx512bf16" or obstacle() is not None:
+        return processor
+    return with_amx(processor)
+
+
+def with_amx(processor: Processor) -> Processor:
+    """The same, with tile registers."""
+    return processor._replace(tiles="amx")
+
+
+def explained() -> str:
+    """How products of bfloat16 are computed."""
+    if multiplier(True).tiles:
+        return "by AMX-BF16"
+    return f"by AVX512-BF16; not by AMX-BF16: {obstacle()}"
+
+
+@cache
+def obstacle() -> str | None:
+    """Why tile registers are not used in this process; None where they are."""
+    features = llvm.get_host_cpu_features()
+    if not (features.get("amx-tile") and features.get("amx-bf16")):
+        return "this processor does not have it"
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    if most.upper() not in ("", "ALL", "DEFAULT") and "AMX" not in most.upper():
+        return f"ONEDNN_MAX_CPU_ISA is {most}"
+    if not permitted():
+        return "the system does not lend its registers to this process"
+    path = path_of(TRIAL, version("glassgate"), platform.release())
+    known = read(path)
+    if known is None:
+        fault, lasts = tried()
+        known = MachineCode(TRIAL, fault.encode())
+        if lasts:
+            write(path, known)
+    return known.code.decode() or None
+
+
+def permitted() -> bool:
+    """Whether Linux lends the registers to this process and its threads; it must be asked once."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    syscall = ctypes.CDLL(None).syscall
+    return bool(syscall(arch_prctl, request, tile_data) == 0)
+
+
+def tried() -> tuple[str, bool]:
+    """What is wrong with products on this processor's tile registers, or nothing; and whether that will stay so."""
+    if getattr(sys, "frozen", False):
+        return "a frozen program cannot try it", False
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [os.fsdecode(multiprocessing.spawn.get_executable() or ""), "-m", TRIAL]
+    try:
+        done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=PATIENCE)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return f"it could not be tried ({type(fault).__name__})", False
+    if done.returncode < 0:
+        return f"a trial of it was ended by {signal.Signals(-done.returncode).name}", True
+    if done.returncode > 0:
+        return f"a trial of it failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", True
+    return "", True

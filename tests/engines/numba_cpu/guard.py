@@ -1,7 +1,8 @@
 """Memory with an inaccessible page at its end or in front: a kernel that reads or writes beyond ends the process.
 
-`python -m tests.engines.numba_cpu.guard few|all plain|bfloat16|emulated` runs layers whose kernels have no other, on
-one thread and on two: as they are, or with products in bfloat16, by this processor's instructions or by several others.
+`python -m tests.engines.numba_cpu.guard few|all plain|bfloat16|emulated|tiles` runs layers whose kernels have no
+other, on one thread and on two: as they are, or with products in bfloat16, by this processor's instructions, by several
+others, or on tile registers by the interpreter of AMX.
 """
 
 import ctypes
@@ -22,8 +23,14 @@ from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.layers.repeated import Repeated
 from tests.compare import noise
-from tests.engines.numba_cpu.test_bfloat16 import Own
+from tests.engines.numba_cpu.test_bfloat16 import TILES, Own
 
+PROCESSORS = {
+    "plain": host(),
+    "bfloat16": Processor(64, 32, "avx512bf16"),
+    "emulated": Processor(32, 16, "emulated"),
+    "tiles": TILES,
+}
 PAGE = 4096
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -202,6 +209,10 @@ def same(found: list[Tensor], expected: list[Tensor]) -> None:
 def layers(which: str, products: str) -> Iterator[gg.Recurrent]:
     """A few, or each cell that ships, with a projection where it takes one."""
     f32, f64, bf16 = torch.float32, torch.float64, torch.bfloat16
+    if which == "few" and products == "tiles":
+        # Sums of 37 numbers: one row of a register, and what is left.
+        yield gg.LSTM(3, 37)
+        return
     if which == "few" and products != "plain":
         yield gg.LSTM(3, 19, bidirectional=True)
         yield gg.Recurrent(Own(), 7, 33)
@@ -212,6 +223,7 @@ def layers(which: str, products: str) -> Iterator[gg.Recurrent]:
         yield gg.Recurrent(gg.cells.SLSTM(heads=2), 5, 38, proj_size=4, dtype=f64)
         yield gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 17, proj_size=7)
         return
+    yield gg.Recurrent(Own(), 7, 99)
     for name in gg.cells.__all__:
         dtypes = (f64, f32, *([bf16] if name in ("LSTM", "GRU") else []))
         for dtype in dtypes if products == "plain" else (f32,):
@@ -241,7 +253,7 @@ def main(which: str, products: str) -> None:
     counts = shared_among_threads()
     if products != "plain":
         torch.set_float32_matmul_precision("medium")
-        assert host().bfloat16 == ("emulated" if products == "emulated" else "avx512bf16")
+        assert (host().bfloat16, host().tiles) == PROCESSORS[products][2:]
     for layer in layers(which, products):
         print(layer, layer.weight_ih_l0.dtype, flush=True)
         recorded = layer.weight_ih_l0.dtype == torch.float64
@@ -258,5 +270,5 @@ def main(which: str, products: str) -> None:
 
 
 if __name__ == "__main__":
-    with pretend(Processor(32, 16, "emulated") if sys.argv[2] == "emulated" else host()):
+    with pretend(PROCESSORS[sys.argv[2]]):
         main(*sys.argv[1:])

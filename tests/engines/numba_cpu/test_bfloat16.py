@@ -10,12 +10,8 @@ from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from tests.compare import noise
 
 TILES = Processor(64, 32, host().bfloat16 or "emulated", "emulated")
-PROCESSORS = {
-    "this one": host(),
-    "one that has no bfloat16": host().whole,
-    "emulated": Processor(32, 16, "emulated"),
-    "emulated tiles": TILES,
-}
+IN_MATRIX = pytest.param(TILES, marks=pytest.mark.matrix)
+PROCESSORS = {"this one": host(), "one that has no bfloat16": host().whole, "emulated": Processor(32, 16, "emulated")}
 
 
 class Own(gg.Cell):
@@ -82,14 +78,14 @@ class Lstm:
         return results(lstm, self.x, self.leaves, True), exact
 
 
-@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS)
+@pytest.mark.parametrize("processor", [*PROCESSORS.values(), TILES], ids=[*PROCESSORS, "emulated tiles"])
 def test_lstm(processor):
     case = Lstm()
     with pretend(processor):
         no_worse(case.ours(True), *case.loop())
 
 
-@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS)
+@pytest.mark.parametrize("processor", [*PROCESSORS.values(), IN_MATRIX], ids=[*PROCESSORS, "emulated tiles"])
 def test_torch_s_switches_for_float32(processor):
     case, matrices, layers = Lstm(), torch.get_float32_matmul_precision(), torch.backends.mkldnn.rnn.fp32_precision
     found, again = {}, {}
@@ -124,8 +120,9 @@ CELLS = {
 }
 
 
+@pytest.mark.parametrize("processor", [host(), IN_MATRIX], ids=["this one", "emulated tiles"])
 @pytest.mark.parametrize("name", ["own", pytest.param("layer-normalised", marks=pytest.mark.matrix)])
-def test_any_cell(name):
+def test_any_cell(name, processor):
     cell, options, more = CELLS[name]
     layer = gg.Recurrent(cell, 7, 15, **options)
     x, names = noise(0, 9, 5, 7).float(), dict(layer.named_parameters())
@@ -137,5 +134,5 @@ def test_any_cell(name):
     with gg.engine("reference"):
         truth = results(call, x.double(), [v.double() for v in names.values()], False)
         eager = results(call, x, list(names.values()), True)
-    with gg.engine("cpu"):
+    with gg.engine("cpu"), pretend(processor):
         no_worse(results(call, x, list(names.values()), True), eager, truth)

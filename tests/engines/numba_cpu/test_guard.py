@@ -24,12 +24,12 @@ def test_guarded_memory_ends_a_process_that_leaves_it():
         assert (done.returncode != 0) == ends
 
 
-@pytest.mark.parametrize("products", ["plain", BFLOAT16])
+@pytest.mark.parametrize("products", ["plain", BFLOAT16, "tiles"])
 def test_some_layers(products):
     run("few", products)
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("products", ["plain", *dict.fromkeys((BFLOAT16, "emulated"))])
+@pytest.mark.parametrize("products", ["plain", *dict.fromkeys((BFLOAT16, "emulated", "tiles"))])
 def test_all_cells(products):
     run("all", products)
