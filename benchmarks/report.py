@@ -38,6 +38,7 @@ def table(contents: list[Content]) -> str:
 def _about(contents: list[Content]) -> list[str]:
     machines = {
         f"{e['processor']}, {e['processors']} processors, {e['threads']} threads, {e['system']}; "
+        + (f"products in bfloat16 {e['bfloat16']}; " if "bfloat16" in e else "")
         + ", ".join(f"{name} {v}" for name, v in e["versions"].items() if v)
         for e in (content["environment"] for content in contents)
     }

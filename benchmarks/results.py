@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.measure import Figure
 from benchmarks.rows import Point, Row
 from benchmarks.turns import ROOT
+from glassgate.engines.numba_cpu.amx import explained
 
 PACKAGES = ("torch", "numba", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
 ABOVE = ("tasks", "cli")
@@ -29,6 +30,7 @@ def environment(threads: int) -> dict[str, Any]:
         "processor": _processor(),
         "processors": os.cpu_count(),
         "threads": threads,
+        "bfloat16": explained(),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "code": code(),

@@ -38,7 +38,10 @@ def with_amx(processor: Processor) -> Processor:
 
 def explained() -> str:
     """How products of bfloat16 are computed."""
-    if multiplier(True).tiles:
+    processor = multiplier(True)
+    if not processor.bfloat16:
+        return "in float32"
+    if processor.tiles:
         return "by AMX-BF16"
     return f"by AVX512-BF16; not by AMX-BF16: {obstacle()}"
 

@@ -22,11 +22,12 @@ from glassgate.engines.numba_cpu.simd.transpose import turned
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64
 
 intrinsic: Any = numba.extending.intrinsic
-compiled: Any = numba.njit(error_model="numpy")
 inline: Any = numba.njit(forceinline=True, error_model="numpy")
 INT8 = ir.IntType(8)
 DEPTH, SIZE = 2 * SIDE, 64 * SIDE
 """Numbers of bfloat16 in a row of a register; bytes of a register."""
+SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
+"""Registers of sums, downwards and side by side, in the four that there are for them."""
 STATE = 128
 """Bytes of each kernel: for how many rows its registers have their sizes; from the 64th on, these sizes."""
 
@@ -87,18 +88,18 @@ def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
     return function.tiles
 
 
-def _of_kernel(tiles: str, append: Callable[[Build, ir.Value], None]) -> Any:
-    """A function of the state of the registers alone."""
+def _configure(tiles: str) -> Any:
+    """A function of the state: let all registers have the sizes in it."""
 
     @intrinsic
-    def function(context, state):
+    def configure(context, state):
         def code(context, builder, sig, args):
-            append(Build(context, builder, tiles, args[0]), args[0])
+            Build(context, builder, tiles, args[0]).configure(builder.add(args[0], INT64(64)))
             return context.get_dummy_value()
 
         return types.void(types.int64), code
 
-    return function
+    return configure
 
 
 @intrinsic
@@ -131,7 +132,7 @@ def turn(context, address):
 
 
 def microkernel(vectors: int, tiles: str, strided: bool) -> Any:
-    """As `simd.microkernel.microkernel`; with `strided` each 16 of `left` are registers, one after the other."""
+    """As `simd.microkernel.microkernel`, of rows equally far apart; with `strided` each 16 of them fill registers."""
     body = _product(vectors, tiles, strided)
 
     @intrinsic
@@ -149,10 +150,18 @@ def microkernel(vectors: int, tiles: str, strided: bool) -> Any:
 
 @cache
 def _product(vectors: int, tiles: str, strided: bool) -> Callable[..., None]:
-    cut_rows = memory(2 * SIZE)
-    configure = _of_kernel(tiles, lambda build, state: build.configure(build.builder.add(state, INT64(64))))
-    one, two, three, four = (_tile(1, columns, vectors, tiles) for columns in (1, 2, 3, 4))
-    two_rows_one, two_rows_two = (_tile(2, columns, vectors, tiles) for columns in (1, 2))
+    configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), memory(2 * SIZE)
+
+    @inline
+    def set_sizes(state, rows):
+        """Let registers 0, 1 and 4 have up to 16 rows, 2, 3 and 5 those behind them, 6 and 7 always 16."""
+        sizes = words(state)
+        if sizes[0] != rows:
+            sizes[0], upper, lower = rows, min(rows, 16), rows - 16 if rows > 16 else rows
+            sizes[8], sizes[9], sizes[10], sizes[11] = 1, 0, 0x0040004000400040, 0x0040004000400040
+            sizes[12], sizes[13], sizes[15] = 0, 0, 0
+            sizes[14] = upper * 0x0000000100000101 + lower * 0x0000010001010000 + 0x1010000000000000
+            configure(state)
 
     @inline
     def at(packed, pitch, column):
@@ -160,17 +169,9 @@ def _product(vectors: int, tiles: str, strided: bool) -> Callable[..., None]:
         return packed + column // vectors * pitch * 4 + column % vectors * 64
 
     def product(state, left, rank, first, packed, pitch, depth, out, rows, blocks):
-        sizes = words(state)
-        if sizes[0] != rows:
-            # Registers 0, 1 and 4 have up to 16 rows, 2, 3 and 5 those behind them, 6 and 7 always 16.
-            upper_rows = min(rows, 16)
-            lower_rows = rows - 16 if rows > 16 else rows
-            sizes[8], sizes[9], sizes[10], sizes[11] = 1, 0, 0x0040004000400040, 0x0040004000400040
-            sizes[12], sizes[13], sizes[15] = 0, 0, 0
-            sizes[14] = upper_rows * 0x0000000100000101 + lower_rows * 0x0000010001010000 + 0x1010000000000000
-            configure(state)
-            sizes[0] = rows
-        upper, lower, row_pitch = left[rank], left[rank + 16] if rows > 16 else 0, 64
+        set_sizes(state, rows)
+        high = 2 if rows > 16 else 1
+        upper, lower, row_pitch = left[rank], left[rank + 16 * (high - 1)], 64
         steps, step, rest = depth >> 5, 64, 0
         if strided:
             steps, step = (depth + 31) >> 5, 1024
@@ -182,77 +183,75 @@ def _product(vectors: int, tiles: str, strided: bool) -> Callable[..., None]:
                 rest = cut_rows()
                 for row in range(rows):
                     copy_first(rest + row * 64, left[rank + row] + 2 * (first + 32 * steps), depth & 31)
-        columns, done, out_pitch = blocks * vectors, 0, blocks * vectors * 64
+        columns, done = blocks * vectors, 0
         while done < columns:
-            count, to = columns - done, out + done * 64
+            wide = min(columns - done, 4 // high)
             a, b = at(packed, pitch, done), at(packed, pitch, done + 1)
-            if rows > 16:
-                if count == 1:
-                    two_rows_one(state, upper, lower, row_pitch, step, steps, rest, a, b, a, b, to, out_pitch)
-                else:
-                    two_rows_two(state, upper, lower, row_pitch, step, steps, rest, a, b, a, b, to, out_pitch)
-                done += 2
-            else:
-                c, d = at(packed, pitch, done + 2), at(packed, pitch, done + 3)
-                if count == 1:
-                    one(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
-                elif count == 2:
-                    two(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
-                elif count == 3:
-                    three(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
-                else:
-                    four(state, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
-                done += 4
+            c, d = at(packed, pitch, done + 2), at(packed, pitch, done + 3)
+            to, out_pitch = out + done * 64, columns * 64
+            multiply(state, high, wide, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
+            done += wide
 
     return product
 
 
-def _tile(rows: int, columns: int, vectors: int, tiles: str) -> Any:
-    """The product of one or two registers of rows by up to four of columns.
-
-    Sums are registers 0 to 3, rows 4 and 5, weights 6 and 7.
-    """
-    sums = [(r, c, 2 * r + c) for c in range(columns) for r in range(rows)]
-
-    def body(build: Build, args: Sequence[ir.Value]) -> None:
-        b, (upper, lower, pitch, step, steps, rest, *weights, out, out_pitch) = build.builder, args
-
-        def add(at: Sequence[ir.Value], pitch: ir.Value, k: ir.Value) -> None:
-            for r in range(rows):
-                build.load(4 + r, at[r], pitch)
-            down = b.mul(k, INT64(vectors * SIZE))
-            for r, c, number in sums:
-                if r == 0:
-                    build.load(6 + c % 2, b.add(weights[c], down), INT64(vectors * 64))
-                build.dot(number, 4 + r, 6 + c % 2)
-
-        for _, _, number in sums:
-            build.zero(number)
-        with cgutils.for_range(b, steps) as loop:
-            along = b.mul(loop.index, step)
-            add([b.add(upper, along), b.add(lower, along)], pitch, loop.index)
-        with b.if_then(b.icmp_signed("!=", rest, INT64(0))):
-            add([rest, b.add(rest, INT64(SIZE))], INT64(64), steps)
-        for r, c, number in sums:
-            down = b.add(b.mul(out_pitch, INT64(SIDE * r)), INT64(64 * c))
-            build.store(number, b.add(out, down), out_pitch)
+def _multiply(vectors: int, tiles: str) -> Any:
+    """The product of `high` registers of rows by `wide` of columns, of one of the shapes that there are."""
 
     @intrinsic
-    def tile(context, state, upper, lower, pitch, step, steps, rest, w_0, w_1, w_2, w_3, out, out_pitch):
+    def multiply(
+        context, state, high, wide, upper, lower, pitch, step, steps, rest, w_0, w_1, w_2, w_3, out, out_pitch
+    ):
         def code(context, builder, sig, args):
-            kind = ir.FunctionType(ir.VoidType(), [INT64] * len(args))
-            function = ir.Function(builder.module, kind, f"registers_{rows}x{columns}")
-            function.linkage = "internal"
-            function.attributes.add("noinline")
-            inside = ir.IRBuilder(function.append_basic_block())
-            body(Build(context, inside, tiles, function.args[0]), function.args[1:])
-            inside.ret_void()
-            builder.call(function, args)
+            state, high, wide, *others = args
+            done = builder.append_basic_block("multiplied")
+            switch = builder.switch(builder.add(builder.mul(high, INT64(8)), wide), done)
+            for rows, columns in SHAPES:
+                case = builder.append_basic_block(f"registers_{rows}x{columns}")
+                switch.add_case(INT64(8 * rows + columns), case)
+                builder.position_at_end(case)
+                kind = ir.FunctionType(ir.VoidType(), [INT64] * (1 + len(others)))
+                function = ir.Function(builder.module, kind, f"registers_{rows}x{columns}")
+                function.linkage = "internal"
+                function.attributes.add("noinline")
+                inside = ir.IRBuilder(function.append_basic_block())
+                build = Build(context, inside, tiles, function.args[0])
+                _multiply_registers(build, rows, columns, vectors, function.args[1:])
+                inside.ret_void()
+                builder.call(function, [state, *others])
+                builder.branch(done)
+            builder.position_at_end(done)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 13), code
+        return types.void(*[types.int64] * 15), code
 
-    return tile
+    return multiply
+
+
+def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, args: Sequence[ir.Value]) -> None:
+    """Sums are registers 0 to 3, rows 4 and 5, weights 6 and 7."""
+    b, (upper, lower, pitch, step, steps, rest, *weights, out, out_pitch) = build.builder, args
+    sums = [(r, c, 2 * r + c) for c in range(columns) for r in range(rows)]
+
+    def add(at: Sequence[ir.Value], pitch: ir.Value, k: ir.Value) -> None:
+        for r in range(rows):
+            build.load(4 + r, at[r], pitch)
+        down = b.mul(k, INT64(vectors * SIZE))
+        for r, c, number in sums:
+            if r == 0:
+                build.load(6 + c % 2, b.add(weights[c], down), INT64(vectors * 64))
+            build.dot(number, 4 + r, 6 + c % 2)
+
+    for _, _, number in sums:
+        build.zero(number)
+    with cgutils.for_range(b, steps) as loop:
+        along = b.mul(loop.index, step)
+        add([b.add(upper, along), b.add(lower, along)], pitch, loop.index)
+    with b.if_then(b.icmp_signed("!=", rest, INT64(0))):
+        add([rest, b.add(rest, INT64(SIZE))], INT64(64), steps)
+    for r, c, number in sums:
+        down = b.add(b.mul(out_pitch, INT64(SIDE * r)), INT64(64 * c))
+        build.store(number, b.add(out, down), out_pitch)
 
 
 @inline

@@ -1,6 +1,6 @@
 """A SIMD vector as a Numba type: its operators, memory access and masks, and the expressions that build LLVM code.
 
-What functions it has is in `mathematics.py`; how matrices are multiplied with it in `tile.py`.
+What functions it has is in `mathematics.py`; how matrices are multiplied with it in `microkernel.py`.
 """
 
 import operator
