@@ -3,6 +3,7 @@
 That products on them are right, by the interpreter, is tested where products are.
 """
 
+import ctypes
 import os
 import re
 import shutil
@@ -65,11 +66,11 @@ def test_a_product_of_registers():
     sums = np.full((16, 16), np.nan, np.float32)
     sums[:rows, :columns] = before = generator.standard_normal((rows, columns), np.float32)
     registers = Registers().sized(_0=(rows, 4 * columns), _4=(rows, 4 * pairs), _6=(pairs, 4 * columns))
-    registers.tileloadd64(sums.ctypes.data, 64, 0)
-    registers.tileloadd64(left.ctypes.data, 4 * pairs, 4)
-    registers.tileloadd64(right.ctypes.data, 4 * columns, 6)
+    registers.tileloadd(sums.ctypes.data, 64, 0)
+    registers.tileloadd(left.ctypes.data, 4 * pairs, 4)
+    registers.tileloadd(right.ctypes.data, 4 * columns, 6)
     registers.tdpbf16ps(0, 4, 6)
-    registers.tilestored64(sums.ctypes.data, 64, 0)
+    registers.tilestored(sums.ctypes.data, 64, 0)
     b = b.reshape(pairs, columns, 2).transpose(0, 2, 1).reshape(2 * pairs, columns)
     np.testing.assert_allclose(sums[:rows, :columns], before + a.astype(np.float64) @ b, rtol=0, atol=1e-5)
     assert np.isnan(sums[rows:]).all()
@@ -96,9 +97,9 @@ def test_the_arithmetic_is_that_of_the_manual(left, right, before, after):
         bits = (np.array(pair, np.float32).view(np.uint32) >> 16).astype(np.uint16)
         at.append(bits)
     for number, values in ((0, total), (4, at[0]), (6, at[1])):
-        registers.tileloadd64(values.ctypes.data, 4, number)
+        registers.tileloadd(values.ctypes.data, 4, number)
     registers.tdpbf16ps(0, 4, 6)
-    registers.tilestored64(total.ctypes.data, 4, 0)
+    registers.tilestored(total.ctypes.data, 4, 0)
     np.testing.assert_equal(total[0], np.float32(after))
 
 
@@ -141,6 +142,7 @@ def disassembled(path):
 def _machine():
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     return llvm.Target.from_default_triple().create_target_machine(cpu="sapphirerapids")
 
 
@@ -184,6 +186,41 @@ def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
         assert (instructions.count("ldtilecfg"), instructions.count("tilerelease")) == (multiplies, multiplies)
         assert ("tdpbf16ps" in instructions) == multiplies
         assert "vdpbf16ps" not in instructions
+
+
+@pytest.mark.matrix
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
+@pytest.mark.skipif(bool(llvm.get_host_cpu_features().get("amx-tile")), reason="this processor has AMX")
+def test_true_machine_code_where_each_instruction_is_refused_and_done_by_another_program(tmp_path):
+    """The kernels' machine code for AMX runs here: `trap.c` does what the processor refuses, from the bytes alone."""
+    trap = tmp_path / "trap.so"
+    gcc = ["gcc", "-O2", "-shared", "-fPIC", Path(__file__).with_name("trap.c"), "-o", trap, "-lm"]
+    subprocess.run(gcc, check=True)
+    features = llvm.get_host_cpu_features().flatten() + ",+amx-tile,+amx-bf16"
+    settings = {"NUMBA_CPU_NAME": llvm.get_host_cpu_name(), "NUMBA_CPU_FEATURES": features}
+    code = f"from tests.engines.numba_cpu.test_tiles import trapped; trapped({str(trap)!r})"
+    more = settings | {"GLASSGATE_CACHE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | more, cwd=Path.cwd())
+
+
+def trapped(library):
+    """The trial's products are right, and a layer that is trained computes the very bits that the interpreter does."""
+    import glassgate as gg
+
+    trap = ctypes.CDLL(library)
+    trap.install.restype = ctypes.POINTER(ctypes.c_long)
+    done = trap.install()
+    layer, x = gg.LSTM(70, 100, bidirectional=True), torch.randn(6, 33, 70)
+    found, counts = [], []
+    for processor in (amx.with_amx(TILES), TILES):
+        with pretend(processor), torch.autocast("cpu", torch.bfloat16), gg.engine("cpu"):
+            assert trial.faults() == []
+            output, _ = layer(x)
+            found.append([output, *torch.autograd.grad(output.float().square().sum(), list(layer.parameters()))])
+        counts.append(done[:6])
+    assert all(map(torch.equal, *found))
+    assert min(counts[0]) > 0
+    assert counts[0] == counts[1], "the interpreter uses none of them"
 
 
 def translate(folder):

@@ -141,7 +141,7 @@ def tilezero(state, number):
 
 
 @compiled
-def tileloadd64(state, address, pitch, number):
+def tileloadd(state, address, pitch, number):
     """Rows from memory, zero behind them."""
     apart()
     rows, width = size(state, number)
@@ -153,7 +153,7 @@ def tileloadd64(state, address, pitch, number):
 
 
 @compiled
-def tilestored64(state, address, pitch, number):
+def tilestored(state, address, pitch, number):
     """Rows to memory."""
     apart()
     rows, width = size(state, number)
@@ -189,9 +189,7 @@ def tdpbf16ps(state, sums, left, right):
             total[n] = flushed(flushed(total[n]) + flushed(first[n] + second[n]))
 
 
-_BY_NAME: dict[str, Any] = {
-    f.__name__: f for f in (ldtilecfg, tileloadd64, tilestored64, tilezero, tilerelease, tdpbf16ps)
-}
+_BY_NAME: dict[str, Any] = {f.__name__: f for f in (ldtilecfg, tileloadd, tilestored, tilezero, tilerelease, tdpbf16ps)}
 
 
 def call(context: Any, builder: ir.IRBuilder, name: str, values: Sequence[ir.Value]) -> None:

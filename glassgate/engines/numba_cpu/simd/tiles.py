@@ -10,6 +10,7 @@ from typing import Any
 
 import numba
 import numba.extending
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -33,7 +34,11 @@ STATE = 128
 
 
 class Build:
-    """Appends the instructions of tile registers to a function: the processor's own, or calls of their interpreter."""
+    """Appends the instructions of tile registers to a function: the processor's own, or calls of their interpreter.
+
+    They are text, not LLVM's functions for them, which do not keep to these registers: for some processors LLVM puts
+    others in their places, of whose sizes it does not know.
+    """
 
     def __init__(self, context: Any, builder: ir.IRBuilder, tiles: str, state: ir.Value) -> None:
         self._context, self.builder, self._tiles, self._state = context, builder, tiles, state
@@ -43,11 +48,13 @@ class Build:
             values = [self._state, *where, *map(INT64, numbers)]
             interpreter.call(self._context, self.builder, name, values)
             return
-        place = [self.builder.inttoptr(address, INT8.as_pointer()) for address in where[:1]]
-        values = [*map(INT8, numbers), *place, *where[1:]]
-        kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.x86.{name}")
-        self.builder.call(function, values)
+        place = ("", "($0)", "($0,$1,1)")[len(where)]
+        registers = [f"%tmm{number}" for number in reversed(numbers)]
+        operands = [*registers, place] if name == "tilestored" else [place, *registers]
+        kind = ir.FunctionType(ir.VoidType(), [INT64] * len(where))
+        text, constraints = f"{name} {', '.join(filter(None, operands))}", [*["r"] * len(where), "~{memory}"]
+        llvm.initialize_native_asmparser()
+        self.builder.asm(kind, text, ",".join(constraints), where, side_effect=True)
 
     def configure(self, sizes: ir.Value) -> None:
         """Let all registers have the sizes at an address, and be zero."""
@@ -59,11 +66,11 @@ class Build:
 
     def load(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
         """Fill one with rows that are `pitch` bytes apart."""
-        self._do("tileloadd64", [register], address, pitch)
+        self._do("tileloadd", [register], address, pitch)
 
     def store(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
         """Write one to rows that are `pitch` bytes apart."""
-        self._do("tilestored64", [register], address, pitch)
+        self._do("tilestored", [register], address, pitch)
 
     def dot(self, sums: int, rows: int, columns: int) -> None:
         """Add the products of rows and columns to sums."""
