@@ -11,6 +11,7 @@ from pathlib import Path
 from defaults import report
 from defaults.search import SEEDS, Result, Settings, Store, best, defaults, examples_of, fixed, search, train
 from defaults.sets import SETS, Set
+from glassgate.tasks.progress import Interrupted
 from results.data import data_folder
 
 ROOT = Path(__file__).parents[1]
@@ -25,13 +26,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sets = [data for data in SETS if not options.sets or any(fnmatch(data.name, each) for each in options.sets)]
     store = Store(options.out)
     if not options.report:
-        measure([_Run(data, data_folder(), store, options.seconds) for data in sets])
+        try:
+            measure([_Run(data, data_folder(), store, options.seconds) for data in sets])
+        except (KeyboardInterrupt, Interrupted):
+            sys.exit("stopped; the same command goes on")
     report.write(store, options.root / "docs" / "defaults.md")
     print(f"The page: {options.root}/docs/defaults.md")
 
 
 def measure(runs: Sequence["_Run"]) -> None:
-    """Compare on all sets, search where least time has been spent so far, then repeat with other seeds."""
+    """Compare on all sets, search where least time has been spent so far, then repeat what is quick first."""
     for run in runs:
         run.compare()
     searching = list(runs)
@@ -39,7 +43,7 @@ def measure(runs: Sequence["_Run"]) -> None:
         run = min(searching, key=_Run.spent)
         if not run.goes_on():
             searching.remove(run)
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.compare()["seconds"]):
         run.repeat()
 
 
@@ -74,10 +78,10 @@ class _Run:
         self.search = search(data, defaults(data, self.examples))
         self.asked: Settings | None = None
 
-    def compare(self) -> None:
-        """Train with the defaults, and with what is often taken for any data."""
-        self.train(defaults(self.data, self.examples))
+    def compare(self) -> Result:
+        """Train with what is often taken for any data, and with the defaults, whose result is returned."""
         self.train(fixed(self.data, self.examples))
+        return self.train(defaults(self.data, self.examples))
 
     def spent(self) -> float:
         """Seconds that the search has taken."""
@@ -92,10 +96,10 @@ class _Run:
         return self.spent() < self.seconds
 
     def repeat(self) -> None:
-        """Train with the other seeds what is compared: the defaults, the fixed settings and the best found."""
+        """Train the defaults and the best found with the other seeds."""
         found = best(self.data, self.store.searched(self.data))
         for seed in SEEDS[1:]:
-            for settings in (defaults(self.data, self.examples), found, fixed(self.data, self.examples)):
+            for settings in (defaults(self.data, self.examples), found):
                 self.train(settings, seed)
 
     def train(self, settings: Settings, seed: int = SEEDS[0]) -> Result:

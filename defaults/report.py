@@ -22,7 +22,7 @@ than the few large ones of a fixed batch size. The first line of each training s
 is given overrules it:
 
 ```text
-100 examples: 4 a step, learning rate 0.006, 60 epochs (1,500 steps); batch size and epochs by the size of the data
+100 examples: 4 a step, learning rate 0.008, 60 epochs (1,500 steps); batch size and epochs by the size of the data
 ```
 
 | examples | a step | epochs | steps |
@@ -38,8 +38,8 @@ the run's folder as `learning_rate.svg`.
 Each task on three data sets: with the defaults, with 32 examples a step and 10 epochs for any data, and with what a
 search finds around the defaults. The search changes one setting at a time (learning rate, epochs, dropout, batch size,
 hidden size), keeps what is better on the dev data, and ends when no change is better or its time is over. It trains
-with one seed. The setting that the dev data likes best is then trained with two more, and so are the other two columns.
-Scores are of test data, which chooses nothing here: mean and standard deviation over the seeds.
+with one seed. The setting that the dev data likes best, and the defaults, are then trained with two more. Scores are of
+test data, which chooses nothing here: mean and standard deviation over the seeds.
 
 ```sh
 GLASSGATE_DATA=FOLDER make defaults                            # all that is missing; stopped at any moment, it goes on
@@ -54,6 +54,12 @@ ENDING = """
 
 {summary}
 
+- The rule by size and the first learning rates were chosen partly by hand, before there was a search, from trainings on
+  these same sets and from their test scores, too; so the figures of sets where nothing has changed since flatter them.
+  The search then changed three things, by dev scores alone. Tagging took dropout 0.2 and learning rate 0.008 instead of
+  0.4 and 0.006, which were 4.9 % behind on 4,000 sentences. Language models took 256 units instead of 128, which were
+  4.6 % behind on 500,000 characters, and dropout 0.2 instead of none. Blanks took dropout 0.2 instead of none, which
+  was 6.0 % behind on 20,000 characters.
 - One thread of an AMD EPYC with two processors, shared with other programs. Where three seeds are far apart, so may
   the means be: a difference below the standard deviation says nothing.
 - The sets called large are parts of their data, and their epochs are limited for all settings alike, so that a training
@@ -81,13 +87,12 @@ class Row:
 
     @property
     def seeds(self) -> list[int]:
-        """Those with which all three were trained."""
-        compared = {self.defaults, self.fixed, self.best}
-        return [seed for seed in SEEDS if compared <= self._tests(seed).keys()]
+        """Those with which both the defaults and the best were trained."""
+        return [seed for seed in SEEDS if {self.defaults, self.best} <= self._tests(seed).keys()]
 
     def tests(self, settings: Settings) -> list[float]:
-        """The test score at each seed."""
-        return [self._tests(seed)[settings] for seed in self.seeds]
+        """The test score at each seed; the fixed settings may have fewer."""
+        return [tests[settings] for tests in map(self._tests, self.seeds) if settings in tests]
 
     def behind(self, settings: Settings) -> float:
         """How much worse than the best the mean test score is, as a fraction of the best's; negative if better."""

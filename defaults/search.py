@@ -18,14 +18,14 @@ from glassgate.tasks.task import Split
 Result = dict[str, Any]
 
 SEEDS = (1, 2, 3)
-"""The search trains with the first; what is compared in the end is trained with all of them."""
+"""The search trains with the first; the defaults and the best found are trained with all of them."""
 
 _LADDERS: dict[str, tuple[float, ...]] = {
     "learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3),
     "epochs": (5, 10, 20, 40, 80),
     "dropout": (0.0, 0.2, 0.4),
     "batch_size": (2, 4, 8, 16, 32, 64, 128),
-    "hidden_size": (64, 128, 256),
+    "hidden_size": (64, 128, 256, 512),
 }
 """What the search varies, in this order, and the values it tries: the next ones above and below."""
 

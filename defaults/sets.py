@@ -140,7 +140,7 @@ SETS = (
     Set("fill-blanks-tiny", "fill-blanks", "20,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
         _units(20_000, 5_000)),
     Set("fill-blanks-medium", "fill-blanks", "100,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
-        _units(100_000, 10_000), 5),
+        _units(100_000, 10_000)),
     Set("fill-blanks-large", "fill-blanks", "2,000 poems of the Tang", POEMS, {"sequence": "line"}, NATS,
         _examples(2000, 60), 1),
     Set("translation-tiny", "translation", "100 pairs, English to Chinese", PAIRS, CHINESE, CHRF, _examples(100, 50)),

@@ -45,7 +45,6 @@ class FillBlanksOptions(TextOptions):
     """What filling blanks can be told."""
 
     longest_blank: int = option(4, "units of the longest blank that the model learns to fill", least=1)
-    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
     longest: int = option(256, "units; longer sequences are cut for training; 0 to cut none", group="training", least=0)
 
 
@@ -92,7 +91,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
     answer_field = "units"
-    own_options = {"hidden_size": 192, "epochs": 4, "learning_rate": 5e-3}
+    own_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
     @property
     def longest_piece(self) -> int:

@@ -48,8 +48,8 @@ class LanguageModelOptions(TextOptions):
         group="data",
         choices=(*texts.UNITS, NOTES),
     )
+    hidden_size: int = option(256, "units", least=1, most=2**16)
     bidirectional: bool = option(False, "refused: a language model reads one way")
-    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
     tied: bool = option(False, "use the embedding as the output's weights, too")
     chunk: int = option(
         50, "units of a file between cuts of the gradient; the state is carried over them", group="training", least=1
@@ -85,7 +85,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}
     given_field = answer_field = "targets"
-    own_options = {"hidden_size": 256, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
+    own_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     @property
     def streamed(self) -> bool:

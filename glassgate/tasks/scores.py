@@ -1,15 +1,36 @@
-"""Scores of tasks that torchmetrics does not have."""
+"""Scores of tasks that torchmetrics does not have, and the values of those that were counted."""
 
+import copy
 import math
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
+
+from glassgate.tasks.processes.group import Group
 
 
 def alone() -> bool:
     """Tell torchmetrics that there is no other process: it would wait for those that do not score."""
     return False
+
+
+def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
+    """The scores that have a value, of what all processes have counted."""
+    for each in metrics.values():
+        each.distributed_available_fn = alone
+    if processes is None or processes.size == 1:
+        return _computed(metrics)
+    counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
+    for others in processes.gathered(counted)[1:]:
+        for name, each in metrics.items(keep_base=True):
+            each.merge_state(others[name].to(each.device))
+    return processes.first(_computed(metrics) if processes.leads else {})
+
+
+def _computed(metrics: MetricCollection) -> dict[str, float]:
+    scores = {name: float(value) for name, value in metrics.compute().items()}
+    return {name: score for name, score in scores.items() if not math.isnan(score)}
 
 
 class Likelihood(Metric):

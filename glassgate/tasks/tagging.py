@@ -70,7 +70,7 @@ class TaggingOptions(Options):
         48, "units of each direction of a network over the characters of each word; 0 for none", least=0, most=2**12
     )
     character_embedding_size: int = option(32, "numbers that stand for one character of a word", least=1, most=2**16)
-    dropout: float = option(0.4, "fraction of values zeroed before and after each layer", least=0, most=1)
+    dropout: float = option(0.2, "fraction of values zeroed before and after each layer", least=0, most=1)
     head: str = option(
         "softmax", "each label independently, or a chain of them (conditional random field)", choices=("softmax", "crf")
     )
@@ -80,7 +80,7 @@ class TaggingOptions(Options):
         "bio if the training labels keep to it",
         choices=("auto", "bio", "any"),
     )
-    learning_rate: float = option(6e-3, "largest rate of AdamW", group="training", least=0)
+    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
     longest: int = option(
         256, "units; longer sequences are cut for training, never for results; 0 to cut none", group="training", least=0
     )

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -28,14 +28,18 @@ from glassgate.tasks.data.batches import (
 from glassgate.tasks.data.stored import Stored
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
+from glassgate.tasks.devices import check_device
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.plural import plural
 from glassgate.tasks.processes.group import Group, group
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.rate import Found, find_rate
 from glassgate.tasks.runs import Run, damaged, not_known_here
-from glassgate.tasks.training import check_device, scored, train
+from glassgate.tasks.scores import scored
+
+# Lightning takes seconds to load, and only trainings need it: what uses it is imported where a training begins.
+if TYPE_CHECKING:
+    from glassgate.tasks.rate import Found
 
 __all__ = ["Split", "Task", "Vocabularies"]
 
@@ -113,14 +117,16 @@ class Task(Definition[OptionsType, Example, Prediction]):
         size = by_size(self.examples_of_an_epoch(train), asked.batch_size, asked.epochs)
         return replace(asked, batch_size=size.batch_size, epochs=size.epochs)
 
-    def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> Found:
+    def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> "Found":
         """Take the learning rate that Lightning's tuner finds."""
+        from glassgate.tasks.rate import find_rate
+
         with self._new_network(threads, Progress()):
             found = find_rate(self, train, processes)
         self.options = replace(self.options, learning_rate=found.rate, lr_find=False)
         return found
 
-    def _plan(self, train: Lengths, found: Found | None) -> str:
+    def _plan(self, train: Lengths, found: "Found | None") -> str:
         """What a training is about to do, and what was decided by the size of the data."""
         options = self.options
         examples = self.examples_of_an_epoch(train)
@@ -244,6 +250,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
         progress: Progress,
         processes: Group,
     ) -> dict[str, Any]:
+        from glassgate.tasks.training import train
+
         place = processes.first(str(folder.path) if folder else "")
         processes.advise(f"; go on with: glassgate train --resume {place}" if place else "")
         with self._new_network(threads, progress):

@@ -1,6 +1,5 @@
 """Training by Lightning; a step's batch, noise and rate follow from its number, so it can stop and go on anywhere."""
 
-import copy
 import logging
 import math
 import warnings
@@ -15,20 +14,16 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from torchmetrics import MetricCollection
 
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample
-from glassgate.tasks.errors import OptionError
 from glassgate.tasks.keeper import Keeper
 from glassgate.tasks.logs import Logs
 from glassgate.tasks.mean import Loss, Mean, value
-from glassgate.tasks.options import Options
 from glassgate.tasks.processes.group import Group
 from glassgate.tasks.processes.strategy import Shared, Started
-from glassgate.tasks.processes.world import World
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
-from glassgate.tasks.scores import alone
+from glassgate.tasks.scores import scored
 from glassgate.tasks.watch import Watch
 
 if TYPE_CHECKING:
@@ -109,34 +104,6 @@ def train(
         if shown := data["test"] or data["dev"]:
             task.report(shown, run.path)
     return result
-
-
-def check_device(options: Options, world: World) -> None:
-    """See that torch has the device, one for each process of this machine, and the device the precision.
-
-    Raises:
-        OptionError: it has not
-    """
-    name, found = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not found.get(name, True):
-        raise OptionError(f"device: expected one that torch finds here, got {name}; choose cpu, or auto")
-    if options.precision == "16-mixed" and not (name in found or (name == "auto" and any(found.values()))):
-        raise OptionError("precision: 16-mixed needs a GPU, and none is in use here; choose bf16-mixed, or 32-true")
-    if world.size == 1:
-        return
-    if "-" in (options.training_file, options.dev, options.test):
-        raise OptionError("data: several processes cannot share standard input; give a file")
-    if 0 < options.batch_size < world.size:
-        raise OptionError(
-            f"batch_size: expected {world.size} or more, a sequence for each process, got {options.batch_size}"
-        )
-    if name == "mps" or (name == "auto" and not found["cuda"] and found["mps"]):
-        raise OptionError("device: Apple's GPU cannot be shared by several processes; add --device cpu")
-    if name != "cpu" and found["cuda"] and torch.cuda.device_count() < world.local_size:
-        raise OptionError(
-            f"devices: {world.local_size} processes of this machine need a GPU each, and it has "
-            f"{torch.cuda.device_count()}; start fewer, or add --device cpu"
-        )
 
 
 def trainer(module: "Training", **more: Any) -> Trainer:
@@ -308,24 +275,6 @@ class Training(LightningModule):
         scores = self.task.score(self.sample, quickly=True, processes=self.processes)
         self.network.train()
         return {name: value for name, value in scores.items() if name == self.task.monitor}
-
-
-def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
-    """The scores that have a value, of what all processes have counted."""
-    for each in metrics.values():
-        each.distributed_available_fn = alone
-    if processes is None or processes.size == 1:
-        return _computed(metrics)
-    counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
-    for others in processes.gathered(counted)[1:]:
-        for name, each in metrics.items(keep_base=True):
-            each.merge_state(others[name].to(each.device))
-    return processes.first(_computed(metrics) if processes.leads else {})
-
-
-def _computed(metrics: MetricCollection) -> dict[str, float]:
-    scores = {name: float(value) for name, value in metrics.compute().items()}
-    return {name: score for name, score in scores.items() if not math.isnan(score)}
 
 
 @contextmanager

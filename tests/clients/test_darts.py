@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glassgate.tasks.forecasting import Forecasting, ForecastingOptions
+from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("default")]
 

@@ -46,7 +46,8 @@ def test_each_task_counts_what_its_batches_hold(name: str) -> None:
     assert 0 <= len(batches) - task.examples_of_an_epoch(lengths) <= 1
 
 
-def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path) -> None:
+def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glassgate.tasks.by_size._STEPS", 36)
     options, notes = TaggingOptions.from_mapping(SMALL), Notes()
     split = Split(sentences(9))
     with pytest.raises(Interrupted):
@@ -59,7 +60,7 @@ def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path) ->
     given.fit(split, run=tmp_path / "given", progress=notes)
     assert same_files(tmp_path / "run", tmp_path / "given", "model.safetensors")
     steps = decided.epochs * -(-9 // decided.batch_size)
-    line = f"9 examples: {decided.batch_size} a step, learning rate 0.006, {decided.epochs} epochs ({steps} steps)"
+    line = f"9 examples: {decided.batch_size} a step, learning rate 0.008, {decided.epochs} epochs ({steps} steps)"
     assert line in notes.told
     task = Tagging(replace(options, epochs=1))
     task.fit(split, progress=notes)

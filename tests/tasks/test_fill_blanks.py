@@ -11,7 +11,15 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.fill_blanks import BlankNetwork, FillBlanks, FillBlanksOptions
 from glassgate.tasks.task import Split
 
-QUICK = {"hidden_size": 16, "embedding_size": 8, "learning_rate": 0.03, "batch_size": 8, "longest": 24, "epochs": 4}
+QUICK = {
+    "hidden_size": 16,
+    "embedding_size": 8,
+    "dropout": 0.0,
+    "learning_rate": 0.03,
+    "batch_size": 8,
+    "longest": 24,
+    "epochs": 4,
+}
 PROSE = Text("salt and pepper, bread and butter, " * 25)
 
 

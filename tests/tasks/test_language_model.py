@@ -19,7 +19,15 @@ from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import MODEL
 from glassgate.tasks.task import Split
 
-QUICK = {"hidden_size": 16, "embedding_size": 8, "learning_rate": 0.03, "batch_size": 4, "chunk": 10, "epochs": 6}
+QUICK = {
+    "hidden_size": 16,
+    "embedding_size": 8,
+    "dropout": 0.0,
+    "learning_rate": 0.03,
+    "batch_size": 4,
+    "chunk": 10,
+    "epochs": 6,
+}
 COUNTING = Text("zero one two three four five six seven eight nine\n" * 12)
 
 

@@ -53,7 +53,7 @@ def test_slots_and_intents() -> None:
 
 def test_shakespeare() -> None:
     options = LanguageModelOptions(
-        data=str(ROOT / "char_lm/tinyshakespeare.txt"), epochs=1, hidden_size=128, learning_rate=8e-3
+        data=str(ROOT / "char_lm/tinyshakespeare.txt"), epochs=1, hidden_size=128, dropout=0.0, learning_rate=8e-3
     )
     assert LanguageModel(options).fit()["test"]["nats"] < 2.0
 
@@ -63,6 +63,7 @@ def test_chorales() -> None:
         data=str(ROOT / "jsb_chorales/JSB_Chorales.mat"),
         unit="notes",
         hidden_size=150,
+        dropout=0.0,
         batch_size=4,
         epochs=12,
         learning_rate=4e-3,
@@ -74,7 +75,9 @@ def test_both_sides_of_a_poem() -> None:
     lines = (ROOT / "char_lm/tang_10k_poems.txt").read_text(encoding="utf-8").splitlines()[:1500]
     scores = {}
     for both in (True, False):
-        options = FillBlanksOptions(hidden_size=64, sequence="line", bidirectional=both, epochs=2, learning_rate=8e-3)
+        options = FillBlanksOptions(
+            hidden_size=64, dropout=0.0, sequence="line", bidirectional=both, epochs=2, learning_rate=8e-3
+        )
         texts = [Text(line + "\n") for line in lines]
         scores[both] = FillBlanks(options).fit(Split(*hold_out(texts, 0.1)))["test"]["nats"]
     assert scores[True] < scores[False]

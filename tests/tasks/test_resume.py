@@ -61,6 +61,14 @@ def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return options, run
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the usual options without a break."""
+    run = tmp_path_factory.mktemp("plain") / "run"
+    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=run)
+    return run
+
+
 @pytest.mark.parametrize("presses", [[1], [7], [STEPS], [STEPS + 1], [2 * STEPS - 1], [EPOCHS * STEPS - 1], [4, 9]])
 def test_ctrl_c(tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: list[int]) -> None:
     options, whole = unbroken
@@ -92,7 +100,7 @@ def test_chain_that_keeps_to_bio(tmp_path: Path) -> None:
 
 
 def test_killed(tmp_path: Path) -> None:
-    data = write_conllu(tmp_path / "train.conllu", sentences(400))
+    data = write_conllu(tmp_path / "train.conllu", sentences(120))
     dev = write_conllu(tmp_path / "dev.conllu", sentences(20, seed=1))
     options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev), "threads": 1})
     Tagging(options).fit(run=tmp_path / "whole")
@@ -171,41 +179,53 @@ from glassgate.tasks.progress import Progress
 from tests.tasks.test_resume import SIZES, SPLIT, Tagging, TaggingOptions
 
 class FullDisk(Progress):
-    left = int(sys.argv[2])
+    def __init__(self, after):
+        self.left = after
     def step(self, units, loss):
         self.left -= 1
         if not self.left:  # from here on no file may grow beyond a few bytes
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
 
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-try:
-    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=sys.argv[1], progress=FullDisk())
-except RunError as error:
-    print(error)
+for after in sys.argv[2:]:
+    task, disk = Tagging(TaggingOptions.from_mapping(SIZES)), FullDisk(int(after))
+    try:
+        task.fit(SPLIT, run=f"{sys.argv[1]}/{after}", progress=disk)
+    except RunError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        print(error)
 """
+FULL_AFTER = (1, 5, STEPS, STEPS + 3)
 
 
-@pytest.mark.parametrize("after", [1, 5, STEPS, STEPS + 3])
-def test_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, after: int) -> None:
-    run = tmp_path / "run"
-    words = [sys.executable, "-c", FILL_THE_DISK, run, str(after)]
+@pytest.fixture(scope="module")
+def full_disks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Path, str]]:
+    """Runs whose disk was full after so many steps, and what each said: all of one process, as one takes seconds."""
+    folder = tmp_path_factory.mktemp("full")
+    words = [sys.executable, "-c", FILL_THE_DISK, folder, *map(str, FULL_AFTER)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    assert re.search(
-        rf"could not be written \(File too large\); .* go on with: .* --resume {run}$", done.stdout.strip()
-    )
+    said = done.stdout.strip().split("\n")
+    return {after: (folder / str(after), line) for after, line in zip(FULL_AFTER, said, strict=True)}
+
+
+@pytest.mark.parametrize("after", FULL_AFTER)
+def test_full_disk_leaves_the_last_good_checkpoint(
+    full_disks: dict[int, tuple[Path, str]], plain: Path, after: int
+) -> None:
+    run, said = full_disks[after]
+    assert re.search(rf"could not be written \(File too large\); .* go on with: .* --resume {run}$", said)
     assert not list(run.glob("*.part"))
     Tagging.resume(run, SPLIT)
-    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "whole")
-    assert same_files(tmp_path / "whole", run, MODEL)
-    assert same_files(tmp_path / "whole", run, CHECKPOINT)
+    assert same_files(plain, run, MODEL)
+    assert same_files(plain, run, CHECKPOINT)
 
 
 @pytest.mark.parametrize("presses", [5, STEPS + 3])
-def test_mixed_precision_resumes_too(tmp_path: Path, presses: int) -> None:
+def test_mixed_precision_resumes_too(tmp_path: Path, plain: Path, presses: int) -> None:
     mixed = TaggingOptions.from_mapping(SIZES | {"precision": "bf16-mixed"})
     Tagging(mixed).fit(SPLIT, run=tmp_path / "mixed")
-    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "full")
-    assert not same_files(tmp_path / "mixed", tmp_path / "full", MODEL)
+    assert not same_files(tmp_path / "mixed", plain, MODEL)
     weights = load_file(tmp_path / "mixed" / MODEL)
     assert all(tensor.dtype == torch.float32 for tensor in weights.values())
     with pytest.raises(Interrupted):

@@ -56,6 +56,8 @@ class TextOptions(Options):
         most=0.4,
     )
     least_count: int = option(1, "times a unit must occur in training to be known", least=1)
+    dropout: float = option(0.2, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
+    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from glassgate.cli import main, workers
+from glassgate.tasks.devices import check_device
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.processes import group
 from glassgate.tasks.processes.world import World, check_asked, here, place_of, variables
 from glassgate.tasks.tagging import TaggingOptions
-from glassgate.tasks.training import check_device
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 TORCHRUN |= {"MASTER_ADDR": "first", "MASTER_PORT": "29500"}
