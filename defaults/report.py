@@ -123,7 +123,7 @@ def rows(store: Store) -> list[Row]:
         if results := store.searched(data):
             own, other = (settings(data, results[0]["examples"]) for settings in (defaults, fixed))
             row = Row(data, own, other, best(data, results), store.all(data))
-            found += [row] if row.seeds else []
+            found += [row] if row.tests(other) else []
     return found
 
 
