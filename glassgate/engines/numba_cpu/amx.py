@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import version
 
 import llvmlite.binding as llvm
 
@@ -57,7 +56,7 @@ def obstacle() -> str | None:
         return f"ONEDNN_MAX_CPU_ISA is {most}"
     if not permitted():
         return "the system does not lend its registers to this process"
-    path = path_of(TRIAL, version("glassgate"), platform.release())
+    path = path_of(TRIAL, platform.release())
     known = read(path)
     if known is None:
         fault, lasts = tried()
@@ -81,7 +80,7 @@ def tried() -> tuple[str, bool]:
     if getattr(sys, "frozen", False):
         return "a frozen program cannot try it", False
     paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [os.fsdecode(multiprocessing.spawn.get_executable() or ""), "-m", TRIAL]
+    command = [os.fsdecode(multiprocessing.spawn.get_executable() or ""), "-P", "-m", TRIAL]
     try:
         done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=PATIENCE)
     except (OSError, subprocess.TimeoutExpired) as fault:

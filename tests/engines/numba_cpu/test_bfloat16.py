@@ -136,3 +136,13 @@ def test_any_cell(name, processor):
         eager = results(call, x, list(names.values()), True)
     with gg.engine("cpu"), pretend(processor):
         no_worse(results(call, x, list(names.values()), True), eager, truth)
+
+
+def test_explain_says_by_which_instructions():
+    layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
+    with gg.engine("cpu"), pretend(TILES):
+        assert gg.explain(layer, x).bfloat16 is None
+        with torch.autocast("cpu", torch.bfloat16):
+            assert "  products in bfloat16: by AMX-BF16\n" in f"{gg.explain(layer, x)}\n"
+        with torch.autocast("cpu", torch.bfloat16), gg.engine("torch"):
+            assert gg.explain(layer, x).bfloat16 is None
