@@ -176,15 +176,12 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     reported: tuple[Reported, ...] = ()
     if univariate:
         options |= {"target": "OT", "hidden_size": 128, "dropout": 0.3, "batch_size": 256, "learning_rate": 2e-3}
+    elif horizon < 192:
+        sizes = {"hidden_size": 512, "embedding_size": 256, "batch_size": 1792, "epochs": 6}
+        options |= {**sizes, "dropout": 0.5, "learning_rate": 1e-3}
     else:
-        options |= {
-            "hidden_size": 512,
-            "embedding_size": 256,
-            "dropout": 0.5,
-            "batch_size": 1792,
-            "learning_rate": 1e-3,
-        }
-        options["epochs"] = 6 if horizon < 336 else 2
+        sizes = {"hidden_size": 256, "embedding_size": 0, "batch_size": 256, "epochs": 3}
+        options |= {**sizes, "dropout": 0.5, "learning_rate": 1e-3}
     if quantiles:
         options |= {"head": "quantiles", "quantiles": "0.05,0.25,0.5,0.75,0.95", "normalize": "window"}
     elif (univariate, horizon) == (True, 24):
