@@ -179,7 +179,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     elif horizon < 192:
         sizes = {"hidden_size": 512, "embedding_size": 256, "batch_size": 1792, "epochs": 6}
         options |= {**sizes, "dropout": 0.5, "learning_rate": 1e-3}
-    else:
+    else:  # the best by the dev part at 336 hours; docs/forecasting.md has the others
         sizes = {"hidden_size": 256, "embedding_size": 0, "batch_size": 256, "epochs": 3}
         options |= {**sizes, "dropout": 0.5, "learning_rate": 1e-3}
     if quantiles:

@@ -192,9 +192,10 @@ class Decoder(nn.Module):
         return (None, None) if self.attention is None else self.attention(output, memory)
 
     def look(self, output: Tensor, context: Tensor | None, vectors: Tensor) -> Tensor:
-        """What scores are made of, of the layers' output, contexts, and vectors of the units before, `(..., T, .)`."""
+        """What scores are made of: layers' output, contexts and vectors of the units before, `(..., H)` and so on."""
         if self.wide:
-            return self.dropout(torch.cat([*(() if context is None else (context,)), output, vectors], -1))
+            read = output if context is None else torch.cat([context, output], -1)
+            return torch.cat([self.dropout(read), vectors], -1)
         if context is None or self.combine is None:
             return self.dropout(output)
         return self.dropout((context + self.combine(output)).tanh())
