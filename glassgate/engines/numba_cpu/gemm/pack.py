@@ -11,7 +11,7 @@ from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.simd.blocking import whole_sum
+from glassgate.engines.numba_cpu.simd.blocking import pack_multiple
 from glassgate.engines.numba_cpu.tasks import ParallelTask
 
 PACK = '''
@@ -108,7 +108,7 @@ def pack(
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
     width, depth, sums = (columns, len(chosen) * units, 1) if columns_too else (units, columns, len(chosen))
-    per_word, whole = (2, whole_sum(multiplier(True))) if bfloat16 else (1, 1)
+    per_word, whole = (2, pack_multiple(multiplier(True))) if bfloat16 else (1, 1)
     blocks, pitch = -(-width // lanes), -(-depth // whole) * whole // per_word * sums * lanes + lanes
     row, order = columns * size, _order(tuple(chosen)).data_ptr()
     if columns_too:

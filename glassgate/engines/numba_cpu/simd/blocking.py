@@ -6,8 +6,6 @@ from typing import NamedTuple
 from glassgate.engines.numba_cpu.processor import Processor
 
 MOST_ROWS, MOST_BLOCKS, LONG_BLOCKS = 6, 8, 4
-
-
 SIDE = 16
 """Rows and columns of a tile register."""
 TILE_ROWS, TILE_ROOM = 2 * SIDE, 4 * SIDE
@@ -49,8 +47,8 @@ def rows_at_once(processor: Processor) -> int:
     return 2 * TILE_ROWS if processor.tiles else 8 * MOST_ROWS
 
 
-def whole_sum(processor: Processor) -> int:
-    """What packed sums of bfloat16 are a multiple of: the numbers of a word, or of a row of a tile register."""
+def pack_multiple(processor: Processor) -> int:
+    """How many numbers packed sums of bfloat16 are long is a multiple of this: a word, or a row of a tile register."""
     return 2 * SIDE if processor.tiles else 2
 
 

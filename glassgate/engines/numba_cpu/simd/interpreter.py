@@ -44,12 +44,11 @@ def stop(message: str) -> Any:
         def code(context, builder, sig, args):
             text = f"{message}\n".encode()
             place = context.insert_const_string(builder.module, text.decode())
-            write = ir.FunctionType(INT64, [INT32, place.type, INT64])
-            builder.call(
-                cgutils.get_or_insert_function(builder.module, write, "write"), [INT32(2), place, INT64(len(text))]
-            )
-            end = ir.FunctionType(ir.VoidType(), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, end, "abort"), [])
+            kind = ir.FunctionType(INT64, [INT32, place.type, INT64])
+            write = cgutils.get_or_insert_function(builder.module, kind, "write")
+            builder.call(write, [INT32(2), place, INT64(len(text))])
+            abort = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), []), "abort")
+            builder.call(abort, [])
             return context.get_dummy_value()
 
         return types.void(), code
