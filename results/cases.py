@@ -262,7 +262,6 @@ CASES = (
             "unit": "notes",
             "hidden_size": 200,
             "dropout": 0.3,
-            "batch_size": 4,
             "learning_rate": 1e-2,
             "epochs": 40,
         },

@@ -24,6 +24,7 @@ PICTURE = "learning_rate.svg"
 
 _LOWEST, _HIGHEST = 1e-5, 1.0
 _STEPS = 100
+_KEPT = 0.98  # of the mean of the losses before, in Lightning's smoothing
 
 
 class Found(NamedTuple):
@@ -71,4 +72,9 @@ def find_rate(task: "Task[Any, Any, Any]", data: "Sequence[Encoded]", processes:
         rate = finder.suggestion() if finder else None
     if finder is None or rate is None:
         raise OptionError("lr_find: the loss became NaN or infinite at the smallest rates; give a --learning-rate")
-    return Found(float(f"{rate:.2g}"), finder.results["lr"], finder.results["loss"])
+    return Found(float(f"{rate:.2g}"), finder.results["lr"], _corrected(finder.results["loss"]))
+
+
+def _corrected(losses: "Sequence[float]") -> list[float]:
+    """Lightning's smoothed losses; it corrects their start by one step too many, and the first would be half."""
+    return [loss * (1 - _KEPT ** (step + 1)) / (1 - _KEPT**step) for step, loss in enumerate(losses, 1)]

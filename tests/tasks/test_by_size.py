@@ -69,13 +69,21 @@ def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, mo
     assert task.options.batch_size == by_size(40).batch_size
 
 
-def test_the_learning_rate_is_found_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_learning_rate_is_found_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[float] = []
+    draw = rate.rate_picture
+    monkeypatch.setattr(
+        rate, "rate_picture", lambda rates, losses, *more: drawn.extend(losses) or draw(rates, losses, *more)
+    )
     options, notes = TaggingOptions.from_mapping({**SMALL, "lr_find": True, "epochs": 1}), Notes()
     Tagging(options).fit(Split(sentences(9)), run=tmp_path / "run", progress=notes)
     kept = json.loads((tmp_path / "run/run.json").read_text())["options"]
     assert not kept["lr_find"]
     assert 1e-5 < kept["learning_rate"] < 1
     assert (tmp_path / "run" / rate.PICTURE).read_text().startswith("<?xml")
+    assert drawn[:5] == pytest.approx([drawn[0]] * 5, rel=0.3)  # at rates that change nothing yet
     assert any(f"learning rate {kept['learning_rate']:g}: where the loss fell fastest" in each for each in notes.told)
     again = Tagging(options)
     again.fit(Split(sentences(9)))
