@@ -213,6 +213,9 @@ class _Emitter:
         self._lines(body.row)
         self.line("for _beside in range(_wide):")
         self.depth += 1
+        if phase.sums:
+            # To and fro within a tile, too: what is summed in which order does not depend on how wide tiles are.
+            self.line("_beside = _beside if _step % 2 == 0 else _wide - 1 - _beside")
         if heads > 1:
             self.line(f"_unit = _block // {blocks} * {size} + _block % {blocks} * _LANES")
             self.line(f"_live = {size} - _block % {blocks} * _LANES")

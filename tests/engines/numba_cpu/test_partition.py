@@ -1,5 +1,6 @@
 """When threads share the units of a row, and when they had better not."""
 
+import pytest
 import torch
 
 import glassgate as gg
@@ -32,3 +33,24 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
             assert len(seen) == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("lengths", [None, [9, 0, 3, 7, 9]], ids=["whole", "ragged"])
+def test_bits_do_not_depend_on_how_many_threads_share_the_rows(monkeypatch, lengths):
+    """Of sums over a row, neither: their terms are in four vectors, of which more or fewer stand in a tile."""
+    layer, x = gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 64), noise(1, 9, 5, 3).float().requires_grad_()
+    monkeypatch.setattr(partition, "FEW_OPERATIONS", 0)
+    before, found, at_once, run = torch.get_num_threads(), [], [], threads.run
+    monkeypatch.setattr(threads, "run", lambda launches: (at_once.append(len(launches)), run(launches)))
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            at_once.clear()
+            with gg.engine("cpu"):
+                output, (h, c) = layer(x, lengths=lengths)
+            d = torch.autograd.grad(output.sin().sum() + h.sum() + c.sum(), [x, *layer.parameters()])
+            assert max(at_once, default=1) == count
+            found.append([output, h, c, *d])
+    finally:
+        torch.set_num_threads(before)
+    assert all(map(torch.equal, *found))
