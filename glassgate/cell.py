@@ -85,16 +85,21 @@ class PreActivations:
 
 @contextmanager
 def author_names(
-    tell: Callable[[str, Any], None], called: Callable[[FrameType, Any], None] | None = None
+    tell: Callable[[str, Any], None],
+    called: Callable[[FrameType, Any], None] | None = None,
+    calling: Callable[[Any], None] | None = None,
 ) -> Iterator[None]:
     """Reports each local variable, its name and value, that a cell's methods hold when they return.
 
     Args:
         tell: called with the name and the value.
         called: called with the frame and the result of every other Python function that returns meanwhile.
+        calling: called with every built-in function before it runs; what it raises is raised in place of the call.
     """
 
     def on_event(frame: FrameType, event: str, result: Any) -> None:
+        if event == "c_call" and calling is not None:
+            calling(result)
         if event != "return":
             return
         if isinstance(cell := frame.f_locals.get("self"), Cell):

@@ -1,14 +1,10 @@
 """What each cell means: its equations, found again when anything that its step reads has changed."""
 
-import random
-import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
 from types import CodeType
 from typing import Any
-
-import torch
 
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.equations import Equations
@@ -25,10 +21,6 @@ _verified: set[tuple[str, tuple[CodeType, ...]]] = set()
 def interned(equations: Equations) -> Equations:
     """The one object of all equations with this content: what is made of them is found by it."""
     return _interned.setdefault(equations.text, equations)
-
-
-ATTEMPTS = 5
-"""A step that draws random numbers does so each time; other threads, which share the generators, hardly ever."""
 
 
 class Meaning:
@@ -68,8 +60,6 @@ class Meaning:
         if isinstance(cell, GraphCell):
             return _as_given(cell, projected)
         equations = self._traced(cell, projected)
-        if self._watch.refused:
-            raise _refusal(cell, f"reads {self._watch.refused}")
         seen = equations.text, tuple(self._watch.codes)
         if seen not in _verified:
             if self._traced(cell, projected).text != equations.text:
@@ -80,32 +70,16 @@ class Meaning:
         return equations
 
     def _traced(self, cell: Cell, projected: bool) -> Equations:
-        for _ in range(ATTEMPTS):
-            equations, drawn = _watching_generators(lambda: equations_of(cell, projected))
-            if not drawn:
-                break
-        else:
-            raise _refusal(cell, f"draws random numbers from {drawn}'s generator, which a kernel would draw once")
-        if where := self._watch.changed():
+        for _ in range(2):
+            if self._watch.refused:
+                raise _refusal(cell, f"reads {self._watch.refused}")
+            equations = equations_of(cell, projected)
+            where = self._watch.changed()
+            if where is None:
+                return equations
             # What is computed once and kept is no change any more when the step runs again.
             self._watch = Watch(cell)
-            equations = equations_of(cell, projected)
-            if self._watch.changed():
-                raise _refusal(cell, f"writes to {where}, which a kernel would not")
-        return equations
-
-
-def _watching_generators(work: Callable[[], Equations]) -> tuple[Equations, str | None]:
-    """What it returns, and from whose generator numbers were drawn meanwhile, which is as before again."""
-    generators = _generators()
-    before = {name: generator() for name, (generator, _) in generators.items()}
-    try:
-        found = work()
-        drawn = [name for name, (state, _) in generators.items() if not _same(state(), before[name])]
-    finally:
-        for name, (_, restore) in generators.items():
-            restore(before[name])
-    return found, drawn[0] if drawn else None
+        raise _refusal(cell, f"writes to {where}, which a kernel would not")
 
 
 _known: dict[int, Meaning] = {}
@@ -163,26 +137,3 @@ def _as_given(cell: GraphCell, projected: bool) -> Equations:
 
 def _refusal(cell: Cell, what: str) -> NotTraceable:
     return NotTraceable(f"cell {type(cell).__name__}: step {what}; it runs on the reference engine")
-
-
-_Generator = tuple[Callable[[], Any], Callable[[Any], Any]]
-
-
-def _generators() -> dict[str, _Generator]:
-    """The generators of random numbers that everybody shares: how their states are read and set."""
-    found: dict[str, _Generator] = {
-        "torch": (torch.default_generator.get_state, torch.default_generator.set_state),
-        "random": (random.getstate, random.setstate),
-    }
-    if numpy := sys.modules.get("numpy"):
-        found["numpy"] = (numpy.random.get_state, numpy.random.set_state)
-    return found
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    equal = a == b
-    return bool(equal.all() if hasattr(equal, "all") else equal)

@@ -1,6 +1,8 @@
 """A cell is what it computes: whatever its step reads may change, and what no kernel can follow is refused by name."""
 
 import random
+import threading
+import time
 import timeit
 import types
 from dataclasses import dataclass
@@ -232,10 +234,11 @@ def kept(self, a, s):
 
 
 REFUSED = {
-    "random": (lambda self, a, s: a.x * random.random(), None, "draws random numbers from random's generator"),
-    "torch.rand": (lambda self, a, s: a.x * torch.rand(()), None, "draws random numbers from torch's generator"),
-    "numpy": (lambda self, a, s: a.x * float(np.random.rand()), None, "numpy's generator"),  # noqa: NPY002
-    "own generator": (lambda self, a, s: a.x * self.value.random(), random.Random(0), "is not the same when it is run"),
+    "random": (lambda self, a, s: a.x * random.random(), None, "random numbers from Python's generator"),
+    "torch.rand": (lambda self, a, s: a.x * torch.rand(()), None, "random numbers from torch's generator"),
+    "numpy": (lambda self, a, s: a.x * float(np.random.rand()), None, "reads numpy's random numbers"),  # noqa: NPY002
+    "own generator": (lambda self, a, s: a.x * self.value.random(), random.Random(0), "random numbers from Python's"),
+    "a clock": (lambda self, a, s: a.x * time.perf_counter(), None, "is not the same when it is run twice"),
     "a counter": (lambda self, a, s: a.x * next(self.value), count(), "reads attribute value, a count, whose changes"),
     "a table": (lambda self, a, s: a.x * float(self.value[3]), torch.rand(1000), "attribute value, a tensor of 1,000"),
     "grad mode": (lambda self, a, s: a.x * torch.is_grad_enabled(), None, r"torch's is_grad_enabled\(\), whose answer"),
@@ -271,6 +274,23 @@ def test_what_no_kernel_can_follow_is_refused_by_name(what):
     assert states[0] == random.getstate()
     assert torch.equal(states[1], torch.get_rng_state())
     assert (states[2] == np.random.get_state()[1]).all()  # noqa: NPY002
+
+
+def test_random_numbers_that_other_threads_draw_refuse_no_cell():
+    stop = threading.Event()
+
+    def draw():
+        while not stop.is_set():
+            (random.random(), torch.rand(()), np.random.rand())  # noqa: NPY002
+
+    other = threading.Thread(target=draw)
+    other.start()
+    try:
+        for k in range(20):
+            meant(cell_with(lambda self, a, s: torch.tanh(a.x) * self.value, float(k)))
+    finally:
+        stop.set()
+        other.join()
 
 
 class Odd(gg.Cell):

@@ -10,6 +10,7 @@ from typing import Any
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
+from glassgate.engines.symbolic.randomness import NoRandomNumbers, refuse_draw
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 
@@ -60,14 +61,17 @@ def apart(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
-    with tracing():
-        return as_written(cell, projected)
+    with tracing(), NoRandomNumbers():
+        return as_written(cell, projected, refuse_draw)
 
 
-def as_written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
+def as_written(
+    cell: Cell, projected: bool, calling: Callable[[Any], None] | None = None
+) -> tuple[list[Node], dict[str, Node]]:
     """What `step` returns for leaves in the place of tensors, and the values that its author calls as a gate is.
 
-    Nothing is merged yet, and calls of functions are noted as the origin of their results.
+    Nothing is merged yet, and calls of functions are noted as the origin of their results;
+    `calling` is called with every built-in function before it runs.
     """
 
     def product(u: Any) -> Named:
@@ -98,7 +102,7 @@ def as_written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]
             if name in cell.gates and name not in cell.state:
                 gates.setdefault(name, value)
 
-    with author_names(tell, _called):
+    with author_names(tell, _called, calling):
         new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
     states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
     for name, node in zip(cell.state, states, strict=True):

@@ -194,6 +194,8 @@ class Watch:
             self._mapping(of_class, wanted, lambda name, c=c: f"{c.__name__}.{name}", f"class {c.__name__}")  # type: ignore[misc]
 
     def _module(self, module: ModuleType) -> None:
+        if module.__name__ == "numpy.random" or (module.__name__ == "numpy" and "random" in self._names):
+            self._refuse("numpy's random numbers, which a kernel would draw once")
         if _root(module.__name__) not in _TRUSTED:
             names = vars(module).keys() & self._names
             self._places(vars(module).get, names, lambda name: f"{module.__name__}.{name}")
