@@ -62,7 +62,7 @@ class Reader:
         self.names = {"gg": gg, "torch": torch}
 
     def answer(self, exchange: Exchange) -> str:
-        """What is answered to an input: the error, or nothing."""
+        """What is answered to an input: the error, or nothing; of what uses a run its warnings."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             said = self._python(exchange.code) if exchange.kind == "pycon" else self._shell(exchange.code)
@@ -89,7 +89,8 @@ class Reader:
             except SystemExit as end:
                 status = int(end.code or 0)
         found = re.findall(r"^glassgate.*", err.getvalue(), re.MULTILINE | re.DOTALL) or [""]
-        return found[0] if status else ""
+        warned = re.findall(r"^warning: .*", out.getvalue() + err.getvalue(), re.MULTILINE)
+        return found[0] if status else " ".join(warned * (words[0] != "train"))
 
 
 def written(exchange: Exchange, answer: str) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import run_class
+from glassgate.tasks.unseen import said_of
 
 
 def command(words: list[str]) -> None:
@@ -23,7 +24,10 @@ def command(words: list[str]) -> None:
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
-        encoded = task.encoded(task.read(arguments.file, progress=Bar(bars, task.name)))
+        examples = task.read(arguments.file, progress=Bar(bars, task.name))
+    for sentence in said_of(task, examples, arguments.file):
+        print(f"warning: {sentence}", file=sys.stderr)
+    encoded = task.encoded(examples)
     scores = task.score(encoded)
     if arguments.json:
         signatures = task.signatures()

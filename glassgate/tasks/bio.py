@@ -102,7 +102,7 @@ class EntityScores(Metric):
     An entity is right if its first unit, its last unit and its type are. I-X begins one where none of type X goes on.
 
     Args:
-        labels: all of them, in the order of their numbers
+        labels: all of them, in the order of their numbers; one of another form is outside of entities
 
     Example:
         >>> metric = EntityScores(["O", "B-PER", "I-PER"])
@@ -120,7 +120,7 @@ class EntityScores(Metric):
     def __init__(self, labels: Sequence[str]):
         super().__init__()
         types = sorted({label[1:] for label in labels})
-        self.kinds = torch.tensor([_KINDS[label[0]] for label in labels])
+        self.kinds = torch.tensor([_KINDS[label[0]] if _FORM.fullmatch(label) else _OUTSIDE for label in labels])
         self.types = torch.tensor([types.index(label[1:]) for label in labels])
         for name in ("right", "found", "wanted"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")

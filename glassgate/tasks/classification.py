@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks import confusion
 from glassgate.tasks.attention import Attended
@@ -19,18 +19,18 @@ from glassgate.tasks.data import keyed, python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.table import Labelled
-from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
+from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.scores import MacroF1
 from glassgate.tasks.seen import Seen, seen
 from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.unseen import UNLABELLED
 
 POOLINGS = ("last", "mean", "max", "attention")
-
-_UNLABELLED = -100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     name = "classification"
     options_type = ClassificationOptions
     monitor = "macro_f1"
-    padding = {"units": PADDING, "series": 0, "label": _UNLABELLED}
+    padding = {"units": PADDING, "series": 0, "label": UNLABELLED}
     targets = {"label": "labels"}
     answer_field = "label"
     own_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
@@ -165,20 +165,17 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             mean, deviation = np.array(self.facts["mean"]), np.array(self.facts["deviation"])
             fields["series"] = ((self._series(example, len(mean)) - mean) / deviation).astype(np.float32)
         if example.label is not None:
-            fields["label"] = np.array(self._label_number(example, example.label))
+            fields["label"] = self.numbered("labels", [example.label])[0]
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
-        return [Mean.of(F.cross_entropy(full(output.labels), batch["label"], reduction="none"))]
+        label = batch["label"]
+        seen = label < output.labels.shape[-1]
+        return [Mean.of(F.cross_entropy(full(output.labels[seen]), label[seen], reduction="none"))]
 
     def metrics(self) -> MetricCollection:
-        count = len(self.vocabularies["labels"].symbols)
-        return MetricCollection(
-            {
-                "accuracy": MulticlassAccuracy(count, average="micro"),
-                "macro_f1": MulticlassF1Score(count, average="macro"),
-            }
-        )
+        count = len(self.answers("labels"))
+        return MetricCollection({"accuracy": MulticlassAccuracy(count, average="micro"), "macro_f1": MacroF1(count)})
 
     def observe(self, output: Scores, batch: Batch) -> dict[str, Tensor]:
         return {"preds": output.labels.argmax(-1), "target": batch["label"]}
@@ -259,17 +256,6 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
                 f"expected a series of {channels} channels, as in training, got {got}; give data like that of training",
             )
         return content
-
-    def _label_number(self, example: Labelled, label: str) -> int:
-        labels = self.vocabularies["labels"]
-        if label not in labels:
-            raise DataError(
-                example.source,
-                example.line,
-                f"label {label!r} was not among the {len(labels.symbols)} labels of the training data "
-                f"({', '.join(labels.symbols[:12])}); correct it, choose another --label-column, or train with it",
-            )
-        return int(labels.encode([label])[0]) - FIRST
 
 
 class Classifier(nn.Module):

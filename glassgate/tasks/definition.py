@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data.batches import Batch, Batches, Cuts, Encoded, Lengths, shuffled, whole
-from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.mean import Loss
 from glassgate.tasks.options import Options
@@ -51,11 +51,13 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         try_next: what to do with a trained run, as words of the command line with {run} and {file} in them
         own_try_next: the same for a run that was given no data, if it is something else
         padding: the fields of an encoded example, and the value that pads each
-        targets: an example's attributes whose symbols must be known, and the vocabulary of each
+        targets: an example's attributes that are labels, and the vocabulary of each
         given_field: the field of an encoded example that numbers what is given, a vocabulary's unknown ones among it
         answer_field: the field that numbers the right answers; empty where they are no numbers
         own_options: what differs from the options' defaults when no data is given
         vocabularies: the symbols met in training, once there are any
+        unseen: labels that other data has and the training data lacked, by the names of `vocabularies`
+        warnings: what is to be said of the data of a training
         facts: what else `collect` learns from the training examples and a run keeps, as JSON holds it
         network: the model, once there is one; what its batches hand on to the next in training, it keeps in buffers
             that are not persistent, `(layers, N, H)`, whose names are its `carried`: checkpoints hold them, the saved
@@ -80,6 +82,23 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     def __init__(self, options: OptionsType):
         self.options = self.asked = options
         self.facts: dict[str, Any] = {}
+        self.unseen: Vocabularies = {}
+        self.warnings: list[str] = []
+
+    def answers(self, name: str) -> list[str]:
+        """Return the labels of a vocabulary in the order of their numbers, those that training lacked at the end."""
+        return [*self.vocabularies[name].symbols, *(self.unseen[name].symbols if name in self.unseen else ())]
+
+    def numbered(self, name: str, labels: Sequence[str]) -> np.ndarray:
+        """Number labels from 0, `(L,)`: those of a vocabulary, and behind them those that training lacked."""
+        known = self.vocabularies[name]
+        numbers = known.encode(labels) - FIRST
+        if (numbers < 0).any():
+            new = [labels[int(place)] for place in (numbers < 0).nonzero()[0]]
+            before = self.unseen[name].symbols if name in self.unseen else []
+            unseen = self.unseen[name] = Vocabulary([*before, *sorted({*new}.difference(before))])
+            numbers[numbers < 0] = unseen.encode(new) - FIRST + len(known.symbols)
+        return numbers
 
     @property
     def longest_piece(self) -> int:

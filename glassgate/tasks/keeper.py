@@ -40,7 +40,7 @@ class Keeper(Callback):
         self.logs: Logs | None = None
         self.precision: dict[str, Any] = {}
         self.stop = Stop(progress)
-        self.health = Health(module.task, module.dev)
+        self.health = Health(module.task, module.dev, list(module.task.warnings))
         self.clock = self.saved = time.monotonic()
         self.logged = module.processes.first(run is not None)
         module.asks = self._asks

@@ -64,6 +64,42 @@ class Likelihood(Metric):
         return {"nats": nats, "bits": nats / math.log(2), "perplexity": nats.exp()}
 
 
+class MacroF1(Metric):
+    """The mean of the labels' F1, over those that occur or were predicted.
+
+    Args:
+        labels: how many there are; their number may be large, as where a wrong column is scored
+
+    Example:
+        >>> metric = MacroF1(4)
+        >>> metric.update(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 2, -100]))
+        >>> metric.compute()  # 1 of label 0, 2/3 of label 1, 0 of label 2
+        tensor(0.5556, dtype=torch.float64)
+    """
+
+    full_state_update = False
+
+    right: Tensor
+    found: Tensor
+    wanted: Tensor
+
+    def __init__(self, labels: int):
+        super().__init__()
+        for name in ("right", "found", "wanted"):
+            self.add_state(name, torch.zeros(labels, dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Count a batch, both of one shape, `target` negative where there is no label."""
+        preds, target = preds[target >= 0], target[target >= 0]
+        for counts, labels in ((self.right, target[preds == target]), (self.found, preds), (self.wanted, target)):
+            counts += labels.bincount(minlength=len(counts))
+
+    def compute(self) -> Tensor:
+        """Return the mean, not a number where there is no label."""
+        total = self.found + self.wanted
+        return (2.0 * self.right.double() / total)[total > 0].mean()
+
+
 class WholeTokens(Metric):
     """The share of tokens, each made of several units, whose units are all labelled right.
 

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.tasks.unseen import seen_alone
+
 # How many choices are kept of each answer.
 _MOST = 3
 
@@ -101,11 +103,12 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
     Args:
         log_chances: `(N, A, K)`, logarithms of the probabilities of K choices for each of A answers
         names: of the choices
-        targets: `(N, A)`, the number of the right choice, below 0 where it is not known; None if it never is
+        targets: `(N, A)`, the number of the right choice, none of the K where it is not known; None if it never is
         steps: of the answers
     """
     log_chances = log_chances.float()
     best = log_chances.detach().argmax(-1)
+    targets = None if targets is None else seen_alone(targets, len(names))
     chosen = best if targets is None else targets.where(targets >= 0, best)
     chances = log_chances[0].detach().exp()
     top, which = chances.topk(min(_MOST, len(names)), -1)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks import bio, confusion
 from glassgate.tasks.data import keyed, python_source
@@ -21,7 +21,7 @@ from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS, recognised, sources_of
-from glassgate.tasks.data.labels import counted, number_of_intent, numbers_of_labels, some, source_of
+from glassgate.tasks.data.labels import check_labels, counted, some, source_of
 from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.spellings import Spellings
 from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
@@ -34,12 +34,12 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.scores import Frames, WholeTokens
+from glassgate.tasks.scores import Frames, MacroF1, WholeTokens
 from glassgate.tasks.seen import Seen, seen
 from glassgate.tasks.tagger import Scores, Tagger
 from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.unseen import UNLABELLED, seen_alone
 
-_UNLABELLED = -100
 _NO_TOKEN = -1
 
 
@@ -110,9 +110,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     padding: ClassVar = {
         "units": PADDING,
         "characters": PADDING,
-        "labels": _UNLABELLED,
+        "labels": UNLABELLED,
         "tokens": _NO_TOKEN,
-        "intent": _UNLABELLED,
+        "intent": UNLABELLED,
     }
     targets: ClassVar = {"labels": "labels", "intent": "intents"}
     own_options: ClassVar = {
@@ -125,7 +125,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "learning_rate": 1e-2,
         "epochs": 1,
     }
-
     answer_field = "labels"
     own_try_next = ("predict {run} FILE.py", "evaluate {run} FILE.py")
 
@@ -267,9 +266,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if "characters" in self.vocabularies:
             fields["characters"] = self._spelt(example.units)
         if example.labels is not None:
-            fields["labels"] = numbers_of_labels(example, self.vocabularies["labels"], example.labels)
-            if "intents" in self.vocabularies:
-                fields["intent"] = number_of_intent(example, self.vocabularies["intents"])
+            intents = "intents" in self.vocabularies
+            check_labels(example, example.labels, intents)
+            fields["labels"] = self.numbered("labels", example.labels)
+            if intents and example.intent is not None:
+                fields["intent"] = self.numbered("intents", [example.intent])[0]
         if example.tokens:
             fields["tokens"] = np.full(len(example.units), _NO_TOKEN)
             for number, (start, end) in enumerate(example.tokens):
@@ -278,23 +279,24 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
         """Nats: the mean over all units for their labels, and the mean over all sequences for their intents."""
-        labels = batch["labels"]
+        labels, last = batch["labels"], output.labels.shape[-1] - 1
         if self.network.crf is None:
             loss = _nats(output.labels.flatten(0, 1), labels.flatten())
-        else:
-            loss = Mean(self.network.crf(output.labels, labels, batch["lengths"]).sum(), batch["lengths"].sum())
+        else:  # a path through a label that training lacked has no probability
+            paths = (labels <= last).all(1)
+            nats = self.network.crf(output.labels, labels.clamp(max=last), batch["lengths"])
+            loss = Mean(nats[paths].sum(), batch["lengths"].to(paths.device)[paths].sum())
         return [loss] if output.intents is None else [loss, _nats(output.intents, batch["intent"])]
 
     def metrics(self) -> MetricCollection:
-        labels = self.vocabularies["labels"].symbols
-        count = len(labels)
+        labels = self.answers("labels")
         scores: dict[str, Metric | MetricCollection] = {
-            "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=_UNLABELLED)
+            "accuracy": MulticlassAccuracy(len(labels), average="micro", ignore_index=UNLABELLED)
         }
         if self.facts["bio"]:
             scores["entities"] = bio.EntityScores(labels)
         else:
-            scores["macro_f1"] = MulticlassF1Score(count, average="macro", ignore_index=_UNLABELLED)
+            scores["macro_f1"] = MacroF1(len(labels))
         if "intents" in self.vocabularies:
             scores["frames"] = Frames()
         else:
@@ -389,8 +391,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
 def _nats(scores: Tensor, labels: Tensor) -> Mean:
     """From scores, `(S, K)`, and labels, `(S,)`, to the mean over those that are labelled."""
-    total = F.cross_entropy(full(scores), labels, ignore_index=_UNLABELLED, reduction="sum")
-    return Mean(total, (labels != _UNLABELLED).sum())
+    labels = seen_alone(labels, scores.shape[-1])
+    total = F.cross_entropy(full(scores), labels, ignore_index=UNLABELLED, reduction="sum")
+    return Mean(total, (labels != UNLABELLED).sum())
 
 
 def _visible(unit: str) -> str:

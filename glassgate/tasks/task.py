@@ -1,6 +1,7 @@
 """What all tasks share: `fit`, `evaluate`, `predict`, `save`, `load`; a task adds its `Definition`."""
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,6 +37,7 @@ from glassgate.tasks.processes.group import Group, group
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, damaged, not_known_here
 from glassgate.tasks.scores import scored
+from glassgate.tasks.unseen import lacking, said_of
 
 # Lightning takes seconds to load, and only trainings need it: what uses it is imported where a training begins.
 if TYPE_CHECKING:
@@ -184,6 +186,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
         """Return the scores on labelled examples."""
+        for sentence in said_of(self, examples, "the data"):
+            warnings.warn(sentence, stacklevel=2)
         return self.score(self.encoded(examples))
 
     def score(
@@ -309,12 +313,16 @@ class Task(Definition[OptionsType, Example, Prediction]):
             return [self.encode(example) for example in examples]
         for field, name in self.targets.items():
             if field in examples.fields and name in self.vocabularies:
-                place = examples.first_without(field, self.vocabularies[name].__contains__)
+                place = examples.first_without(field)
                 if place is not None:
                     self.encode(examples[place])
+        for name, labels in lacking(self, examples).items():
+            self.numbered(name, list(labels))
         return EncodedLater(examples, self.encode)
 
     def _encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
+        held_out = {"the dev data": split.dev, "the test data": split.test}
+        self.warnings = [each for name, part in held_out.items() for each in said_of(self, part, name)]
         return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}
 
     @torch.inference_mode()

@@ -65,6 +65,8 @@ def train(
             progress.note(f"each batch of {options.batch_size} is shared by {processes}")
         if options.patience and not data["dev"]:
             progress.note("patience: there is no dev data to tell a better epoch by, so none ends the training early")
+        for sentence in task.warnings:
+            progress.note(f"warning: {sentence}")
         progress.begin(options.epochs * module.units_an_epoch, module.units)
         if run:
             keeper.logs = Logs(run, task.monitor, module.steps)

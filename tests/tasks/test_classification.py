@@ -158,11 +158,8 @@ def test_series_are_scaled_by_training_alone() -> None:
     assert trained([Labelled(np.ones((3, 1)), "a"), Labelled(np.ones((3, 1)), "b")], epochs=1).predict(series(0)) == []
 
 
-def test_labels_and_forms_that_training_lacked() -> None:
+def test_forms_that_training_lacked() -> None:
     task = trained(texts(20), epochs=1)
-    stranger = Labelled("fine", "new", "test.csv", 7)
-    with pytest.raises(DataError, match=r"test\.csv:7: label 'new' was not among the 3 labels .*; correct it, choose"):
-        task.evaluate([stranger])
     with pytest.raises(DataError, match=r"test\.csv:7: expected a text, as in training, got a series"):
         task.predict([Labelled(np.ones((3, 1)), None, "test.csv", 7)])
     with pytest.raises(DataError, match=r"given examples: the text is empty; remove it"):

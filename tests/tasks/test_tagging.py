@@ -1,4 +1,4 @@
-"""A tagger learns from both sides, its scores are those counted by hand, and it refuses labels it does not know."""
+"""A tagger learns from both sides, its scores are those counted by hand, and it refuses what does not fit."""
 
 import math
 import random
@@ -17,7 +17,7 @@ from glassgate.tasks.scores import WholeTokens
 from glassgate.tasks.tagger import Tagger
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
-from tests.tasks.corpus import sentences, write_conllu
+from tests.tasks.corpus import sentences
 
 QUICK = {
     "hidden_size": 16,
@@ -90,16 +90,6 @@ def test_padding_does_not_reach_results() -> None:
     together = tagging.predict(examples)
     assert together == [tagging.predict([each])[0] for each in examples]
     assert [len(labels) for labels in together] == [len(each.units) for each in examples]
-
-
-def test_label_only_in_dev(tmp_path: Path) -> None:
-    train = write_conllu(tmp_path / "train.conllu", sentences(10))
-    dev = write_conllu(tmp_path / "dev.conllu", [Tagged(("the", "cat"), ("DET", "NOUNN"))])
-    options = TaggingOptions.from_mapping(QUICK | {"data": str(train), "dev": str(dev)})
-    message = r"dev\.conllu:4: label 'NOUNN' was not among the 3 labels of the training data \(NOUN, VERB, DET\);"
-    with pytest.raises(DataError, match=message):
-        Tagging(options).fit(run=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_characters_tell_words_never_seen() -> None:
@@ -275,8 +265,6 @@ def test_long_training_sequences_are_cut_with_both_heads() -> None:
             Tagged(["a"], ["O"], source="a", lines=(3,)),
             r"a:3: expected an intent, .* write `# intent = NAME`",
         ),
-        (Tagged(["a"], ["O"], intent="shout"), r"intent 'shout' was not among the 2 intents of the training data"),
-        (Tagged(["a"], ["B-ORG"], intent="ask"), r"label 'B-ORG' was not among the 5 labels of the training data"),
     ],
 )
 def test_examples_that_do_not_fit(wrong: Tagged, message: str) -> None:

@@ -128,9 +128,13 @@ class Stored(Sequence[Example]):
         found = {(None, symbols[first]) for first in firsts}
         return found | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
 
-    def first_without(self, field: str, known: Callable[[Any], bool]) -> int | None:
-        """Return the place of the file's first example with a symbol that is not known; None if all are."""
-        unknown = np.array([not known(symbol) for symbol in self._table.columns[field].symbols], bool)
+    def has_others(self, field: str, known: Callable[[Any], bool]) -> bool:
+        """Whether the file has symbols beside those that are known; none at all is not among them."""
+        return any(symbol is not None and not known(symbol) for symbol in self._table.columns[field].symbols)
+
+    def first_without(self, field: str) -> int | None:
+        """Return the place of the file's first example without a symbol where others have one; None if all have."""
+        unknown = np.array([symbol is None for symbol in self._table.columns[field].symbols], bool)
         before, rows = 0, np.sort(self._rows)
         for numbers, lengths in self._table.chosen(field, self._rows) if unknown.any() else ():
             if (wrong := unknown[numbers]).any():
