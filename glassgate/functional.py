@@ -11,6 +11,7 @@ from glassgate import cells
 from glassgate.cell import Cell, Weights
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction
+from glassgate.engines.reference import advance
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import ShapeError, check_like, check_parameters, check_shape
 
@@ -143,6 +144,32 @@ def recurrent(
     if stacked:
         final = tuple(v.unsqueeze(0) for v in final)
     return layout.restore(result.states[0]), final if len(final) > 1 else final[0]
+
+
+def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -> tuple[Tensor, ...]:
+    """One step of any cell in plain torch, from the input half of its pre-activations; leading axes broadcast.
+
+    `W_hh h` is computed before it is broadcast: once for M steps that start from the same state, where `ih` is
+    (N, M, gates * H_cell) and each state (N, 1, H).
+
+    Args:
+        cell: the equations.
+        ih: W_ih x + b_ih, (..., gates * H_cell).
+        states: in the order of `cell.state`, (..., H).
+        weights: the cell's parameters by the names of `cell.shapes`; those of the input are not read.
+
+    Returns:
+        the states after the step.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> [(cell, weights)] = gg.GRU(3, 4).weights()
+        >>> ih = torch.nn.functional.linear(torch.randn(2, 5, 3), weights["weight_ih"], weights["bias_ih"])
+        >>> (h,) = gg.functional.step(cell, ih, (torch.zeros(2, 1, 4),), weights)
+        >>> h.shape
+        torch.Size([2, 5, 4])
+    """
+    return advance(cell, weights, ih, states)
 
 
 def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:

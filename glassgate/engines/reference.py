@@ -142,7 +142,8 @@ def advance(
 ) -> tuple[Tensor, ...]:
     """One step: the input half of the pre-activations, ([N,] gates * H_cell), and the states before to those after.
 
-    Held, no gradient flows through the recurrent matrix products: what is left is the states' direct path.
+    Leading axes of the two broadcast; the recurrent matrix products are computed before.
+    Held, no gradient flows through these products: what is left is the states' direct path.
     """
 
     def by_gate(v: Tensor) -> Named:
@@ -163,6 +164,9 @@ def advance(
     hh = Recurrent(product, state[0]) if cell.recurrent else None
     noise = noise or {}
     a = PreActivations(by_gate(ih), hh, Named(noise, noise.values()))
+    if ih.shape[:-1] != state[0].shape[:-1]:
+        rows = torch.broadcast_shapes(ih.shape[:-1], state[0].shape[:-1])
+        state = tuple(v.expand(*rows, -1) for v in state)
     return cell.new_state(a, Named(cell.state, state), p, projection if "weight_hr" in weights else None)
 
 

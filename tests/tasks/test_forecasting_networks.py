@@ -7,7 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributions import NegativeBinomial, Normal, StudentT
+from torch.utils.flop_counter import FlopCounterMode
 
+import glassgate as gg
+from glassgate.tasks.forecasting import networks
 from glassgate.tasks.forecasting.heads import Draws, Head, head
 from glassgate.tasks.forecasting.networks import Forecaster, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
@@ -113,6 +116,29 @@ def test_segments_are_the_equations_of_the_paper() -> None:
         rows.append(torch.cat(forecast)[:9])
     output = ours(given)
     torch.testing.assert_close(output.forecast[..., 0], torch.stack(rows))
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm", "rnn", "gruv1", "layernormlstm"])
+def test_what_segments_share_is_computed_once(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forecast and gradients are those of a sequence for each row and segment, at every depth; a row's state is
+    multiplied by each layer's weights once.
+    """
+    sizes = Sizes(series=2, known=2, past=1)
+    ours, _ = built(sizes, model="segments", cell=cell, num_layers=2)
+    given = {name: v.double() if v.is_floating_point() else v for name, v in batch(sizes).items()}
+
+    def measured() -> list[Tensor]:
+        forecast = ours(given).forecast
+        return [forecast, *torch.autograd.grad(forecast.square().sum(), list(ours.parameters()))]
+
+    ours.double()
+    monkeypatch.setattr(networks, "_AT_ONCE", 3 * 3 * 10)  # three rows of three segments of ten units
+    with gg.engine("reference"), FlopCounterMode(display=False) as shared:
+        found = measured()
+    monkeypatch.setattr(ours, "_sharing", ours._one_by_one)
+    with gg.engine("reference"), FlopCounterMode(display=False) as alone:
+        torch.testing.assert_close(found, measured(), rtol=1e-9, atol=1e-11)
+    assert shared.get_total_flops() < alone.get_total_flops()
 
 
 @pytest.mark.parametrize("name", ["gaussian", "student-t"])

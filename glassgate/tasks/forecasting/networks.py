@@ -4,12 +4,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout, linear
 
+import glassgate as gg
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.encoder import encoder
 from glassgate.tasks.forecasting.heads import Draws, Head
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.mean import full
+
+_AT_ONCE = 2**22  # numbers of a part of the rows: the allocator keeps memory of this size, larger is new each time
 
 
 class Sizes(NamedTuple):
@@ -221,15 +225,54 @@ class Segments(Forecaster):
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
-        rows = len(steps)
+        shares = self.count > 1 and isinstance(self.encoder, gg.Recurrent)
+        output = (self._sharing if shares else self._one_by_one)(window, state)
+        raw = self.segment(self.dropout(output)).reshape(len(steps), self.count * self.length, self.head.size)
+        parameters = self.finished(raw[:, : self.horizon], window)
+        return Output(parameters, parameters)
+
+    def _sharing(self, window: Window, state: Any) -> Tensor:
+        """A step of the encoder for each segment of the horizon, `(N, S, H)`, some rows after the other."""
+        states = state if isinstance(state, tuple) else (state,)
+        rows = max(1, _AT_ONCE // (self.count * self.encoder.output_size))
+        windows = (Window(*part) for part in zip(*(each.split(rows) for each in window), strict=True))
+        befores = zip(*(each[:, :, None].split(rows, 1) for each in states), strict=True)
+        return torch.cat([self._at_once(*part) for part in zip(windows, befores, strict=True)])
+
+    def _at_once(self, window: Window, states: tuple[Tensor, ...]) -> Tensor:
+        """These steps, from states `(layers, N, 1, H)`: a state is multiplied by its weights once for all segments, and
+        the vector that asks for a segment by its parts.
+        """
+        output = None
+        for layer, (cell, weights) in enumerate(self.encoder.weights()):
+            weight, bias = weights["weight_ih"], weights["bias_ih"]
+            if output is None:
+                ih = self._asked(window, weight, bias)
+            else:
+                ih = linear(dropout(output, self.encoder.dropout, self.training), weight, bias)
+            output, *_ = gg.functional.step(cell, ih, tuple(each[layer] for each in states), weights)
+        assert output is not None
+        return output
+
+    def _asked(self, window: Window, weight: Tensor, bias: Tensor) -> Tensor:
+        """`W x + b` of the vector that asks for each segment, `(N or 1, S, size)`."""
+        of_place, of_series = weight.split([self.places.shape[1], self.embedding_size], 1)
+        asked = linear(self.places, of_place, bias)[None]
+        if self.series is not None:
+            asked = asked + linear(window.series, of_series)[:, None]
+        if self.sizes.known:
+            asked = asked + linear(self._cut(window.known[:, self.back :]), weight @ self.ahead.weight)
+        return asked
+
+    def _one_by_one(self, window: Window, state: Any) -> Tensor:
+        """The same where nothing is shared: one segment, or layers of `torch.nn`; each is a sequence of its own."""
+        rows = len(window.values)
         places = self.places.expand(rows, -1, -1)
         asked = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)
         if self.sizes.known:
             asked = asked + self.ahead(self._cut(window.known[:, self.back :]))
         output, _ = self.encoder(asked.reshape(rows * self.count, 1, -1), repeated(state, self.count))
-        raw = self.segment(self.dropout(output)).reshape(rows, self.count * self.length, self.head.size)
-        parameters = self.finished(raw[:, : self.horizon], window)
-        return Output(parameters, parameters)
+        return output.reshape(rows, self.count, -1)
 
     def _cut(self, steps: Tensor) -> Tensor:
         """From steps, `(N, L, C)`, to segments, `(N, L / W, W C)`; a last one that is short repeats its last step."""
