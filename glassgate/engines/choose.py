@@ -2,7 +2,7 @@
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import NamedTuple, Protocol
@@ -147,20 +147,26 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
 
 
 def prepared(
-    steps: Steps, direction: Direction, form: Sequence[int], states: Sequence[tuple[int, ...]], save: bool
+    steps: Steps,
+    direction: Direction,
+    form: Sequence[int],
+    states: Sequence[tuple[int, ...]],
+    save: bool,
+    draw: Callable[[], dict[str, Tensor]],
 ) -> Prepared | None:
     """Calls of one direction like this one, if it pays to prepare them.
 
     Args:
-        steps, direction: the call, without resets and of sequences of the same length.
+        steps, direction: the call, of sequences of the same length.
         form: the axes of input and output but for the last one, as the user has them.
         states: the shape of each state, as the user has them.
         save: whether gradients will be asked for.
+        draw: gives the noise that a call draws.
     """
     exact = steps.data.dtype in (torch.float32, torch.float64)
     if not exact or _wanted.name not in ("auto", "cpu") or kernels.why_not(steps, [direction]) is not None:
         return None
-    found = Prepared(steps.data, direction, form, states, save)
+    found = Prepared(steps, direction, form, states, save, draw)
     return found if found.fits else None
 
 

@@ -3,12 +3,21 @@
 One operator runs all directions of a layer forward, another one back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
+from glassgate.engines.contract import (
+    PLAIN,
+    Direction,
+    Reason,
+    Recording,
+    Result,
+    Steps,
+    is_transformed,
+    result_type,
+)
 from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.plan import given_of, text_for
@@ -26,8 +35,9 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
         return Reason("kernels have no rule for vmap, jvp and other transforms of torch.func")
     if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
         for tensor in (steps.data, *given_of(directions)):
-            if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
-                return Reason(f"kernels read memory, and a {type(tensor).__name__} computes in its own way")
+            kind = type(tensor)
+            if kind not in PLAIN and kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+                return Reason(f"kernels read memory, and a {kind.__name__} computes in its own way")
     seen = None
     for direction in directions:
         if direction.cell is not seen:
@@ -81,31 +91,40 @@ def run(
 
 
 class Prepared:
-    """Calls of one direction like a certain one, without lengths or resets.
+    """Calls of one direction like a certain one, without lengths.
 
     Args:
-        data, direction: that one; of its tensors only the forms count, but noise is the same at every call.
+        steps, direction: that one; of its tensors only the forms count, but noise that is not drawn is the same at
+            every call.
         form: the axes of input and output but for the last one, as the user has them.
         states: the shape of each state, as the user has them.
         save: whether gradients will be asked for.
+        draw: gives the noise that a call draws.
 
     Attributes:
         fits: whether this is the way for such calls.
     """
 
     def __init__(
-        self, data: Tensor, direction: Direction, form: Sequence[int], states: Sequence[tuple[int, ...]], save: bool
+        self,
+        steps: Steps,
+        direction: Direction,
+        form: Sequence[int],
+        states: Sequence[tuple[int, ...]],
+        save: bool,
+        draw: Callable[[], dict[str, Tensor]],
     ) -> None:
         from glassgate.engines.numba_cpu.prepared import PreparedPasses
         from glassgate.engines.numba_cpu.run import in_bfloat16
 
+        data, _, resets = steps
         plan, given, self._save = backend.planned(direction), given_of([direction]), save
         self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
         result = result_type(data.dtype)
         sizes = plan.sizes(given, data, in_bfloat16(result, given))
-        self._noise = [v.contiguous() for v in direction.noise.values()]
-        steps = data.shape[0] // sizes.N
-        self._passes = PreparedPasses(plan, sizes, steps, data.dtype, result, form, states, save)
+        self._noise, self._draw = {name: v.contiguous() for name, v in direction.noise.items()}, draw
+        count, masked = data.shape[0] // sizes.N, resets is not None
+        self._passes = PreparedPasses(plan, sizes, count, data.dtype, result, form, states, save, masked)
         self.fits = self._passes.fits
 
     def holds(self) -> bool:
@@ -113,11 +132,13 @@ class Prepared:
         return meaning_of(self._cell).found.get(self._projected) is self._passes.plan.equations
 
     def run(self, data: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The output and the final states, from the input and from parameters and initial states in order."""
+        """The output and the final states, from the input and from parameters, states and resets in order."""
+        if self._noise:
+            given = *given, *(self._noise | self._draw()).values()
         if self._save:
-            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, data, *given, *self._noise)
+            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, data, *given)
             return results
-        (output,), final, _ = self._passes.forward(data, (*given, *self._noise))
+        (output,), final, _ = self._passes.forward(data, given)
         return output, *final
 
 

@@ -5,6 +5,7 @@ have changed, and the kernel.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,9 +13,10 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import choose
-from glassgate.engines.contract import PLAIN, is_undisturbed, result_type, rounds_float32
+from glassgate.engines.contract import PLAIN, Direction, Steps, is_undisturbed, result_type, rounds_float32
 from glassgate.engines.memory import computable
 from glassgate.layers import short
+from glassgate.layers.regularisers import draw
 
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
@@ -41,36 +43,51 @@ class Repeated:
     def __reduce__(self) -> tuple[type["Repeated"], tuple[()]]:
         return Repeated, ()
 
-    def answer(self, layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None:
+    def answer(
+        self, layer: "Recurrent", input: Any, hx: Any, resets: Any = None, restart: Any = None
+    ) -> tuple[Tensor, Any] | None:
         """Output and final states of a call whose form is prepared; None where it must go the usual way."""
         if type(input) is not Tensor or layer._watchers or not is_undisturbed():
+            return None
+        if not (restart is None if resets is None else _is_mask(resets)):
             return None
         known = self._known
         if known is None or not known.holds(layer):
             known = self._known = _looked_at(layer)
             if known is None:
                 return None
-        states = () if hx is None else hx if type(hx) is tuple else (hx,)
-        tensors = input, *states
+        first, anew = _as_tuple(hx), _as_tuple(restart)
+        tensors = input, *first, *anew
         result = result_type(known.dtype)
         if not (PLAIN.issuperset(map(type, tensors)) and known.fit(tensors, result)):
             return None
         learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
-        form = (*map(_shape, tensors), learns, choose.setting(), result, rounds_float32())
+        mask = () if resets is None else (resets,)
+        shapes = (*map(_shape, (*tensors, *mask)), len(first), len(anew))
+        form = shapes, learns, choose.setting(), result, rounds_float32()
         if result is not known.dtype:
-            input, *given = computable(tensors, known.dtype)
-            states = tuple(given)
+            input, *states = computable(tensors, known.dtype)
+            first, anew = tuple(states[: len(first)]), tuple(states[len(first) :])
         call = known.calls.get(form)
         if call is None:
-            call = known.prepared(layer, form, input, hx, learns)
-        return call(input, states, known.weights) if call is not None and call.holds() else None
+            call = known.prepared(layer, form, (input, hx, resets, restart), learns)
+        return call(input, known.weights, first, (*anew, *mask)) if call is not None and call.holds() else None
+
+
+def _as_tuple(states: Any) -> tuple[Any, ...]:
+    return () if states is None else states if type(states) is tuple else (states,)
+
+
+def _is_mask(resets: Any) -> bool:
+    return type(resets) is Tensor and resets.dtype is torch.bool and resets.is_cpu and resets.layout is torch.strided
 
 
 class _Call(NamedTuple):
     """A prepared call of one form."""
 
     run: Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
-    """Gives output and final states for an input, and for parameters and states in order; all of them contiguous."""
+    """Gives output and final states for an input, and for parameters, states, those of resets and their mask in order;
+    all of them contiguous."""
     holds: Callable[[], bool]
     """Whether the cell still means what it did."""
     resting: tuple[Tensor, ...]
@@ -78,10 +95,13 @@ class _Call(NamedTuple):
     turned: bool
     """Whether sequences and steps change places on the way in and out."""
 
-    def __call__(self, input: Tensor, states: tuple[Any, ...], weights: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+    def __call__(
+        self, input: Tensor, weights: tuple[Tensor, ...], states: tuple[Any, ...], resets: tuple[Any, ...]
+    ) -> tuple[Tensor, Any]:
         if self.turned:
             input = input.transpose(0, 1)
-        given = (*weights, *(states or self.resting))
+            resets = *resets[:-1], *[mask.transpose(0, 1) for mask in resets[-1:]]
+        given = (*weights, *(states or self.resting), *resets)
         if not all(map(Tensor.is_contiguous, given)):
             given = tuple([v.contiguous() for v in given])
         output, *final = self.run(input.contiguous(), given)
@@ -122,7 +142,7 @@ class _Known:
             and _STRIDED.issuperset(map(_layout, tensors))
         )
 
-    def prepared(self, layer: "Recurrent", form: Any, input: Tensor, hx: Any, learns: bool) -> _Call | None:
+    def prepared(self, layer: "Recurrent", form: Any, arguments: tuple[Any, ...], learns: bool) -> _Call | None:
         """The call of a form that was there before."""
         if form not in self._seen:
             if len(self._seen) > 16 * _MOST:
@@ -131,7 +151,7 @@ class _Known:
             return None
         if form in self.calls or len(self.calls) >= _MOST:
             return None
-        call = self.calls[form] = _prepared(layer, input, hx, learns)
+        call = self.calls[form] = _prepared(layer, arguments, learns)
         return call
 
 
@@ -149,37 +169,51 @@ def _looked_at(layer: "Recurrent") -> _Known | None:
     return known if known.holds(layer) else None
 
 
-def _prepared(layer: "Recurrent", input: Tensor, hx: Any, learns: bool) -> _Call | None:
-    """A call like this one, if it is plain enough: on torch, or on kernels without random numbers."""
+def _prepared(layer: "Recurrent", arguments: tuple[Any, ...], learns: bool) -> _Call | None:
+    """A call like this one, if it is plain enough: on torch, or on kernels without noise between layers."""
+    input, hx, resets, restart = arguments
     cell = layer._noisy_cell if layer.training else layer._calm_cell
-    run = short.torchs(layer, input, hx)
+    run = short.torchs(layer, input, hx) if resets is None else None
     if run is not None:
         return _Call(run, short.means(cell), short.resting(layer, input) if hx is None else (), False)
     odd = layer.recompute or (layer.learn_initial_state and hx is None)
-    if cell.noise or odd or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
+    if odd or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
         return None
     stacked = len(layer._parts) > 1
     if stacked and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)):
         return None
-    steps, layout, initial, _ = layer._arrange(input, hx)
+    if cell.noise and result_type(input.dtype) is not input.dtype:
+        return None  # noise is drawn in the type of what the user gives
+    steps, layout, initial, anew = layer._arrange(input, hx, None, resets, restart)
     turned = layout.batch_first and layout.rows > 1 and layout.length > 1
     form = (input.transpose(0, 1) if turned else input).shape[:-1]
     widths = [v.shape[-1] for v in initial[0]]
     own = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = own if stacked else [(1, *shape) for shape in own]
     layers, data, parts = [], steps.data, iter(layer._parts)
-    for directions in layer._calls(initial):
-        if layer._edits is not None:
-            directions = [layer._edits.applied(next(parts), direction, layout) for direction in directions]
-        here = steps._replace(data=data)
-        ready = [p for d in directions if (p := choose.prepared(here, d, form, shapes, learns)) is not None]
-        if len(ready) < len(directions):
-            return None
+    for directions in layer._calls(initial, anew):
+        here, ready = steps._replace(data=data), []
+        for direction in directions:
+            part = next(parts)
+            draw = _drawing(here, direction, part.hidden_size)
+            direction = direction._replace(noise=dict.fromkeys(cell.noise, data))
+            if layer._edits is not None:
+                direction = layer._edits.applied(part, direction, layout)
+            call = choose.prepared(here, direction, form, shapes, learns, draw)
+            if call is None:
+                return None
+            ready.append(call)
         layers.append(ready)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
     resting = tuple([input.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
-    stack, first = _Stack(layers, len(layer._parts[0].names), len(own)), layers[0][0]
+    stack, first = _Stack(layers, len(layer._parts), len(layer._parts[0].names)), layers[0][0]
     return _Call(stack.run if stacked else first.run, first.holds, resting, turned)
+
+
+def _drawing(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[], dict[str, Tensor]]:
+    """What draws a direction's noise for calls like this one, without keeping its numbers."""
+    data, *initial = [v.new_empty(1, 1).expand(v.shape) for v in (steps.data, *direction.initial)]
+    return partial(draw, direction.cell, steps._replace(data=data, resets=None), tuple(initial), hidden_size)
 
 
 class _Stack:
@@ -187,20 +221,24 @@ class _Stack:
 
     Args:
         layers: the directions of each.
-        weights, states: how many a direction has.
+        directions: how many in all.
+        weights: how many a direction has.
     """
 
-    def __init__(self, layers: Sequence[Sequence[choose.Prepared]], weights: int, states: int) -> None:
-        self._layers, self._weights, self._states = layers, weights, states
+    def __init__(self, layers: Sequence[Sequence[choose.Prepared]], directions: int, weights: int) -> None:
+        self._layers, self._weights, self._all_weights = layers, weights, directions * weights
 
     def run(self, data: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        initial = zip(*[v.unbind(0) for v in given[-self._states :]], strict=True)
+        states = given[self._all_weights :]
+        resets = states[-1:] if states[-1].dtype is torch.bool else []
+        states = states[: len(states) - len(resets)]
+        initial = zip(*[v.unbind(0) for v in states], strict=True)
         final, at = [], 0
         for directions in self._layers:
             outputs = []
             data = data.to(given[0].dtype)
             for direction in directions:
-                output, *after = direction.run(data, (*given[at : at + self._weights], *next(initial)))
+                output, *after = direction.run(data, (*given[at : at + self._weights], *next(initial), *resets))
                 at += self._weights
                 outputs.append(output)
                 final.append(after)

@@ -24,12 +24,15 @@ def flat(result):
     return [output, *(final if isinstance(final, tuple) else (final,))]
 
 
-def call(layer, x, hx=None, learns=True):
+def call(layer, x, hx=None, learns=True, **more):
+    torch.manual_seed(0)
     with torch.set_grad_enabled(learns):
-        found = flat(layer(x, hx))
+        found = flat(layer(x, hx, **more))
         if learns:
             loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(found))
-            leaves = [v for v in (x, *layer.parameters()) if v.requires_grad]
+            states = [v for v in (hx, more.get("restart")) if v is not None]
+            states = [v for state in states for v in (state if isinstance(state, tuple) else [state])]
+            leaves = [v for v in (x, *states, *layer.parameters()) if v.requires_grad]
             found += torch.autograd.grad(loss, leaves)
     return [v.detach().clone() for v in found]
 
@@ -77,6 +80,52 @@ def test_prepared_calls_give_the_same_bits(name, learns):
             assert len(prepared(layer)) == before + (dtype is not torch.bfloat16)
 
 
+NOISY = {
+    "zoneout": lambda: gg.LSTM(6, 5, zoneout=(0.1, 0.3)),
+    "recurrent dropout": lambda: gg.GRU(6, 5, 2, bidirectional=True, recurrent_dropout=0.4),
+    "on the state": lambda: gg.LSTM(6, 5, recurrent_dropout=0.4, recurrent_dropout_on="state", batch_first=True),
+}
+
+
+@pytest.mark.parametrize("name", ["LSTM", "batch first", "projected", "stacked", "own parameters", *NOISY])
+def test_prepared_calls_with_resets_and_noise_give_the_same_bits(name):
+    layer = (LAYERS | NOISY)[name]()
+    widths = [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
+    x = noise(1, 30, 3, 6).requires_grad_()
+    rows = 30 if layer.batch_first else 3
+    hx, restart = [
+        tuple([noise(seed + k, len(layer._parts), rows, n).requires_grad_() for k, n in enumerate(widths)])
+        for seed in (2, 4)
+    ]
+    hx, restart = (hx, restart) if len(widths) > 1 else (hx[0], restart[0])
+    mask = noise(6, 30, 3) > 1
+    for more in ({}, {"resets": mask}, {"resets": mask, "restart": restart}):
+        for state in (None, hx):
+            for learns in (True, False):
+                before = len(prepared(layer))
+                first = call(layer, x, state, learns, **more)
+                assert len(prepared(layer)) == before
+                for _ in range(3):
+                    same(call(layer, x, state, learns, **more), first)
+                assert len(prepared(layer)) == before + 1
+    other = call(layer, x, hx, resets=~mask)
+    assert not torch.equal(other[0], call(layer, x, hx, resets=mask)[0])
+    assert not torch.equal(other[0], call(layer, x, hx)[0])
+
+
+def test_gradients_of_gradients_of_prepared_calls_with_resets():
+    layer = gg.LSTM(3, 2, dtype=torch.float64)
+    x, c_0 = noise64(1, 4, 2, 3).requires_grad_(), noise64(2, 1, 2, 2).requires_grad_()
+    mask = torch.tensor([[0, 0], [1, 0], [0, 0], [1, 1]], dtype=torch.bool)
+
+    def output(x, c_0):
+        return layer(x, (c_0.sin(), c_0), resets=mask, restart=(c_0.cos(), -c_0))[0]
+
+    assert torch.autograd.gradcheck(output, (x, c_0))
+    assert torch.autograd.gradgradcheck(output, (x, c_0))
+    assert prepared(layer)
+
+
 @pytest.mark.parametrize(
     ("name", "result"),
     [
@@ -94,12 +143,14 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
     states = [noise(2 + k, len(layer._parts), 3, width).to(kept).requires_grad_() for k, width in enumerate(widths)]
     leaves = [*layer.parameters(), *states]
     x = noise(1, 15, 3, 6).to(kept).requires_grad_()
+    initial = tuple(states) if len(states) > 1 else states[0]
+    mask = noise(9, 15, 3) > 1
     for data in (x, x.detach().to(result).requires_grad_()):
-        for hx in (None, tuple(states) if len(states) > 1 else states[0]):
+        for hx, resets in ((None, None), (initial, None), (initial, mask)):
             layer._repeated, found = repeated.Repeated(), []
             for _ in range(4):
                 with torch.autocast("cpu", torch.bfloat16 if kept is torch.float64 else result):
-                    values = flat(layer(data, hx))
+                    values = flat(layer(data, hx, resets=resets))
                 loss = sum((v.double().sin() * (k + 1)).sum() for k, v in enumerate(values))
                 d = torch.autograd.grad(loss, [data, *leaves], create_graph=True, allow_unused=True)
                 second = sum(v.double().square().sum() for v in d if v is not None)
@@ -187,12 +238,15 @@ def test_edits_are_prepared_with_their_numbers():
         same(call(layer, x), plain)
 
 
-def test_noise_recordings_edits_and_engines_take_the_usual_way():
-    x = noise(1, 40, 3, 6)
-    noisy = gg.LSTM(6, 5, zoneout=0.5)
-    drawn = [call(noisy, x, learns=False)[0] for _ in range(4)]
+def test_noise_is_drawn_anew_at_each_prepared_call():
+    x, noisy = noise(1, 40, 3, 6), gg.LSTM(6, 5, zoneout=0.5)
+    drawn = [noisy(x)[0] for _ in range(4)]
+    assert prepared(noisy)
     assert not any(torch.equal(drawn[0], other) for other in drawn[1:])
-    layer = gg.LSTM(6, 5)
+
+
+def test_recordings_edits_lengths_and_engines_take_the_usual_way():
+    x, layer = noise(1, 40, 3, 6), gg.LSTM(6, 5)
     for _ in range(3):
         plain = call(layer, x, learns=False)[0]
     with gg.record(layer) as tape:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from glassgate.engines import products
 from glassgate.engines.lowering.batch import batch_layout
-from glassgate.engines.memory import computable, empty
-from glassgate.engines.numba_cpu.arguments import Argument, address, pitch
+from glassgate.engines.memory import empty
+from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import bind_time
 from glassgate.engines.numba_cpu.partition import FEW_OPERATIONS, few_rows
@@ -82,6 +82,7 @@ class PreparedPasses:
         form: the axes of the output but for the last one.
         final: the form of each initial and final state.
         save: whether there will be a pass back.
+        resets: whether a mask of them is given, (rows,) bool, behind the states.
     """
 
     def __init__(
@@ -94,8 +95,9 @@ class PreparedPasses:
         form: Sequence[int],
         final: Sequence[Form],
         save: bool,
+        resets: bool,
     ) -> None:
-        self.plan, self._sizes, self._steps, self.save = plan, sizes, steps, save
+        self.plan, self.resets, self._sizes, self._steps = plan, resets, sizes, steps
         self._dtype, self._result = dtype, result
         rounded = sizes.bfloat16 and result is torch.bfloat16
         kernel = forward_plan(plan, sizes, save, save, rounded, host())
@@ -104,7 +106,7 @@ class PreparedPasses:
         self._written = [(*form, sizes.P), *((rows, width) for width in others), *final]
         self._written += [(rows, width) for width in plan.kept(sizes).values()] if save else []
         self._states, self._all = 1 + len(others), 1 + len(others) + len(final)
-        self._forward = Pass(kernel, steps, kernel.tensors.addresses)
+        self._forward = Pass(kernel, steps, _free(kernel, resets))
         least = kernel.tensors.least(rows)[-len(self._written) :]
         assert all(has >= needs for has, needs in zip(map(prod, self._written), least, strict=True)), (
             "room for what it writes"
@@ -122,7 +124,7 @@ class PreparedPasses:
 
         Args:
             data: the input.
-            given: parameters, initial states and noise in the plan's order.
+            given: parameters, states, the mask of resets if there is one, and noise, in the plan's order.
         """
         written = list(map(empty, self._written, self._types))
         self._forward.run((data, *given, *written))
@@ -147,26 +149,35 @@ class PreparedPasses:
         """
         back = self._back.get(needed)
         if back is None:
-            back = self._back[needed] = _Back(self.plan, self._sizes, self._steps, needed)
+            back = self._back[needed] = _Back(self.plan, self._sizes, self._steps, needed, self.resets)
         if self._result is not self._dtype:
-            saved = computable(saved, self._dtype)
+            output = 1 + self.plan.given + self.resets
+            saved = [v.to(self._dtype) if k == output else v for k, v in enumerate(saved)]
             d_output, *d_final = [d if d is None else d.to(self._dtype) for d in (d_output, *d_final)]
         return back.run(saved, d_output, d_final)
+
+
+def _free(kernel: KernelPlan, resets: bool) -> list[Argument]:
+    """The addresses that a call says, in the order of its tensors."""
+    addresses = [*kernel.tensors.addresses]
+    if resets:
+        addresses.insert(1 + len(kernel.plan.weights) + kernel.plan.states, RESETS)
+    return addresses
 
 
 class _Back:
     """The pass back for some of the gradients."""
 
-    def __init__(self, plan: Plan, sizes: Sizes, steps: int, needed: tuple[bool, ...]) -> None:
+    def __init__(self, plan: Plan, sizes: Sizes, steps: int, needed: tuple[bool, ...], resets: bool) -> None:
         data_too, *others = needed
         wanted = tuple([name for name, need in zip(plan.weights, others, strict=True) if need])
         kernel: Backward = backward_plan(plan, sizes, Wanted(wanted, data_too, added=False), host())
-        free = [*kernel.tensors.addresses]
+        free = _free(kernel, resets)
         for buffer in kernel.d_states:
             free += [address(buffer), pitch(buffer)]
-        self._plan, self._kernel, self._data_too = plan, kernel, data_too
+        self._plan, self._kernel, self._data_too, self._resets = plan, kernel, data_too, resets
         self._at = {name: 1 + k for k, name in enumerate(plan.weights)}
-        self._initial = slice(1 + len(plan.weights), 1 + len(plan.weights) + plan.states)
+        self._initial = slice(1 + len(plan.weights), 1 + len(plan.weights) + len(plan.cell.state))
         self._nothing = [kernel.nothing.data_ptr(), 0]
         self._rows = [kernel.d_states[0].width(sizes) * sizes.bytes, *self._nothing * (len(kernel.d_states) - 1)]
         self._parameter = sizes.N, plan.trace.gradients["d_parameter"] * sizes.H
@@ -182,16 +193,21 @@ class _Back:
         }
         initial = saved[self._initial]
         before = [torch.zeros_like(v) if d is None else _copied(d) for v, d in zip(initial, d_final, strict=True)]
+        anew = [torch.zeros_like(v) for v in initial] if self._resets else before
         parameter = data.new_zeros(self._parameter)
         d_data = empty(data.shape, data.dtype) if self._data_too else None
-        written = [*weights.values(), *before, *before, parameter, *([d_data] if d_data is not None else [])]
+        written = [*weights.values(), *before, *anew, parameter, *([d_data] if d_data is not None else [])]
         if d_output is None:
             self._pass.run((*saved, *written), self._nothing * len(kernel.d_states))
         else:
             rows = d_output.contiguous()
             self._pass.run((*saved, *written, rows), self._rows)
         d = weights | products.own_gradients(plan, kernel.sizes.H, weights, parameter)
-        return [d_data, *[d.get(name) for name in plan.weights], *before, *[None] * len(plan.noise)]
+        if plan.restarts:
+            before += anew
+        elif self._resets:
+            before = [a.add_(b) for a, b in zip(before, anew, strict=True)]
+        return [d_data, *map(d.get, plan.weights), *before, *[None] * (self._resets + len(plan.noise))]
 
 
 def _copied(d: Tensor) -> Tensor:

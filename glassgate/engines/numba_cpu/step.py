@@ -34,7 +34,8 @@ class Step:
         self._call = Call(kernel, layout, Workspace(own=True), [x, *weights, *here, *there, *final])
         packing, *product = kernel.rounds_before
         packing.part(self._call.bindings)()
-        self._input = [task.part(self._call.bindings) for task in product]
+        data = kernel.tensors.addresses[0]
+        self._input = [task.prepared(self._call.bindings, {data: (0, 0)}) for task in product]
         self._steps = [self._launch(old, new) for old, new in ((here, there), (there, here))]
         self._weights, self._turn = weights, 0
 
@@ -53,8 +54,7 @@ class Step:
     def run(self, x: Tensor) -> Tensor:
         """One step from x (N, D), contiguous; returns the output, (N, W), which the step after the next overwrites."""
         for product in self._input:
-            product.arguments[0] = x.data_ptr()
-            product()
+            product.filled((x.data_ptr(),))()
         self._steps[self._turn]()
         self._turn = 1 - self._turn
         return self._sets[self._turn][0]

@@ -1,11 +1,14 @@
 """What threads can share: machine code whose arguments a call's bindings fill in, and its part in the last two."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import count
 
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.compile import Function
 from glassgate.engines.numba_cpu.launch import Launch, in_turn
+from glassgate.engines.numba_cpu.native import native
 
 Bindings = dict[Argument, int]
 """What a call knows: addresses, sizes, distances."""
@@ -13,6 +16,38 @@ Operand = Argument | int | tuple[Argument, int]
 """What a task is handed: what a call knows, a number, or the sum of both."""
 Places = dict[Argument, tuple[int, int]]
 """Arguments that are some of a list's numbers, and what is added to these."""
+
+
+class Template:
+    """A launch some of whose arguments are only known at a call: numbers that it is given, and constants added to them.
+
+    Args:
+        launch: the constants.
+        bound: places among the arguments, and which number is added there.
+    """
+
+    def __init__(self, launch: Launch, bound: Sequence[tuple[int, int]]) -> None:
+        self._function = native(FILLED)
+        head = [launch.function.address, 8 * (4 + 3 * len(bound)), len(bound)]
+        head.append(head[1] + 8 * len(launch.arguments))
+        for slot, number in bound:
+            head += slot, launch.arguments[slot], number
+        self._known = array("q", head) + launch.arguments
+
+    def filled(self, numbers: Iterable[int]) -> Launch:
+        """The launch with these numbers."""
+        return Launch(self._function, self._known + array("q", numbers))
+
+
+FILLED = '''
+def filled(address):
+    """A launch, once its arguments are filled in: at each of some places a constant and one of the numbers behind."""
+    job = words(address)
+    arguments, numbers = words(address + job[1]), words(address + job[3])
+    for k in range(4, 4 + 3 * job[2], 3):
+        arguments[job[k]] = job[k + 1] + numbers[job[k + 2]]
+    perform(job[0], address + job[1])
+'''
 
 
 class ParallelTask:
@@ -35,19 +70,16 @@ class ParallelTask:
 
     def part(self, bindings: Bindings, k: int = 0, parts: int = 1) -> Launch:
         """One of `parts` about equal parts."""
-        launch = self._filled(bindings)
-        for slot, argument, more in self._shares:
-            size = more if argument is None else bindings[argument] + more
-            launch.arguments[slot], launch.arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
-        return launch
+        numbers = [bindings[argument] for argument in self._arguments]
+        for _, size in self._sizes(bindings):
+            numbers += size * k // parts, size * (k + 1) // parts
+        return self._template.filled(numbers)
 
     def between(self, bindings: Bindings, first: int, last: int) -> Launch:
         """A part of any size."""
-        launch = self._filled(bindings)
-        launch.arguments[-2], launch.arguments[-1] = first, last
-        return launch
+        return self._template.filled([*[bindings[argument] for argument in self._arguments], first, last])
 
-    def prepared(self, bindings: Bindings, places: Places, k: int = 0, parts: int = 1) -> "PreparedLaunch":
+    def prepared(self, bindings: Bindings, places: Places, k: int = 0, parts: int = 1) -> Template:
         """One of some parts, for calls that differ in a few numbers alone.
 
         Args:
@@ -57,32 +89,29 @@ class ParallelTask:
         """
         known = bindings | {argument: shift for argument, (_, shift) in places.items()}
         bound = [(slot, places[argument][0]) for slot, argument in self._bound if argument in places]
-        return PreparedLaunch(self.part(known, k, parts), bound)
-
-    def _filled(self, bindings: Bindings) -> Launch:
         arguments = self._blank.arguments[:]
-        for slot, argument in self._bound:
-            arguments[slot] += bindings[argument]
-        return Launch(self._blank.function, arguments)
+        for slot, bound_to in self._bound:
+            arguments[slot] += known[bound_to]
+        for slot, size in self._sizes(known):
+            arguments[slot], arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
+        return Template(Launch(self._blank.function, arguments), bound)
 
+    def _sizes(self, bindings: Bindings) -> list[tuple[int, int]]:
+        """Where the bounds of each share are, and how much there is to share."""
+        return [(slot, more if of is None else bindings[of] + more) for slot, of, more in self._shares]
 
-class PreparedLaunch:
-    """A launch with some numbers still to be added to its arguments.
+    @cached_property
+    def _arguments(self) -> list[Argument]:
+        """What it asks a call for, each once."""
+        return [*dict.fromkeys(argument for _, argument in self._bound)]
 
-    Args:
-        launch: the rest.
-        bound: places among the arguments, and which number is added there.
-    """
-
-    def __init__(self, launch: Launch, bound: Sequence[tuple[int, int]]) -> None:
-        self._function, self._arguments, self._bound = launch.function, launch.arguments, tuple(bound)
-
-    def filled(self, numbers: Sequence[int]) -> Launch:
-        """The launch with these numbers."""
-        arguments = self._arguments[:]
-        for slot, number in self._bound:
-            arguments[slot] += numbers[number]
-        return Launch(self._function, arguments)
+    @cached_property
+    def _template(self) -> Template:
+        """The launch, given the values of `_arguments` and the bounds of each share."""
+        at = {argument: k for k, argument in enumerate(self._arguments)}
+        ends = [slot + k for slot, _, _ in self._shares for k in (0, 1)]
+        bound = [(slot, at[argument]) for slot, argument in self._bound]
+        return Template(self._blank, [*bound, *zip(ends, count(len(at)), strict=False)])
 
 
 class Series(ParallelTask):

@@ -69,10 +69,14 @@ class PreparedLayer(torch.autograd.Function):
             return None, *passes.backward(saved, d_output, d_final, needed)
         data, *rest = [_flat(v) for v in saved]
         given, flat = rest[: ctx.given], rest[ctx.given :]
+        at = len(passes.plan.weights) + passes.plan.states
+        resets = given.pop(at).flatten() if passes.resets else None
         d_results = [d_output, *[None] * (len(d_final) - 1), *d_final]
         d_results = [None if d is None else _flat(d) for d in d_results]
-        steps, data_too = Steps(data, None, None), ctx.needs_input_grad[1]
+        steps, data_too = Steps(data, None, resets), ctx.needs_input_grad[1]
         d_data, d_given = _by_operator(steps, given, flat, passes.plan.text, d_results, data_too)
+        if passes.resets:
+            d_given.insert(at, None)
         return None, *[None if d is None else d.view_as(v) for d, v in zip((d_data, *d_given), saved, strict=False)]
 
 
