@@ -81,8 +81,11 @@ class Call:
         Args:
             own: bindings in which the launch differs from the others.
         """
-        own = own or {}
-        return self.plan.loop.between(self._with_scratch(self.bindings | own) | own, first, last)
+        return self.plan.loop.between(self.for_one(own or {}), first, last)
+
+    def for_one(self, own: Bindings) -> Bindings:
+        """What one launch knows, which has scratch memory of its own where it does not say otherwise."""
+        return self._with_scratch(self.bindings | own) | own
 
     def _with_scratch(self, bindings: Bindings) -> Bindings:
         """These bindings, and memory of a launch's own."""

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from glassgate.engines.lowering.batch import batch_layout
 from glassgate.engines.numba_cpu.bind import Call
-from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.plan import forward_plan
 from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.tasks import Series, Template
 from glassgate.engines.numba_cpu.workspace import Workspace
 from glassgate.engines.plan import Plan, Sizes
 
@@ -34,17 +34,16 @@ class Step:
         self._call = Call(kernel, layout, Workspace(own=True), [x, *weights, *here, *there, *final])
         packing, *product = kernel.rounds_before
         packing.part(self._call.bindings)()
-        data = kernel.tensors.addresses[0]
-        self._input = [task.prepared(self._call.bindings, {data: (0, 0)}) for task in product]
-        self._steps = [self._launch(old, new) for old, new in ((here, there), (there, here))]
+        whole = Series([*product, kernel.loop])
+        self._steps = [self._launch(whole, old, new) for old, new in ((here, there), (there, here))]
         self._weights, self._turn = weights, 0
 
-    def _launch(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> Launch:
-        """The step from one set of states to the other."""
+    def _launch(self, step: Series, old: Sequence[Tensor], new: Sequence[Tensor]) -> Template:
+        """The step from one set of states to the other, of an input that is given."""
         kernel = self._call.plan
         own = {address: v.data_ptr() for address, v in zip(kernel.initial, old, strict=True)}
         own |= {address: v.data_ptr() for address, v in zip(kernel.states, new, strict=True)}
-        return self._call.loop(0, len(new[0]), own)
+        return step.prepared(self._call.for_one(own), {kernel.tensors.addresses[0]: (0, 0)})
 
     @property
     def states(self) -> Sequence[Tensor]:
@@ -53,8 +52,6 @@ class Step:
 
     def run(self, x: Tensor) -> Tensor:
         """One step from x (N, D), contiguous; returns the output, (N, W), which the step after the next overwrites."""
-        for product in self._input:
-            product.filled((x.data_ptr(),))()
-        self._steps[self._turn]()
+        self._steps[self._turn].filled((x.data_ptr(),))()
         self._turn = 1 - self._turn
         return self._sets[self._turn][0]
