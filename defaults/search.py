@@ -92,7 +92,7 @@ def defaults(data: Set, examples: int) -> Settings:
 
 
 def fixed(data: Set, examples: int) -> Settings:
-    """The same with 32 examples a step and 10 epochs, whatever the size of the data."""
+    """The same with a batch size of 32 and 10 epochs, whatever the size of the data."""
     return replace(defaults(data, examples), batch_size=32, epochs=data.epochs or 10)
 
 

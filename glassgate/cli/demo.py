@@ -53,14 +53,16 @@ def command(words: list[str]) -> None:
     write_json(run / "demo.json", {"held_out": [each.source for each in split.test], "results": results})
     _compare(console, {name: result["test"] for name, result in results.items()})
     _show(console, split.test, predictions)
-    console.print(
-        f"\nModels, configuration and scores are in {run}. Try next:\n"
-        f"  {started()} report {run / 'bidirectional'}               shows what it does, gate by gate\n"
-        f"  {started()} predict {run / 'bidirectional'} FILE.py      colours a file of yours\n"
-        f"  {started()} evaluate {run / 'bidirectional'} FILE.py     says how much of it is right\n"
-        f"  {started()} train tagging --help                  trains on your own data",
-        soft_wrap=True,
-    )
+    model = run / "bidirectional"
+    hints = {
+        f"report {model}": "shows what it does, gate by gate",
+        f"predict {model} FILE.py": "colours a file of yours",
+        f"evaluate {model} FILE.py": "says how much of it is right",
+        "train tagging --help": "trains on your own data",
+    }
+    width = max(map(len, hints))
+    lines = [f"  {started()} {words:<{width}}  {does}" for words, does in hints.items()]
+    console.print("\n".join([f"\nModels, configuration and scores are in {run}. Try next:", *lines]), soft_wrap=True)
 
 
 def _options(bidirectional: bool, seed: int) -> TaggingOptions:

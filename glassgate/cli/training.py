@@ -106,7 +106,7 @@ def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None
             print(f"{name}\n{table}" if table else f"{name:<6}{told(result[name])}")
     for sentence in result.get("warnings", ()):
         print(f"warning: {sentence}")
-    print(f"the run is in {run}: its scores in metrics.json, its course in {LOGS}/ and {PICTURE}")
+    print(f"the run is in {run}: scores in metrics.json, learning curves in {LOGS}/ and {PICTURE}")
     print("try next:")
     options: Options = task.options
     places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}

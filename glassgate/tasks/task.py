@@ -135,9 +135,9 @@ class Task(Definition[OptionsType, Example, Prediction]):
         steps = options.epochs * -(-examples // options.batch_size)
         left = [name.replace("_", " ") for name in ("batch_size", "epochs") if not getattr(self.asked, name)]
         return (
-            f"{plural(examples, 'example')}: {options.batch_size} a step, learning rate {options.learning_rate:g}"
+            f"{plural(examples, 'example')}: batch size {options.batch_size}, learning rate {options.learning_rate:g}"
             f"{' found' if found else ''}, {plural(options.epochs, 'epoch')} ({plural(steps, 'step')})"
-            + (f"; {' and '.join(left)} by the size of the data" if left else "")
+            + (f"; {' and '.join(left)} chosen by data size" if left else "")
         )
 
     def _split_of(self, given: Any) -> Split[Example]:

@@ -60,7 +60,7 @@ def train(
     keeper = Keeper(module, run, progress)
     keeper.restore()
     if not keeper.finished:
-        progress.note(f"{module.units_an_epoch:,} units an epoch; {module.padding:.1%} of the batches is padding")
+        progress.note(f"{module.units_an_epoch:,} units per epoch; padding is {module.padding:.1%} of the batches")
         if processes.size > 1:
             progress.note(f"each batch of {options.batch_size} is shared by {processes}")
         if options.patience and not data["dev"]:

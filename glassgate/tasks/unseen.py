@@ -38,7 +38,7 @@ def said_of(task: "Definition[Any, Any, Any]", examples: Sequence[Any], data: st
     found = lacking(task, examples)
     return [
         f"{data} has {plural(len(found[name]), name[:-1])} that the training data lacks, {_counted(found[name])}, so "
-        f"{sum(found[name].values()):,} of {sum(_met(examples, field).values()):,} answers count as errors; see with "
+        f"{sum(found[name].values()):,} of {sum(_met(examples, field).values()):,} answers must be wrong; see with "
         "`glassgate look` that the right column is read, or train with examples of each"
         for field, name, _ in _answers(task, examples)
         if name in found

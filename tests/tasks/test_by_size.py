@@ -60,11 +60,11 @@ def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, mo
     given.fit(split, run=tmp_path / "given", progress=notes)
     assert same_files(tmp_path / "run", tmp_path / "given", "model.safetensors")
     steps = decided.epochs * -(-9 // decided.batch_size)
-    line = f"9 examples: {decided.batch_size} a step, learning rate 0.008, {decided.epochs} epochs ({steps} steps)"
+    line = f"9 examples: batch size {decided.batch_size}, learning rate 0.008, {decided.epochs} epochs ({steps} steps)"
     assert line in notes.told
     task = Tagging(replace(options, epochs=1))
     task.fit(split, progress=notes)
-    assert any(each.endswith("1 epoch (3 steps); batch size by the size of the data") for each in notes.told)
+    assert any(each.endswith("1 epoch (3 steps); batch size chosen by data size") for each in notes.told)
     task.fit(Split(sentences(40)))  # what was decided for other data does not stay
     assert task.options.batch_size == by_size(40).batch_size
 
