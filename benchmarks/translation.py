@@ -26,7 +26,7 @@ from results.plain import with_plain_layers
 
 
 class Plain(nn.Module):
-    """The same model in plain torch.nn, with Luong's general attention and no input feeding."""
+    """The same model in plain torch.nn, with Luong's general attention and no input feeding; its output may be wide."""
 
     def __init__(self, ours: Translator):
         super().__init__()
@@ -39,7 +39,7 @@ class Plain(nn.Module):
         self.source, self.target = ours.embedding, ours.decoder.embedding
         self.bridge = ours.bridge.layers
         context, state = ours.decoder.attention.value, ours.decoder.combine
-        self.combine = _linear(torch.cat([context.weight, state.weight], 1), state.bias)
+        self.combine = None if state is None else _linear(torch.cat([context.weight, state.weight], 1), state.bias)
         self.key = _linear(ours.decoder.attention.key.weight, None)
         self.head = _linear(ours.decoder.head.weight, ours.decoder.head.bias)
 
@@ -69,9 +69,11 @@ class Plain(nn.Module):
         found: list[list[Found]] = [[] for _ in range(rows)]
         last, room = torch.tensor(limits), torch.full((rows,), beam)
         for length in range(1, max(limits) + 1):
-            output, (h, c) = self.decoder(self.target(units[:, -1:]), (h, c))
+            vector = self.target(units[:, -1:])
+            output, (h, c) = self.decoder(vector, (h, c))
             weights = (output @ keys.transpose(1, 2)).masked_fill(outside, -torch.inf).softmax(-1)
-            look = self.combine(torch.cat([weights @ states, output], -1)).tanh()
+            look = torch.cat([weights @ states, output], -1)
+            look = torch.cat([look, vector], -1) if self.combine is None else self.combine(look).tanh()
             logs = self.head(look[:, 0]).log_softmax(-1).view(rows, beam, -1)
             logs[..., 0] = -torch.inf
             known = logs.shape[-1]
@@ -124,7 +126,7 @@ def timed(work: Callable[[], list[list[Found]]]) -> tuple[float, list[list[Found
 def main() -> None:
     """Measures what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.translation", description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="folder of a trained translation: LSTM, general attention, no input feeding")
+    parser.add_argument("run", help="folder of a trained translation with LSTM, general attention, no input feeding")
     parser.add_argument("file", help="pairs or sentences")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--beam", type=int, default=5)
@@ -135,6 +137,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     task = Translation.load(options.run)
     task.network.eval()
+    known = task.options.cell, task.options.attention, task.options.input_feeding, task.options.tied
+    if known != ("lstm", "general", False, False):
+        parser.error("expected a run with --cell lstm, --attention general and neither --input-feeding nor --tied")
     pairs = list(task.read(options.file, labelled=False))[-options.sentences :]
     how, plain, made = (
         Search(options.beam, task.options.length_penalty),

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.started import started
 from glassgate.cli.training import resumable
+from glassgate.tasks.data.python_source import standard_library
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, next_folder, write_json
@@ -43,9 +43,10 @@ def command(words: list[str]) -> None:
     console = Console(highlight=False)
     options = {name: _options(both, arguments.seed) for name, both in _MODELS.items()}
     console.print("Reading the Python files of the standard library ...")
-    split = _read(Tagging(options["bidirectional"]), arguments.every)
+    train, held_out = standard_library(every=arguments.every)
+    split = Split(train, test=held_out)
     _describe(console, split)
-    jobs = {name: partial(_learn, each, run / name, arguments.every) for name, each in options.items()}
+    jobs = {name: partial(_learn, each, run / name, split) for name, each in options.items()}
     with resumable(*(str(run / name) for name in jobs)), display(console) as bars:
         ended = side_by_side(jobs, bars)
     results = {name: result for name, (result, _) in ended.items()}
@@ -72,16 +73,11 @@ def _options(bidirectional: bool, seed: int) -> TaggingOptions:
     return TaggingOptions.from_mapping(Tagging.own_options | ours)
 
 
-def _read(task: Tagging, every: int) -> Split[Tagged]:
-    split = task.read_own()
-    return replace(split, train=split.train[::every])
-
-
-def _learn(options: TaggingOptions, run: Path, every: int, progress: Progress) -> tuple[dict[str, Any], list[Labels]]:
+def _learn(
+    options: TaggingOptions, run: Path, split: Split[Tagged], progress: Progress
+) -> tuple[dict[str, Any], list[Labels]]:
     """Train one model; return its scores and what it makes of the files held out."""
     task = Tagging(options)
-    progress.reading()
-    split = _read(task, every)
     return task.fit(split, run=run, progress=progress), task.predict(split.test)
 
 

@@ -15,7 +15,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "demo"
     assert main(["demo", "--every=100", f"--run={run}"]) == 0
     out = capsys.readouterr().out
-    _, held_out = standard_library()
+    _, held_out = standard_library(every=10**6)
     summary = json.loads((run / "demo.json").read_text())
     assert summary["held_out"] == [each.source for each in held_out]
     assert all(Path(name).name in out for name in summary["held_out"])

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from glassgate.cli import main
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.progress import Interrupted, Progress
@@ -105,17 +107,20 @@ def test_killed(tmp_path: Path) -> None:
     options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev), "threads": 1})
     Tagging(options).fit(run=tmp_path / "whole")
     (tmp_path / "config.yaml").write_text(options.to_yaml())
-    script = "import sys; from glassgate.cli import main; sys.exit(main())"
     words = ["train", "tagging", f"--config={tmp_path / 'config.yaml'}"]
+    context = get_context("forkserver")  # what takes seconds to import is there when a process begins
+    context.set_forkserver_preload(["glassgate.cli.train", "glassgate.tasks.tagging", "glassgate.tasks.training"])
     for kill in range(3):
         run = tmp_path / f"killed-{kill}"
-        process = subprocess.Popen([sys.executable, "-c", script, *words, f"--run={run}"])
+        process = context.Process(target=main, args=([*words, f"--run={run}"],))
+        process.start()
         while not (run / CHECKPOINT).exists():
-            assert process.poll() is None
+            assert process.is_alive()
             time.sleep(0.001)
         time.sleep(0.05 * kill)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
         assert not (run / METRICS).exists()
         Tagging.resume(run)
         assert same_files(tmp_path / "whole", run, MODEL)

@@ -73,26 +73,32 @@ def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
     return [Tagged(tagged.units, tagged.labels, tagged.tokens, str(path))]
 
 
-def standard_library(root: Path | None = None) -> tuple[list[Tagged], list[Tagged]]:
+def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tagged], list[Tagged]]:
     """Label the standard library's files and part them, by file, into those to train on and those held out.
 
     A hash of a file's name says where it goes, so the same files are held out on every machine.
 
     Args:
         root: the library's folder; this Python's own if None
+        every: train on one file in so many, and read no others; all that are held out stay
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     train, held_out = [], []
+    met = 0
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         if not _PASSED_OVER.isdisjoint(name.split("/")) or path.stat().st_size < _SHORTEST:
+            continue
+        trains = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT_SHARE
+        met += bool(trains)
+        if trains and (met - 1) % every:
             continue
         try:
             tagged = label(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError, tokenize.TokenError):
             continue
         sequence = Tagged(tagged.units, tagged.labels, tagged.tokens, name)
-        if int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT_SHARE:
+        if trains:
             train.append(sequence)
         elif len(sequence.units) <= _LONGEST_HELD_OUT:
             held_out.append(sequence)

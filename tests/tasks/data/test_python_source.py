@@ -80,3 +80,7 @@ def test_files_are_split_as_a_whole(tmp_path: Path) -> None:
     assert not names[0] & names[1]
     assert names[0] | names[1] == {f"module_{number}.py" for number in range(60)}
     assert 1 <= len(held_out) <= 10
+    some, same = standard_library(tmp_path, every=7)
+    assert {each.source for each in some} < names[0]
+    assert len(some) in (len(train) // 7, len(train) // 7 + 1)
+    assert [each.source for each in same] == [each.source for each in held_out]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import glassgate as gg
+from benchmarks.translation import Plain
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.options import TranslationOptions
@@ -106,3 +107,14 @@ def test_neither_company_nor_engine_nor_plain_layers_change_what_is_found(given:
         assert [[each.units for each in best] for best in other] == [[each.units for each in best] for best in together]
         for one, another in zip(together, other, strict=True):
             assert [each.score for each in one] == pytest.approx([each.score for each in another], abs=1e-4)
+
+
+@pytest.mark.parametrize("wide_output", [False, True])
+def test_the_benchmark_compares_with_the_same_model(wide_output: bool) -> None:
+    model = network({"wide_output": wide_output, "num_layers": 2})
+    source, lengths = sources(6)
+    limits, how = [2, 3, 4, 5, 4, 3], Search(beam=3)
+    ours, plain = found(model, source, lengths, limits, how), Plain(model).eval().search(source, lengths, limits, how)
+    for one, other in zip(ours, plain, strict=True):
+        assert [each.units for each in one] == [each.units for each in other]
+        assert [each.score for each in one] == pytest.approx([each.score for each in other], rel=1e-4)
