@@ -88,7 +88,7 @@ def defaults(data: Set, examples: int) -> Settings:
     options = task_class(data.task).options_type.from_mapping(data.options)
     size = by_size(examples)
     epochs = data.epochs or size.epochs
-    return Settings(size.batch_size, options.learning_rate, options.dropout, options.hidden_size, epochs)
+    return Settings(size.batch_size, options.rate_for(size.batch_size), options.dropout, options.hidden_size, epochs)
 
 
 def fixed(data: Set, examples: int) -> Settings:

@@ -122,5 +122,5 @@ def _broken_off(folder: Path, options: Mapping[str, Any]) -> bool:
     if not (folder / "run.json").exists() or (folder / "metrics.json").exists():
         return False
     kept = json.loads((folder / "run.json").read_text("utf-8"))["options"]
-    by_size = [name for name in BySize._fields if not options[name]]
+    by_size = [name for name in (*BySize._fields, "learning_rate") if not options[name]]
     return bool({**kept, **dict.fromkeys(by_size, 0)} == options)

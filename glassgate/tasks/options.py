@@ -98,6 +98,10 @@ class Options:
                 object.__setattr__(self, each.name, value.lower())
             _check(each, value_type(type(self), each.name), getattr(self, each.name))
 
+    def rate_for(self, batch_size: int) -> float:
+        """The largest learning rate of a training with batches of this size."""
+        return self.learning_rate
+
     @property
     def training_file(self) -> str | None:
         """The file to train on, None for what every machine has."""

@@ -117,7 +117,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """
         asked = self.asked
         size = by_size(self.examples_of_an_epoch(train), asked.batch_size, asked.epochs)
-        return replace(asked, batch_size=size.batch_size, epochs=size.epochs)
+        rate = asked.rate_for(size.batch_size)
+        return replace(asked, batch_size=size.batch_size, epochs=size.epochs, learning_rate=rate)
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> "Found":
         """Take the learning rate that Lightning's tuner finds."""
@@ -133,11 +134,12 @@ class Task(Definition[OptionsType, Example, Prediction]):
         options = self.options
         examples = self.examples_of_an_epoch(train)
         steps = options.epochs * -(-examples // options.batch_size)
-        left = [name.replace("_", " ") for name in ("batch_size", "epochs") if not getattr(self.asked, name)]
+        names = ["batch_size", *([] if found else ["learning_rate"]), "epochs"]
+        chosen = [each.replace("_", " ") for each in names if getattr(self.asked, each) != getattr(options, each)]
         return (
             f"{plural(examples, 'example')}: batch size {options.batch_size}, learning rate {options.learning_rate:g}"
             f"{' found' if found else ''}, {plural(options.epochs, 'epoch')} ({plural(steps, 'step')})"
-            + (f"; {' and '.join(left)} chosen by data size" if left else "")
+            + (f"; chosen by data size: {', '.join(chosen)}" if chosen else "")
         )
 
     def _split_of(self, given: Any) -> Split[Example]:

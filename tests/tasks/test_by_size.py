@@ -16,6 +16,8 @@ from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import Run
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
+from glassgate.tasks.translation import Translation
+from glassgate.tasks.translation.options import TranslationOptions
 from tests.tasks.corpus import sentences
 from tests.tasks.test_every_task import SPLITS
 from tests.tasks.test_resume import CtrlC, same_files
@@ -64,7 +66,7 @@ def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, mo
     assert line in notes.told
     task = Tagging(replace(options, epochs=1))
     task.fit(split, progress=notes)
-    assert any(each.endswith("1 epoch (3 steps); batch size chosen by data size") for each in notes.told)
+    assert any(each.endswith("1 epoch (3 steps); chosen by data size: batch size") for each in notes.told)
     task.fit(Split(sentences(40)))  # what was decided for other data does not stay
     assert task.options.batch_size == by_size(40).batch_size
 
@@ -101,3 +103,13 @@ def test_a_learning_rate_that_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(rate, "_HIGHEST", 1e31)
     with pytest.raises(OptionError, match="lr_find: the loss became NaN or infinite at the smallest rates; give a --l"):
         task.fit(Split(sentences(9)))
+
+
+def test_translations_rate_follows_from_the_batch_size() -> None:
+    options = TranslationOptions()
+    assert [options.rate_for(size) for size in (2, 4, 6, 8, 32)] == pytest.approx([2e-3, 2e-3, 3e-3, 4e-3, 4e-3])
+    assert TranslationOptions(learning_rate=0.01).rate_for(4) == 0.01
+    task, notes = Translation(replace(options, hidden_size=4, embedding_size=4, epochs=1)), Notes()
+    task.fit(SPLITS["translation"], progress=notes)
+    assert task.options.learning_rate == 2e-3
+    assert any(each.endswith("chosen by data size: batch size, learning rate") for each in notes.told)

@@ -57,7 +57,9 @@ class TranslationOptions(Options):
     )
     tied: bool = option(False, "use the target's vectors as the output's weights, too")
 
-    learning_rate: float = option(2e-3, "largest rate of AdamW", group="training", least=0)
+    learning_rate: float = option(
+        0.0, "largest rate of AdamW; 0: by the batch size, from 0.002 to 0.004", group="training", least=0
+    )  # fmt: skip
     label_smoothing: float = option(0.1, "fraction of certainty given to all units", group="training", least=0, most=1)
     teacher_forcing: float = option(
         1.0, "fraction of steps that read the true unit before them, at the end", group="training", least=0, most=1
@@ -81,6 +83,9 @@ class TranslationOptions(Options):
                 f"joint: expected the same units on both sides, got {self.source_unit} and {self.target_unit}; "
                 "choose one of them for both"
             )
+
+    def rate_for(self, batch_size: int) -> float:
+        return self.learning_rate or min(4e-3, max(2e-3, 5e-4 * batch_size))
 
     @property
     def training_file(self) -> str | None:

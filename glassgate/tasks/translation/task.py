@@ -79,6 +79,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         "hidden_size": 128,
         "embedding_size": 64,
         "dropout": 0.1,
+        "learning_rate": 2e-3,
         "epochs": 8,
         "best_by": "exact_match",
     }
