@@ -24,6 +24,7 @@ from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import Options, option
+from glassgate.tasks.plural import plural
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import MacroF1
 from glassgate.tasks.seen import Seen, seen
@@ -111,7 +112,8 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             progress,
         )
         if labelled and progress is not None:
-            progress.note(f"{path}: {said}; {len(stored):,} texts, {len(stored.counts('label')):,} labels")
+            labels = plural(len(stored.counts("label")), "label")
+            progress.note(f"{path}: {said}; {plural(len(stored), 'text')}, {labels}")
         return stored
 
     def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Labelled]:

@@ -6,15 +6,17 @@ from glassgate.tasks import bio
 from glassgate.tasks.data.stored import Stored
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
+from glassgate.tasks.plural import plural
 
 
 def counted(examples: Stored[Tagged]) -> str:
     """How many sentences, entities where labels mark some, and labels there are, in words."""
-    found = [f"{len(examples):,} sentences"]
+    found = [plural(len(examples), "sentence")]
     labels = examples.counts("labels")
     if bio.is_bio(labels):
-        found.append(f"{sum(count for label, count in labels.items() if label[0] == 'B'):,} entities")
-    return f"{', '.join(found)}, {len(labels):,} labels"
+        entities = sum(count for label, count in labels.items() if label[0] == "B")
+        found.append("1 entity" if entities == 1 else f"{entities:,} entities")
+    return ", ".join([*found, plural(len(labels), "label")])
 
 
 def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:

@@ -95,7 +95,7 @@ def test_the_same_file_written_otherwise(change: Callable[[str], str | bytes], t
 def test_schemes_of_entities_become_iob2(labels: str, scheme: str, tmp_path: Path) -> None:
     rows = "".join(f"w{number}\t{label}\n" for number, label in enumerate(labels.split()))
     sequences, said = read(tmp_path / "a.tsv", rows)
-    assert f"labels in 2 ({scheme}); 1 sentences, 4 entities" in said
+    assert f"labels in 2 ({scheme}); 1 sentence, 4 entities" in said
     assert [label for _, label in sequences[0]] == ["B-A", "I-A", "O", "B-B", "B-A", "B-A"]
 
 
@@ -179,7 +179,7 @@ def test_tables_as_excel_and_others_write_them(content: str | bytes, said: str, 
     rows, told = texts(tmp_path / "a.csv", content)
     assert rows == [("fine day", "good")]
     assert told.startswith(said)
-    assert told.endswith("; 1 texts, 1 labels")
+    assert told.endswith("; 1 text, 1 label")
 
 
 def test_what_is_ambiguous_in_a_table_is_said_and_not_guessed(tmp_path: Path) -> None:
