@@ -80,8 +80,7 @@ def resting(layer: "Recurrent", input: Tensor) -> tuple[Tensor, ...]:
 def _is_plain_layer(layer: "Recurrent") -> bool:
     """Whether `torch.nn` has a layer of these options; they may have been changed since the layer was made."""
     return not (
-        layer._watchers
-        or layer._edits is not None
+        layer.is_observed
         or layer.proj_size
         or layer.residual
         or layer.recompute

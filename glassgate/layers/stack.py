@@ -141,6 +141,11 @@ class Recurrent(Shown, nn.Module):
         """D: 2 if bidirectional, else 1."""
         return 2 if self.bidirectional else 1
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether it is recorded or edited just now: what is computed beside it from its parameters is not."""
+        return bool(self._watchers) or self._edits is not None
+
     def _check_sizes(self) -> None:
         name, proj = self._name, self.proj_size
         if not isinstance(proj, int) or isinstance(proj, bool):

@@ -141,6 +141,19 @@ def test_what_segments_share_is_computed_once(cell: str, monkeypatch: pytest.Mon
     assert shared.get_total_flops() < alone.get_total_flops()
 
 
+def test_edits_and_recordings_see_the_segments_of_the_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = Sizes(series=2)
+    ours, _ = built(sizes, model="segments")
+    given, closed = batch(sizes), {"layer0.forward.z": gg.hold(0.0)}
+    with gg.edit(ours.encoder, closed), gg.record(ours.encoder) as tape:
+        edited = ours(given).forecast
+    assert tape["layer0.forward.z"].shape[:2] == (1, 5 * 3)
+    monkeypatch.setattr(ours, "_sharing", ours._one_by_one)
+    with gg.edit(ours.encoder, closed):
+        torch.testing.assert_close(ours(given).forecast, edited)
+    assert (ours(given).forecast - edited).abs().max() > 0.01
+
+
 @pytest.mark.parametrize("name", ["gaussian", "student-t"])
 def test_drawn_paths_are_those_of_a_loop(name: str) -> None:
     """Each path by itself: the past step by step, then what was drawn; only the draws are asked of the head."""

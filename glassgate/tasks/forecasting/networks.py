@@ -225,7 +225,7 @@ class Segments(Forecaster):
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
-        shares = self.count > 1 and isinstance(self.encoder, gg.Recurrent)
+        shares = self.count > 1 and isinstance(self.encoder, gg.Recurrent) and not self.encoder.is_observed
         output = (self._sharing if shares else self._one_by_one)(window, state)
         raw = self.segment(self.dropout(output)).reshape(len(steps), self.count * self.length, self.head.size)
         parameters = self.finished(raw[:, : self.horizon], window)
@@ -265,7 +265,7 @@ class Segments(Forecaster):
         return asked
 
     def _one_by_one(self, window: Window, state: Any) -> Tensor:
-        """The same where nothing is shared: one segment, or layers of `torch.nn`; each is a sequence of its own."""
+        """The same through the encoder, each segment a sequence of its own, where there is one or somebody looks on."""
         rows = len(window.values)
         places = self.places.expand(rows, -1, -1)
         asked = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)
