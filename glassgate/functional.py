@@ -161,6 +161,9 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
     Returns:
         the states after the step.
 
+    Raises:
+        ShapeError: a form does not fit.
+
     Example:
         >>> import torch, glassgate as gg
         >>> [(cell, weights)] = gg.GRU(3, 4).weights()
@@ -169,7 +172,23 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
         >>> h.shape
         torch.Size([2, 5, 4])
     """
-    return advance(cell, weights, ih, states)
+    name, weight = type(cell).__name__, weights["weight_ih"]
+    units, projected = _check_weights(cell, weights)
+    if not isinstance(states, tuple) or len(states) != len(cell.state):
+        got = f"{len(states)} of them" if isinstance(states, tuple) else type(states).__name__
+        raise ShapeError(f"{name}: states must be a tuple of {len(cell.state)} states {cell.state}, got {got}")
+    widths = {"ih": len(cell.gates) * units, **dict.fromkeys(cell.state, units), cell.state[0]: projected or units}
+    for (key, width), tensor in zip(widths.items(), (ih, *states), strict=True):
+        check_like(name, key, tensor, weight.dtype, weight.device, "weight_ih")
+        if tensor.shape[-1:] != (width,):
+            raise ShapeError(f"{name}: {key} must be (..., {width}), got {tuple(tensor.shape)}")
+    try:
+        return advance(cell, weights, ih, states)
+    except RuntimeError as error:
+        if "broadcast" not in str(error):
+            raise
+        shapes = [tuple(v.shape) for v in states]
+        raise ShapeError(f"{name}: ih and states must broadcast, got {tuple(ih.shape)} and {shapes}") from error
 
 
 def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:

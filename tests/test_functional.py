@@ -117,6 +117,25 @@ FAULTS = {
 }
 
 
+WEIGHTS, IH = {"weight_ih": W_IH, "weight_hh": W_HH}, torch.zeros(2, 5, 16)
+STEP_FAULTS = {
+    "LSTM: states must be a tuple of 2 states ('h', 'c'), got Tensor": (IH, H),
+    "LSTM: states must be a tuple of 2 states ('h', 'c'), got 1 of them": (IH, (H,)),
+    "LSTM: ih must be (..., 16), got (2, 5, 15)": (IH[..., 1:], (H[:, None], H[:, None])),
+    "LSTM: c must be (..., 4), got (2, 1, 3)": (IH, (H[:, None], H[:, None, 1:])),
+    "LSTM: ih must have weight_ih's dtype torch.float32, got torch.float64": (IH.double(), (H[:, None], H[:, None])),
+    "LSTM: ih and states must broadcast, got (2, 5, 16) and [(3, 1, 4), (3, 1, 4)]": (IH, (torch.zeros(3, 1, 4),) * 2),
+}
+
+
+@pytest.mark.parametrize("message", STEP_FAULTS)
+def test_fault_of_a_step(message):
+    ih, states = STEP_FAULTS[message]
+    with pytest.raises(gg.ShapeError) as error:
+        gg.functional.step(gg.cells.LSTM(), ih, states, WEIGHTS)
+    assert str(error.value).startswith(message)
+
+
 @pytest.mark.parametrize("message", FAULTS)
 def test_fault(message):
     with pytest.raises(gg.ShapeError) as error:
