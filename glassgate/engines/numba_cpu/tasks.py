@@ -70,6 +70,9 @@ class ParallelTask:
 
     def part(self, bindings: Bindings, k: int = 0, parts: int = 1) -> Launch:
         """One of `parts` about equal parts."""
+        if parts == 1:
+            arguments, whole = self._whole
+            return whole.filled([bindings[argument] for argument in arguments])
         numbers = [bindings[argument] for argument in self._arguments]
         for _, size in self._sizes(bindings):
             numbers += size * k // parts, size * (k + 1) // parts
@@ -104,6 +107,18 @@ class ParallelTask:
     def _arguments(self) -> list[Argument]:
         """What it asks a call for, each once."""
         return [*dict.fromkeys(argument for _, argument in self._bound)]
+
+    @cached_property
+    def _whole(self) -> tuple[list[Argument], Template]:
+        """What all of it asks a call for, each once, and the launch, given these."""
+        arguments, bound = self._blank.arguments[:], self._bound.copy()
+        for slot, of, more in self._shares:
+            arguments[slot + 1] = more
+            if of is not None:
+                bound.append((slot + 1, of))
+        at = {argument: k for k, argument in enumerate(dict.fromkeys(of for _, of in bound))}
+        launch = Launch(self._blank.function, arguments)
+        return [*at], Template(launch, [(slot, at[argument]) for slot, argument in bound])
 
     @cached_property
     def _template(self) -> Template:

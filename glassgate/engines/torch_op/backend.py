@@ -1,6 +1,8 @@
 """The kernels that compute a layer's pass, loaded when first asked for: for autograd, and behind the operators."""
 
 from collections.abc import Sequence
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,11 +24,18 @@ def plans_from(text: str) -> tuple[Plan, ...]:
     return plans_in(text, COSTS)
 
 
-def forward(*args: Any) -> list[Tensor]:
-    """`run.forward` of the kernels."""
+@cache
+def _kernels() -> ModuleType:
+    """Loaded when first asked for."""
     from glassgate.engines.numba_cpu import run
 
-    return run.forward(*args)
+    return run
+
+
+def forward(*args: Any) -> list[Tensor]:
+    """`run.forward` of the kernels."""
+    found: list[Tensor] = _kernels().forward(*args)
+    return found
 
 
 def backward(
@@ -40,11 +49,10 @@ def backward(
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor | None]:
     """`run.backward` of the kernels, with the gradients of the results, None where there is none."""
-    from glassgate.engines.numba_cpu import run
-
     dtype = COMPUTED_IN[steps.data.dtype]
     d = {place: readable(v, dtype) for place, v in enumerate(d_results) if v is not None}
-    return run.backward(steps, plans, given, flat, d, data_too, needed, recordings)
+    found: list[Tensor | None] = _kernels().backward(steps, plans, given, flat, d, data_too, needed, recordings)
+    return found
 
 
 def forward_of_operator(
