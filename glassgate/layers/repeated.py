@@ -196,7 +196,7 @@ def _prepared(layer: "Recurrent", arguments: tuple[Any, ...], learns: bool) -> _
         for direction in directions:
             part = next(parts)
             draw = _drawing(here, direction, part.hidden_size)
-            direction = direction._replace(noise=dict.fromkeys(cell.noise, data))
+            direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
             if layer._edits is not None:
                 direction = layer._edits.applied(part, direction, layout)
             call = choose.prepared(here, direction, form, shapes, learns, draw)

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+import weakref
 
 import pytest
 import torch
@@ -243,6 +244,19 @@ def test_noise_is_drawn_anew_at_each_prepared_call():
     drawn = [noisy(x)[0] for _ in range(4)]
     assert prepared(noisy)
     assert not any(torch.equal(drawn[0], other) for other in drawn[1:])
+
+
+@pytest.mark.parametrize("options", [{}, {"zoneout": 0.5}])
+def test_no_call_keeps_its_tensors(options):
+    layer = gg.LSTM(6, 5, **options)
+    seen = []
+    for _ in range(3):
+        x, hx = noise(1, 40, 3, 6).requires_grad_(), (noise(2, 1, 3, 5), noise(3, 1, 3, 5))
+        layer(x, hx, resets=torch.zeros(40, 3, dtype=torch.bool))
+        seen += [weakref.ref(v) for v in (x, *hx)]
+    del x, hx
+    assert prepared(layer)
+    assert not any(ref() is not None for ref in seen)
 
 
 def test_recordings_edits_lengths_and_engines_take_the_usual_way():
