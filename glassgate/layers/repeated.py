@@ -71,7 +71,7 @@ class Repeated:
         call = known.calls.get(form)
         if call is None:
             call = known.prepared(layer, form, (input, hx, resets, restart), learns)
-        return call(input, known.weights, first, (*anew, *mask)) if call is not None and call.holds() else None
+        return call(input, known.weights, first, anew, mask) if call is not None and call.holds() else None
 
 
 def _as_tuple(states: Any) -> tuple[Any, ...]:
@@ -96,12 +96,16 @@ class _Call(NamedTuple):
     """Whether sequences and steps change places on the way in and out."""
 
     def __call__(
-        self, input: Tensor, weights: tuple[Tensor, ...], states: tuple[Any, ...], resets: tuple[Any, ...]
+        self,
+        input: Tensor,
+        weights: tuple[Tensor, ...],
+        states: tuple[Any, ...],
+        anew: tuple[Any, ...],
+        mask: tuple[Tensor, ...],
     ) -> tuple[Tensor, Any]:
         if self.turned:
-            input = input.transpose(0, 1)
-            resets = *resets[:-1], *[mask.transpose(0, 1) for mask in resets[-1:]]
-        given = (*weights, *(states or self.resting), *resets)
+            input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
+        given = (*weights, *(states or self.resting), *anew, *mask)
         if not all(map(Tensor.is_contiguous, given)):
             given = tuple([v.contiguous() for v in given])
         output, *final = self.run(input.contiguous(), given)
@@ -206,7 +210,7 @@ def _prepared(layer: "Recurrent", arguments: tuple[Any, ...], learns: bool) -> _
         layers.append(ready)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
     resting = tuple([input.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
-    stack, first = _Stack(layers, len(layer._parts), len(layer._parts[0].names)), layers[0][0]
+    stack, first = _Stack(layers, len(layer._parts[0].names), resets is not None), layers[0][0]
     return _Call(stack.run if stacked else first.run, first.holds, resting, turned)
 
 
@@ -221,24 +225,24 @@ class _Stack:
 
     Args:
         layers: the directions of each.
-        directions: how many in all.
         weights: how many a direction has.
+        masked: whether there are resets.
     """
 
-    def __init__(self, layers: Sequence[Sequence[choose.Prepared]], directions: int, weights: int) -> None:
-        self._layers, self._weights, self._all_weights = layers, weights, directions * weights
+    def __init__(self, layers: Sequence[Sequence[choose.Prepared]], weights: int, masked: bool) -> None:
+        self._layers, self._weights, self._masked = layers, weights, masked
+        self._all_weights = weights * sum(map(len, layers))
 
     def run(self, data: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        states = given[self._all_weights :]
-        resets = states[-1:] if states[-1].dtype is torch.bool else []
-        states = states[: len(states) - len(resets)]
+        behind = len(given) - self._masked
+        states, mask = given[self._all_weights : behind], given[behind:]
         initial = zip(*[v.unbind(0) for v in states], strict=True)
         final, at = [], 0
         for directions in self._layers:
             outputs = []
             data = data.to(given[0].dtype)
             for direction in directions:
-                output, *after = direction.run(data, (*given[at : at + self._weights], *next(initial), *resets))
+                output, *after = direction.run(data, (*given[at : at + self._weights], *next(initial), *mask))
                 at += self._weights
                 outputs.append(output)
                 final.append(after)
