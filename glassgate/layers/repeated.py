@@ -189,6 +189,8 @@ def _prepared(layer: "Recurrent", arguments: tuple[Any, ...], learns: bool) -> _
     if cell.noise and result_type(input.dtype) is not input.dtype:
         return None  # noise is drawn in the type of what the user gives
     steps, layout, initial, anew = layer._arrange(input, hx, None, resets, restart)
+    if layout.rows == 0:
+        return None
     turned = layout.batch_first and layout.rows > 1 and layout.length > 1
     form = (input.transpose(0, 1) if turned else input).shape[:-1]
     widths = [v.shape[-1] for v in initial[0]]

@@ -259,6 +259,18 @@ def test_no_call_keeps_its_tensors(options):
     assert not any(ref() is not None for ref in seen)
 
 
+@pytest.mark.parametrize("name", ["LSTM", "stacked", "zoneout"])
+def test_an_empty_batch_stays_one(name):
+    layer = (LAYERS | NOISY)[name]()
+    for resets in (None, torch.zeros(4, 0, dtype=torch.bool)):
+        for _ in range(3):
+            assert layer(torch.zeros(4, 0, 6), resets=resets)[0].shape == (
+                4,
+                0,
+                5 * len(layer._parts) // layer.num_layers,
+            )
+
+
 def test_recordings_edits_lengths_and_engines_take_the_usual_way():
     x, layer = noise(1, 40, 3, 6), gg.LSTM(6, 5)
     for _ in range(3):
