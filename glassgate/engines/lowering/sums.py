@@ -1,7 +1,7 @@
 """The gradients of weights and biases as products of whole sequences, which need no loop over time."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from glassgate.cell import Cell
@@ -20,9 +20,10 @@ class WeightGradient:
         gate: whose rows of the weight come first.
         gates: how many follow each other, in the weight as in the gradients.
         d: the first one's gradients.
-        right: the row vectors; their sum alone, without them, is the bias's.
+        right: the row vectors.
         heads: blocks of the weight.
         added: to what an earlier one has written there.
+        biases: those whose gradient is the sum of these gates' gradients alone.
     """
 
     half: str
@@ -32,6 +33,7 @@ class WeightGradient:
     right: Place | Before
     heads: int
     added: bool
+    biases: tuple[str, ...]
 
 
 def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightGradient]:
@@ -40,7 +42,7 @@ def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightG
     data = Place(buffers[Kind.DATA])
     for column, gate, count in neighbours(_numbers(cell, trace.ih), len(set(trace.ih)) < len(trace.ih)):
         d = Place(buffers[Kind.D_PRE], len(trace.hh_only) + column)
-        found.append(WeightGradient("ih", gate, count, d, data, 1, _seen("ih", gate, found)))
+        found.append(WeightGradient("ih", gate, count, d, data, 1, _seen("ih", gate, found), ("bias_ih",)))
     products = (*trace.hh_only, *trace.shared)
     alone = cell.heads > 1 or len({product.args[0] for product in products}) < len(products)
     start = 0
@@ -49,12 +51,23 @@ def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightG
         right = _multiplied(same[0].args[1], cell, trace, buffers)
         for column, gate, count in neighbours(_numbers(cell, [product.args[0] for product in same]), alone):
             d = Place(buffers[Kind.D_PRE], start + column)
-            found.append(WeightGradient("hh", gate, count, d, right, cell.heads, _seen("hh", gate, found)))
+            own = WeightGradient("hh", gate, count, d, right, cell.heads, _seen("hh", gate, found), ("bias_hh",))
+            found = [*_with_its_bias(own, found)]
         start += len(same)
     if any(node.op == "hr" for node in trace.forward.nodes):
         right = Place(buffers[Kind.UNPROJECTED])
-        found.append(WeightGradient("hr", 0, 1, Place(buffers[Kind.D_PROJECTED]), right, 1, False))
+        found.append(WeightGradient("hr", 0, 1, Place(buffers[Kind.D_PROJECTED]), right, 1, False, ()))
     return found
+
+
+def _with_its_bias(own: WeightGradient, before: list[WeightGradient]) -> Iterator[WeightGradient]:
+    """These and another one, whose bias belongs to that of the input half where both are the same sum."""
+    for other in before:
+        same = (other.half, other.gate, other.gates, other.d) == ("ih", own.gate, own.gates, own.d)
+        if same and own.heads == 1 and not (own.added or other.added):
+            other, own = replace(other, biases=(*other.biases, *own.biases)), replace(own, biases=())
+        yield other
+    yield own
 
 
 def _seen(half: str, gate: int, before: list[WeightGradient]) -> bool:

@@ -66,8 +66,8 @@ class Backward(KernelPlan):
     def _sum(self, gradient: WeightGradient) -> None:
         """The product of a weight's gradient, head by head, if it is wanted."""
         sizes, heads, half = self.sizes, gradient.heads, gradient.half
-        weight, bias = f"weight_{half}", f"bias_{half}"
-        if not {weight, bias} & self.d_weights.keys():
+        weight, biases = f"weight_{half}", [name for name in gradient.biases if name in self.d_weights]
+        if not biases and weight not in self.d_weights:
             return
         units = (sizes.P if half == "hr" else sizes.H) // heads
         width = {"ih": sizes.D, "hh": sizes.P // heads, "hr": sizes.H}[half] if weight in self.d_weights else 0
@@ -78,10 +78,10 @@ class Backward(KernelPlan):
             to = gradient.gate * units * heads + head * units
             own = RowVectors(_later(d.start, head * a_head), d.pitch, gradient.gates * units)
             start: Operand = (self.d_weights[weight], to * width * sizes.bytes) if width else 0
-            total: Operand = (self.d_weights[bias], to * sizes.bytes) if bias in self.d_weights else 0
+            totals: list[Operand] = [(self.d_weights[bias], to * sizes.bytes) for bias in biases]
             right = table, shift + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            self.after[0].append(outer(own, given.ROWS, right, out, total, sizes.bits, gradient.added, sizes.bfloat16))
+            self.after[0].append(outer(own, given.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.bfloat16))
 
     def _right(self, right: Place | Before) -> tuple[Operand, int]:
         """The table of the addresses of the rows that a weight was multiplied by, and from which byte on."""

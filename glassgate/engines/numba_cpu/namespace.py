@@ -5,7 +5,7 @@ from typing import Any
 
 from glassgate.engines.numba_cpu import atomics, runtime
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd import bfloat16, mathematics, tiles
+from glassgate.engines.numba_cpu.simd import bfloat16, mathematics, tiles, words
 from glassgate.engines.numba_cpu.simd.addresses import memory as own_memory
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.microkernel import microkernel
@@ -35,8 +35,8 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     pairs = bfloat16.pairs_of(processor) if processor.bfloat16 else None
     if "transpose(" in text:
         found["transpose"] = transpose(bits, lanes, pairs, whole=bool(processor.tiles))
-    if pairs is not None:
-        found |= bfloat16.functions(processor)
+    found |= {f.__name__: f for f in words.LAYOUT}
+    found |= words.functions(bits, lanes) if pairs is None else bfloat16.functions(processor)
     if processor.tiles:
         found |= tiles.functions(processor.tiles)
     functions = mathematics.FUNCTIONS | (mathematics.QUICK if pairs is not None else {})

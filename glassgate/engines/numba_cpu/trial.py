@@ -47,7 +47,7 @@ def faults() -> list[str]:
             rows_of(number("table"), _rows("x", x), ROWS),
             multiply(x_16, ahead, GATES, out[0]._replace(width=UNITS), ROWS, 32),
             multiply(d_16, back, 1, out[1], ROWS, 32),
-            outer(d_16, ROWS, (number("table"), 0), out[2], number("total"), 32, bfloat16=True),
+            outer(d_16, ROWS, (number("table"), 0), out[2], [number("total")], 32, bfloat16=True),
         ],
         x=x,
         weight=weight,

@@ -17,7 +17,7 @@ from tests.engines.numba_cpu.test_bfloat16 import TILES
 
 PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
 ROUNDING = [Processor(32, 16, "emulated"), TILES, *([host()] if host().bfloat16 else [])]
-SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 21)]
+SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 65)]
 """Rows, columns of the input, units; none and all of them whole vectors."""
 GATES = (2, 0, 1)
 
@@ -62,7 +62,7 @@ def check_products(processor, rows, columns, units, dtype, bfloat16=False):
     d = d[:, : 3 * units]
     out, d_x = x.new_empty(rows, 3 * units), noise(3, rows, columns).to(dtype)
     before = d_x.clone()
-    outer, total = x.new_empty(3 * units, columns), x.new_empty(3 * units)
+    outer, total, also = x.new_empty(3 * units, columns), x.new_empty(3 * units), x.new_empty(3 * units)
     bits = x.element_size() * 8
     matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
     with pretend(processor):
@@ -70,7 +70,7 @@ def check_products(processor, rows, columns, units, dtype, bfloat16=False):
         back = pack(number("back"), matrix, GATES, 1, columns_too=True, bfloat16=bfloat16)
         places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
         places |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
-        known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, **places)
+        known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, also=also, **places)
         done([*ahead.tasks, *back.tasks, rows_of(number("table"), stored("x", x), len(x))], 2, known)
         x_rows, d_rows = stored("x", x), stored("d", d)
         if bfloat16:
@@ -80,11 +80,12 @@ def check_products(processor, rows, columns, units, dtype, bfloat16=False):
         a_gate, right = RowVectors(number("out"), out.stride(0) * bits // 8, units), (number("table"), 0)
         done([products.multiply(x_rows, ahead, 3, a_gate, len(x), bits)], 2, known)
         done([products.multiply(d_rows, back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
-        sums = stored("outer", outer), number("total"), bits
+        sums = stored("outer", outer), [number("total"), number("also")], bits
         done([products.outer(d_rows, len(x), right, *sums, bfloat16=bfloat16)], 2, known)
     if bfloat16:
         x, weight, d = x.bfloat16(), weight.bfloat16(), d.bfloat16()
     close(total, d.double().sum(0))
+    assert torch.equal(total, also)
     chosen = selected(weight).double()
     close(out, x.double() @ chosen.t())
     close(d_x, before.double() + d.double() @ chosen)
@@ -112,7 +113,9 @@ def test_a_series_does_what_its_tasks_do(parts):
         outer, total, places = torch.empty(20, 37), torch.empty(20), [table(50), table(50)]
         known = bound(x=x, d=d, first=places[0], second=places[1], outer=outer, total=total)
         tables = [rows_of(number("first"), stored("x", x), 50), rows_of(number("second"), stored("d", d), 50)]
-        product = products.outer(stored("d", d), 50, (number("first"), 0), stored("outer", outer), number("total"), 32)
+        product = products.outer(
+            stored("d", d), 50, (number("first"), 0), stored("outer", outer), [number("total")], 32
+        )
         for tasks in (tables, [product]):
             done([Series(tasks)] if together else tasks, parts, known)
         results.append((outer, total, *places))
@@ -129,7 +132,7 @@ def test_bits_do_not_depend_on_how_tasks_are_shared(parts):
         known = bound(x=x, d=d, table=places, outer=outer, total=total)
         done([rows_of(number("table"), stored("x", x), 300)], 1, known)
         done(
-            [products.outer(stored("d", d), 300, (number("table"), 0), stored("outer", outer), number("total"), 32)],
+            [products.outer(stored("d", d), 300, (number("table"), 0), stored("outer", outer), [number("total")], 32)],
             k,
             known,
         )
@@ -140,7 +143,7 @@ def test_bits_do_not_depend_on_how_tasks_are_shared(parts):
 def test_a_sum_of_no_rows_alone_is_asked_for_nothing():
     total = torch.full((4,), 7.0)
     known = bound(total=total)
-    done([products.outer(RowVectors(0, 16, 4), 0, (0, 0), RowVectors(0, 0, 0), number("total"), 32)], 1, known)
+    done([products.outer(RowVectors(0, 16, 4), 0, (0, 0), RowVectors(0, 0, 0), [number("total")], 32)], 1, known)
     assert total.tolist() == [7.0] * 4
 
 

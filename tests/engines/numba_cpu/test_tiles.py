@@ -180,9 +180,9 @@ def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
     code = f"import sys; from tests.engines.numba_cpu.test_tiles import translate; translate({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | SAPPHIRE_RAPIDS, cwd=Path.cwd())
     found = {path.stem: [text.split()[0] for _, text in disassembled(path)] for path in tmp_path.glob("*.o")}
-    assert {"forward", "backward", "multiply_4", "multiply_1", "outer_of_pairs"} <= found.keys()
+    assert {"forward", "backward", "multiply_4", "multiply_1", "outer"} <= found.keys()
     for name, instructions in found.items():
-        multiplies = name in ("forward", "backward", "outer_of_pairs") or name.startswith("multiply")
+        multiplies = name in ("forward", "backward", "outer") or name.startswith("multiply")
         assert (instructions.count("ldtilecfg"), instructions.count("tilerelease")) == (multiplies, multiplies)
         assert ("tdpbf16ps" in instructions) == multiplies
         assert "vdpbf16ps" not in instructions

@@ -3,13 +3,14 @@
 Each number of a result is summed by one thread in one order, so its bits do not depend on how many threads there are.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.gemm.pack import Packed
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.simd.blocking import blocking, rows_at_once, size_of_sums
+from glassgate.engines.numba_cpu.simd.blocking import LONG_BLOCKS, blocking, rows_at_once, size_of_sums
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
@@ -49,119 +50,74 @@ def multiply_{SUMS}(address):
 
 OUTER = '''
 def outer(address):
-    """out[unit] = sum over rows of d[row, unit] * right[row] for some units; in `total` the sum of d alone."""
+    """out[unit] = sum over rows of d[row, unit] * right[row] for some units; in each total the sum of d alone."""
     job = words(address)
     d, d_pitch, rows = job[0], job[1], job[2]
     rights, shift, width = words(job[3]), job[4], job[5]
-    out, out_pitch, total, added = job[6], job[7], job[8], job[9]
-    first, last = job[10], job[11]
-    packed, sums, pointers = memory_{PACKED}(), memory_{TILE}(), words(memory_64())
+    out, out_pitch, total, also, added = job[6], job[7], job[8], job[9], job[10]
+    first, last = job[11], job[12]
+    lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
     for start in range(0, rows, {ROWS}):
-        count = min({ROWS}, rows - start)
+        count, before = min({ROWS}, rows - start), added or start > 0
         d_at = d + start * d_pitch
-        if total != 0:
-            for unit in range(first, last, LANES):
-                live = last - unit
-                value = fill(0.0)
-                for row in range(count):
-                    value = value + load(d_at + row * d_pitch, unit, live)
-                if added or start > 0:
-                    value = value + load(total, unit, live)
-                store(total, unit, live, value)
-        column = 0
-        while column < width:
-            wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
-            for row in range(count):
-                right = rights[start + row] + shift
-                for k in range(wide):
-                    at = column + k * LANES
-                    store(packed, (k * {ROWS} + row) * LANES, LANES, load(right, at, width - at))
-            unit = first
-            while unit < last:
-                high = rows_of_tile(last - unit, MOST_ROWS_1)
-                point(pointers, 0, high, d_at + unit * BYTES, BYTES)
-                strided_microkernel(pointers, 0, d_pitch // BYTES, packed, {ROWS} * LANES, count, sums, high, wide)
-                for near in range(high):
-                    out_at = out + (unit + near) * out_pitch
+        for near in range(first, last, {UNITS}):
+            units = min({UNITS}, last - near)
+            for unit in range(0, units, LANES):
+                live, even, odd = units - unit, fill(0.0), fill(0.0)
+                for row in range(0, count, PER_WORD):
+                    then = min(row + PER_WORD, count) - 1
+                    both = row + PER_WORD == then + 1
+                    word = left_word(d_at + row * d_pitch, d_at + then * d_pitch, near + unit, live, both)
+                    store(lefts, (unit * {ROWS} + row * LANES) // PER_WORD, LANES, word)
+                    even, odd = odd, add_word(even, word)
+                for to in (total, also):
+                    if to != 0:
+                        value = even + odd
+                        if before:
+                            value = value + load(to, near + unit, live)
+                        store(to, near + unit, live, value)
+            turn_registers(lefts, (units + LANES - 1) // LANES, {ROWS} // PER_WORD, count)
+            column, fetched = 0, 0
+            while column < width:
+                wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
+                for row in range(0, count, PER_WORD):
+                    then = min(row + PER_WORD, count) - 1
+                    both = row + PER_WORD == then + 1
+                    low, high = rights[start + row] + shift, rights[start + then] + shift
                     for k in range(wide):
                         at = column + k * LANES
-                        value = load(sums, (near * wide + k) * LANES, LANES)
-                        if added or start > 0:
-                            value = value + load(out_at, at, width - at)
-                        store(out_at, at, width - at, value)
-                unit += high
-            column += wide * LANES
-'''
-
-OUTER_OF_PAIRS = '''
-def outer_of_pairs(address):
-    """As `outer`, with the numbers of two rows rounded to one word; those of d are so already."""
-    job = words(address)
-    d, d_pitch, rows = job[0], job[1], job[2]
-    rights, shift, width = words(job[3]), job[4], job[5]
-    out, out_pitch, total, added = job[6], job[7], job[8], job[9]
-    first, last = job[10], job[11]
-    packed, lefts, sums, pointers = memory_{PACKED}(), memory_{LEFTS}(), memory_{TILE}(), words(memory_{POINTERS}())
-    for start in range(0, rows, {ROWS}):
-        count = min({ROWS}, rows - start)
-        d_at = d + start * d_pitch
-        if total != 0:
-            for unit in range(first, last, LANES):
-                live = last - unit
-                value = fill(0.0)
-                for row in range(count):
-                    value = value + load_rounded(d_at + row * d_pitch, unit, live)
-                if added or start > 0:
-                    value = value + load(total, unit, live)
-                store(total, unit, live, value)
-        if width > 0:
-            for near in range(first, last, {UNITS}):
-                units = min({UNITS}, last - near)
-                for row in range(0, count, 2):
-                    both = row + 1 < count
-                    for unit in range(0, units, LANES):
-                        live = units - unit
-                        low, high = d_at + row * d_pitch, d_at + (row + both) * d_pitch
-                        halves = pair_rounded(low, high, near + unit, live, live * both)
-                        store(lefts, (unit * {ROWS} + row * LANES) // 2, LANES, halves)
-                turn_registers(lefts, (units + LANES - 1) // LANES, {ROWS} // 2, count)
-                column = 0
-                while column < width:
-                    wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
-                    for row in range(0, count, 2):
-                        both = row + 1 < count
-                        right, then = rights[start + row] + shift, rights[start + row + both] + shift
+                        word = right_word(low, high, at, width - at, both)
+                        store(packed, (k * {ROWS} + row) // PER_WORD * LANES, LANES, word)
+                fill_registers(packed, wide, {ROWS} // PER_WORD, count)
+                unit = 0
+                while unit < units:
+                    tall = rows_of_tile(units - unit, MOST_ROWS_1)
+                    for k in range(tall):
+                        block = (unit + k) // LANES * LANES
+                        pointers[k] = lefts + place_of_word(block, unit + k, {ROWS} // PER_WORD) * BYTES
+                    out_at = out + (near + unit) * out_pitch
+                    if before:
+                        fetch(out_at + column * BYTES, out_pitch, tall, 1, 0, wide * LANES * BYTES)
+                    if fetched < count:
+                        ahead = d_at + ({ROWS} + fetched) * d_pitch + near * BYTES // PER_WORD
+                        fetch(ahead, d_pitch, tall, 1, 0, units * BYTES // PER_WORD)
+                        fetched += tall
+                    pitch = {ROWS} // PER_WORD * LANES
+                    strided_microkernel(pointers, 0, LANES, packed, pitch, count, sums, tall, wide)
+                    for beside in range(tall):
                         for k in range(wide):
                             at = column + k * LANES
-                            low, high = load(right, at, width - at), load(then, at, (width - at) * both)
-                            store(packed, (k * {ROWS} + row) // 2 * LANES, LANES, pair(low, high))
-                    fill_registers(packed, wide, {ROWS} // 2, count)
-                    unit = 0
-                    while unit < units:
-                        tall = rows_of_tile(units - unit, MOST_ROWS_1)
-                        for k in range(tall):
-                            block = (unit + k) // LANES * LANES
-                            pointers[k] = lefts + place_of_pair(block, unit + k, {ROWS} // 2) * BYTES
-                        if added or start > 0:
-                            ahead = out + (near + unit) * out_pitch + column * BYTES
-                            fetch(ahead, out_pitch, tall, 1, 0, wide * LANES * BYTES)
-                        strided_microkernel(pointers, 0, LANES, packed, {ROWS} // 2 * LANES, count, sums, tall, wide)
-                        for beside in range(tall):
-                            out_at = out + (near + unit + beside) * out_pitch
-                            for k in range(wide):
-                                at = column + k * LANES
-                                value = load(sums, (beside * wide + k) * LANES, LANES)
-                                if added or start > 0:
-                                    value = value + load(out_at, at, width - at)
-                                store(out_at, at, width - at, value)
-                        unit += tall
-                    column += wide * LANES
+                            value = load(sums, (beside * wide + k) * LANES, LANES)
+                            if before:
+                                value = value + load(out_at, at, width - at)
+                            store(out_at, at, width - at, value)
+                        out_at += out_pitch
+                    unit += tall
+                column += wide * LANES
 '''
 
-SUMMED_AT_ONCE = 128
-"""Rows of a sum over rows."""
-PAIRS_AT_ONCE, UNITS_AT_ONCE = 256, 192
-"""Rows of a sum over pairs of rows, and units for which they are rounded."""
+SUMMED_AT_ONCE, UNITS_AT_ONCE = 256, 192
+"""Rows of a sum over rows, and units whose gradients are laid out for it."""
 
 
 class RowVectors(NamedTuple):
@@ -192,7 +148,7 @@ def outer(
     rows: Operand,
     rights: tuple[Operand, int],
     out: RowVectors,
-    total: Operand,
+    totals: Sequence[Operand],
     bits: int,
     added: bool = False,
     bfloat16: bool = False,
@@ -204,21 +160,23 @@ def outer(
         rows: how many.
         rights: the table of the others' addresses, and where each of them begins, in bytes.
         out: what it is written to; of width 0 where it is not wanted.
-        total: where the sum of d alone goes, or 0.
+        totals: where the sum of d alone goes, two places at most.
         added: to what is there.
         bfloat16: whether those of d are of that, and the others rounded to it.
     """
-    operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, int(added))
+    total, also = (*totals, 0, 0)[:2]
+    operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
     processor = multiplier(bfloat16)
-    width, tile = processor.width, size_of_sums(1, processor)
-    if bfloat16:
-        packed, lefts = 4 * PAIRS_AT_ONCE // 2 * width, PAIRS_AT_ONCE // 2 * UNITS_AT_ONCE * 4
-        values = {"ROWS": PAIRS_AT_ONCE, "UNITS": UNITS_AT_ONCE, "PACKED": packed, "LEFTS": lefts}
-        values["POINTERS"] = 8 * max(8, blocking(1, processor).most_rows)
-        function = native(OUTER_OF_PAIRS, bits, True, TILE=tile, **values)
-    else:
-        function = native(OUTER, bits, TILE=tile, ROWS=SUMMED_AT_ONCE, PACKED=4 * SUMMED_AT_ONCE * width)
-    return ParallelTask(function, operands, d.width)
+    row = SUMMED_AT_ONCE * (2 if bfloat16 else bits // 8)
+    values = {
+        "ROWS": SUMMED_AT_ONCE,
+        "UNITS": UNITS_AT_ONCE,
+        "LEFTS": row * UNITS_AT_ONCE,
+        "PACKED": row * LONG_BLOCKS * processor.lanes(bits),
+        "TILE": size_of_sums(1, processor),
+        "POINTERS": 8 * blocking(1, processor).most_rows,
+    }
+    return ParallelTask(native(OUTER, bits, bfloat16, **values), operands, d.width)
 
 
 ROUND = '''

@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, Lanes, VectorType, masked_load, splat
+from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, Lanes, VectorType, masked_load, memory, splat
 
 intrinsic: Any = numba.extending.intrinsic
 inline: Any = numba.njit(forceinline=True, error_model="numpy")
@@ -81,7 +81,7 @@ def pairs_of(processor: Processor) -> Pairs:
 def functions(processor: Processor) -> dict[str, Any]:
     """By name, what kernels call that multiply pairs."""
     pairs = pairs_of(processor)
-    V, lanes = VectorType(32, pairs.lanes), pairs.lanes
+    V, lanes, load = VectorType(32, pairs.lanes), pairs.lanes, memory(32, pairs.lanes).load
 
     @intrinsic
     def pair(context, low, high):
@@ -135,17 +135,34 @@ def functions(processor: Processor) -> dict[str, Any]:
         return V(types.int64, types.int64, types.int64), code
 
     @intrinsic
-    def pair_rounded(context, low, high, at, live, live_high):
-        """As `pair`, of rounded numbers."""
+    def left_word(context, low, high, at, live, both):
+        """As `pair`, of two rows' rounded numbers; zero for the second one where there are not both."""
 
         def code(context, builder, sig, args):
-            low, high, at, live, live_high = args
+            low, high, at, live, both = args
             words = builder.or_(
-                rounded_at(builder, low, at, live), above(builder, rounded_at(builder, high, at, live_high))
+                rounded_at(builder, low, at, live),
+                above(builder, rounded_at(builder, high, at, builder.select(both, live, INT64(0)))),
             )
             return builder.bitcast(words, V.llvm)
 
-        return V(*[types.int64] * 5), code
+        return V(*[types.int64] * 4, types.boolean), code
+
+    @inline
+    def right_word(low, high, at, live, both):
+        """As `left_word`, of numbers that are rounded here."""
+        return pair(load(low, at, live), load(high, at, live * both))
+
+    @intrinsic
+    def add_word(context, total, word):
+        """The total of a unit, and both numbers of a word of it."""
+
+        def code(context, builder, sig, args):
+            total, word = args
+            ones = ir.Constant(ir.VectorType(INT32, lanes), [0x3F803F80] * lanes)
+            return pairs.dot(builder, builder.bitcast(word, ones.type), ones, total)
+
+        return V(V, V), code
 
     @intrinsic
     def store_rounded(context, address, at, live, vector):
@@ -179,38 +196,18 @@ def functions(processor: Processor) -> dict[str, Any]:
             round_row(table[rank] + column * 4, width, to + rank * pitch)
             rounded[rank] = to + rank * pitch
 
-    @inline
-    def fill_registers(packed, blocks, most, rows):
-        """Nothing: vectors need no zeros behind the last pair."""
-
-    @inline
-    def turn_registers(packed, blocks, most, rows):
-        """Nothing: vectors read pairs as they are."""
-
-    @inline
-    def place_of_pair(block, unit, most):
-        """Where, in words, a unit's first pair is; `most` pairs have space in a block."""
-        return block * most + unit - block
-
-    @inline
-    def whole_sum(depth):
-        """How many numbers long packed sums are made."""
-        return depth
-
     every = (
-        whole_sum,
-        place_of_pair,
-        fill_registers,
-        turn_registers,
         pair,
-        pair_rounded,
+        left_word,
+        right_word,
+        add_word,
         load_rounded,
         store_rounded,
         round_row,
         round_rows,
         round_units,
     )
-    return {f.__name__: f for f in every}
+    return {"PER_WORD": 2} | {f.__name__: f for f in every}
 
 
 def _first(builder: ir.IRBuilder, count: int, live: ir.Value) -> ir.Value:

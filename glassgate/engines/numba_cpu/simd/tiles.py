@@ -268,7 +268,7 @@ def whole_sum(depth):
 
 
 @inline
-def place_of_pair(block, unit, most):
+def place_of_word(block, unit, most):
     """Where, in words, a unit's first pair is: in a row of a register; `most` pairs have space in a block."""
     return block * most + (unit - block) * 16
 
@@ -309,5 +309,5 @@ def functions(tiles: str) -> dict[str, Any]:
 
     return {
         f.__name__: f
-        for f in (whole_sum, place_of_pair, rows_of_tile, fill_registers, turn_registers, release_registers)
+        for f in (whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers)
     }
