@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from benchmarks import fresh
 from benchmarks.rows import Point, Row
-from benchmarks.turns import Budget, PeerError, Workers, busy_machine, quartiles, ratios, take_turns
+from benchmarks.turns import Budget, PeerError, Workers, busy_machine, quartiles, ratios, surroundings, take_turns
 from benchmarks.work import Work
 
 Figure = dict[str, Any]
@@ -50,7 +50,7 @@ class Bench:
     """What measuring needs: processes, truths, and how much time a point may take."""
 
     def __init__(self, threads: int, budget: Budget) -> None:
-        self.threads, self.budget, self.workers = threads, budget, Workers(threads)
+        self.threads, self.budget, self.workers = threads, budget, Workers(surroundings(threads))
         self.folder = tempfile.TemporaryDirectory(prefix="glassgate-truths-")
         self.truths = Truths(Path(self.folder.name), self.workers)
 

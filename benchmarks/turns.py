@@ -24,16 +24,21 @@ class PeerError(Exception):
 
 
 class Process:
-    """A running worker."""
+    """A running worker.
 
-    def __init__(self, peer: str, threads: int) -> None:
+    Args:
+        peer: a module of benchmarks.peers.
+        around: where it starts, `surroundings`.
+    """
+
+    def __init__(self, peer: str, around: Mapping[str, Any]) -> None:
         self.said = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", peer],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.said,
-            **surroundings(threads),
+            **around,
         )
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -67,14 +72,20 @@ class Process:
         self.said.close()
 
 
-def surroundings(threads: int, **environment: str) -> dict[str, Any]:
-    """How every process starts: in the project's folder, on so many threads and the same so many processors."""
-    processors = sorted(os.sched_getaffinity(0))[:threads]
+def surroundings(threads: int, processors: int | None = None, **environment: str) -> dict[str, Any]:
+    """How every process starts: in the project's folder, on so many threads and the same so many processors.
+
+    Args:
+        threads: how many.
+        processors: how many, if not the same.
+        environment: more of its variables.
+    """
+    pinned = sorted(os.sched_getaffinity(0))[: processors or threads]
     limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     return {
         "cwd": ROOT,
         "env": {**os.environ, **limits, **environment},
-        "preexec_fn": lambda: os.sched_setaffinity(0, processors),
+        "preexec_fn": lambda: os.sched_setaffinity(0, pinned),
     }
 
 
@@ -91,17 +102,22 @@ def ask_once(module: str, threads: int, *arguments: str, **environment: str) -> 
         PeerError: it failed.
     """
     command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, **surroundings(threads, **environment))
+    around = surroundings(threads, None, **environment)
+    done = subprocess.run(command, capture_output=True, text=True, **around)
     if done.returncode:
         raise PeerError(last_words(done.stderr, done.returncode))
     return float(done.stdout)
 
 
 class Workers:
-    """The processes of one run, started when first needed."""
+    """The processes of one run, started when first needed.
 
-    def __init__(self, threads: int) -> None:
-        self.threads, self.running = threads, dict[str, Process]()
+    Args:
+        around: where each starts, `surroundings`.
+    """
+
+    def __init__(self, around: Mapping[str, Any]) -> None:
+        self.around, self.running = around, dict[str, Process]()
 
     def ask(self, name: str, method: str, *arguments: Any) -> Any:
         """What a peer answers. A name with a colon, `ours:truth`, is a process of its own of that peer.
@@ -110,7 +126,7 @@ class Workers:
             PeerError: it could not; it starts anew when next asked.
         """
         if name not in self.running:
-            self.running[name] = Process(name.partition(":")[0], self.threads)
+            self.running[name] = Process(name.partition(":")[0], self.around)
         try:
             return self.running[name].ask(method, *arguments)
         except PeerError:

@@ -88,6 +88,16 @@ class Peer:
         gc.enable()
         return statistics.median(times)
 
+    def mean(self, work: Work, seconds: float) -> float:
+        """The time of one call in the mean over some seconds, in which it may have to wait for a processor."""
+        run, calls = self.subjects[work].run, 0
+        run()
+        start = now = time.perf_counter()
+        while now < start + seconds:
+            run()
+            calls, now = calls + 1, time.perf_counter()
+        return (now - start) / calls
+
     def drop(self) -> None:
         """Forgets all works."""
         self.subjects.clear()

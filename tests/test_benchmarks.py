@@ -1,16 +1,18 @@
 """The benchmark runner end to end on tiny works: processes, checks, files, resumption, table and plot."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import report, results, worker
+from benchmarks import limited, report, results, worker
 from benchmarks.__main__ import main, on_engine, run
+from benchmarks.measure import Bench
 from benchmarks.rows import ROWS, Point, Row, stock
-from benchmarks.turns import Budget, PeerError, Workers, quartiles, take_turns
+from benchmarks.turns import Budget, PeerError, Workers, quartiles, surroundings, take_turns
 from benchmarks.work import Work
 
 TINY = [Work(3, 2, 4), Work(4, 1, 5, ragged=True)]
@@ -98,7 +100,7 @@ def test_the_end_of_a_long_work_is_checked(tmp_path):
 
 
 def test_processes_stand_still_between_turns_and_alternate():
-    workers = Workers(1)
+    workers = Workers(surroundings(1))
     try:
         contenders = {"ours": ROW.points[0].ours, "nn.LSTM": ROW.points[0].others["nn.LSTM"]}
         for work in contenders.values():
@@ -159,3 +161,28 @@ def test_the_plots_are_made_from_the_files(tmp_path):
     assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
     for plot in ("plot.svg", "beside-torch.svg"):
         assert "<svg" in (tmp_path / plot).read_text()
+
+
+def test_calls_under_limits_stand_in_a_row_or_the_reason_why_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(limited, "POINTS", on_engine(ROW, "reference").points[:1])
+    with Bench(1, SHORT) as bench:
+        _, limits, cell, _ = limited.row(bench, limited.Limits(1, 1), 0.01, 3).split("|")
+        assert limits == " 1 threads, 1 processors "
+        assert all(float(time) > 0 for time in cell.split("/"))
+        monkeypatch.setattr(limited, "GROUPS", tmp_path / "absent")
+        row = limited.row(bench, limited.Limits(2, time=0.5), 0.01, 1)
+    assert "| 2 threads, 2 processors, the time of 0.5 | not measured, for no control group can be made here: " in row
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "text"), [(1, "cpu.cfs_quota_us", "150000"), (2, "cpu.max", "150000 100000")]
+)
+def test_a_control_group_of_either_version(version, file, text, tmp_path, monkeypatch):
+    groups = tmp_path / "cpu" if version == 1 else tmp_path
+    groups.mkdir(exist_ok=True)
+    monkeypatch.setattr(limited, "GROUPS", tmp_path)
+    with limited.group(1.5) as enter:
+        enter()
+        (folder,) = groups.iterdir()
+        assert (folder / file).read_text() == text
+        assert int((folder / "cgroup.procs").read_text()) == os.getpid()

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from glassgate.engines import kernels, reference, stock
+from glassgate.engines import kernels, processors, reference, stock
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.kernels import Prepared
 from glassgate.engines.meaning import meant, untraceable
@@ -75,8 +75,8 @@ def wanted() -> str:
 
 
 def setting() -> tuple[str, int]:
-    """All that the user sets and that decides which kernels run: the engine, and how many threads."""
-    return _wanted.name, torch.get_num_threads()
+    """All that decides which kernels run, beside the call: the engine that the user named, and how many threads."""
+    return _wanted.name, processors.threads()
 
 
 class EngineError(RuntimeError):

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from glassgate.engines import processors
 from glassgate.engines.lowering.batch import BatchLayout
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
@@ -20,7 +21,7 @@ from glassgate.engines.numba_cpu.simd.blocking import MOST_ROWS
 from glassgate.engines.numba_cpu.tasks import Bindings, ParallelTask
 
 FEW_OPERATIONS = 2_000_000
-"""Below so many multiplications a second thread costs more than it brings."""
+"""Below so many multiplications another thread costs more than it brings."""
 FEW_A_STEP = 30_000
 """Below so many multiplications a step and thread, a barrier at every step costs more than it brings."""
 OWN_CACHE = 1_500_000
@@ -29,13 +30,18 @@ OWN_CACHE = 1_500_000
 
 def run(calls: Sequence[Call]) -> None:
     """Run every direction through its time, with what is to be done before and after."""
-    at_once = torch.get_num_threads() if sum(call.work for call in calls) > FEW_OPERATIONS else 1
+    at_once = worth(sum(call.work for call in calls), FEW_OPERATIONS)
     if at_once == 1:
         in_turn([call.whole() for call in calls])()
         return
     _share([(call, call.plan.rounds_before) for call in calls], at_once)
     _loop(calls, at_once)
     _share([(call, call.plan.rounds_after) for call in calls], at_once)
+
+
+def worth(work: int, each: int) -> int:
+    """How many threads there are for some work, of which each but one must have so much."""
+    return min(processors.threads(), max(1, -(-work // each)))
 
 
 def _share(all_rounds: Sequence[tuple[Call, Sequence[ParallelTask]]], at_once: int) -> None:
@@ -71,13 +77,13 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
     launches: list[Launch] = []
     waiting: list[tuple[Call, Tensor]] = []
     for call in calls:
-        few = parts > 1 and few_rows(call.plan, call.time, parts)
-        if few and not call.plan.waits:
-            launches += _parts_of_rows(call, parts)
-        elif few and not threads.contention:
+        sharers = sharing_units(call.plan, call.time, parts)
+        if sharers > 1 and not call.plan.waits:
+            launches += _parts_of_rows(call, sharers)
+        elif sharers > 1 and not threads.contention:
             barrier = torch.zeros(2, dtype=torch.int64, device="cpu")
             waiting.append((call, barrier))
-            launches += _parts_of_rows(call, parts, barrier)
+            launches += _parts_of_rows(call, sharers, barrier)
         else:
             launches += [call.loop(first, last) for first, last in _shares(call, parts)]
     start = monotonic()
@@ -102,12 +108,17 @@ def _shares(call: Call, parts: int) -> list[tuple[int, int]]:
     return [(first, last) for first, last in pairwise(bounds) if first < last]
 
 
-def few_rows(plan: KernelPlan, time: BatchLayout, parts: int) -> bool:
-    """Whether threads had better share the units of each row, and wait at every step where one reads the others'."""
+def sharing_units(plan: KernelPlan, time: BatchLayout, parts: int) -> int:
+    """How many of some threads had better share the units of each row; one where each had better have rows of its own.
+
+    They wait at every step where one reads what the others write.
+    """
     enough = FEW_A_STEP * max(time.steps, 1) if plan.waits else FEW_OPERATIONS
-    if not plan.splits_units or time.rows * plan.work < enough * parts:
-        return False
-    return 2 * parts > time.N or (plan.packed > OWN_CACHE and 2 * MOST_ROWS * parts >= time.N)
+    sharers = min(parts, time.rows * plan.work // enough, -(-plan.sizes.H // host().lanes(plan.sizes.bits)))
+    if not plan.splits_units or sharers < 2:
+        return 1
+    few = 2 * sharers > time.N and sharers * -(-time.N // parts) >= time.N
+    return sharers if few or (plan.packed > OWN_CACHE and 2 * MOST_ROWS * sharers >= time.N) else 1
 
 
 def _parts_of_rows(call: Call, parts: int, barrier: Tensor | None = None) -> list[Launch]:

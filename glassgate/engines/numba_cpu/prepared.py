@@ -12,7 +12,7 @@ from glassgate.engines.memory import empty
 from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import bind_time
-from glassgate.engines.numba_cpu.partition import FEW_OPERATIONS, few_rows
+from glassgate.engines.numba_cpu.partition import FEW_OPERATIONS, sharing_units, worth
 from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.processor import host
@@ -23,11 +23,11 @@ from glassgate.engines.plan import Plan, Sizes
 Form = tuple[int, ...]
 
 ENOUGH_FOR_ONE = 6_000_000
-"""Up to so many multiplications one thread does all rows: where nothing else is left of a call, sharing costs more."""
+"""Instead of `FEW_OPERATIONS`: where nothing else is left of a call, another thread brings less."""
 
 
 class Pass:
-    """A kernel plan's launches for calls with as many steps of all sequences, on as many threads as torch has now.
+    """A kernel plan's launches for calls with as many steps of all sequences, on as many threads as there are now.
 
     Args:
         plan: what is to be done.
@@ -41,8 +41,8 @@ class Pass:
     def __init__(self, plan: KernelPlan, steps: int, free: Sequence[Argument]) -> None:
         N = plan.sizes.N
         time = batch_layout(None, steps * N, N)
-        work, most = time.rows * plan.work, torch.get_num_threads()
-        parts = 1 if work <= ENOUGH_FOR_ONE else most
+        work = time.rows * plan.work
+        parts, usually = worth(work, ENOUGH_FOR_ONE), worth(work, FEW_OPERATIONS)
         bindings = plan.bindings.copy()
         self._alive = time, bind_time(plan, time, bindings)
         places: Places = {argument: (k, 0) for k, argument in enumerate(free)}
@@ -60,7 +60,7 @@ class Pass:
         shared = [(task, 1 if task.light else parts) for task in rounds]
         self._rounds = [[task.prepared(bindings, every[k], k, of) for k in range(of)] for task, of in shared]
         self._room = room
-        self.fits = room <= MOST_KEPT and (work <= FEW_OPERATIONS or most == 1 or not few_rows(plan, time, most))
+        self.fits = room <= MOST_KEPT and sharing_units(plan, time, usually) == 1
 
     def run(self, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
         """Do it, with what each call says."""

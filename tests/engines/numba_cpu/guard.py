@@ -242,7 +242,7 @@ def shared_among_threads() -> list[int]:
         run_launches(launches)
 
     threads.run = counted
-    partition.FEW_A_STEP = 0
+    partition.FEW_A_STEP = 1
     threads.contention.note = lambda waited: None  # type: ignore[method-assign]
     return counts
 
@@ -260,7 +260,7 @@ def main(which: str, products: str) -> None:
         for at_once in (1, 2):
             torch.set_num_threads(at_once)
             counts.clear()
-            few = 0 if at_once > 1 else 2**60
+            few = 1 if at_once > 1 else 2**60
             partition.FEW_OPERATIONS = prepared.FEW_OPERATIONS = prepared.ENOUGH_FOR_ONE = few
             check(layer, recorded)
             assert max(counts, default=1) == at_once, counts

@@ -131,6 +131,9 @@ import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import torch
 import glassgate as gg
+from glassgate.engines import processors
+
+processors.available = lambda: 7
 
 def results(layer, x, threads):
     torch.set_num_threads(threads)
@@ -147,5 +150,49 @@ for N in (1, 9):  # threads share units and wait for each other at every step, o
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system that pins no process")
 def test_seven_threads_on_one_processor_give_the_bits_of_one():
-    """As where a process is pinned, or has fewer processors than it sees: whoever waits for a thread lets it run."""
+    """As where other programs have all but one of its processors: whoever waits for a thread lets it run."""
     subprocess.run([sys.executable, "-c", MANY], check=True, timeout=300)
+
+
+@pytest.mark.matrix
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system that pins no process")
+def test_four_such_processes_on_the_same_processor():
+    processes = [subprocess.Popen([sys.executable, "-c", MANY]) for _ in range(4)]
+    assert [process.wait(timeout=300) for process in processes] == [0] * 4
+
+
+MOVED = """
+import os, threading, time
+import torch
+import glassgate as gg
+
+processors, over = sorted(os.sched_getaffinity(0)), threading.Event()
+
+def move():
+    while not over.wait(0.005):
+        for own in (processors[:1], processors, processors[-1:]):
+            for thread in os.listdir("/proc/self/task"):
+                os.sched_setaffinity(int(thread), own)
+
+def results(layer, x):
+    with gg.engine("cpu"):
+        y, _ = layer(x)
+        return [y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])]
+
+calls = [(gg.LSTM(256, 256), torch.randn(20, N, 256, requires_grad=True)) for N in (1, 9)]
+torch.set_num_threads(1)
+expected = [results(*call) for call in calls]
+torch.set_num_threads(7)
+threading.Thread(target=move, daemon=True).start()
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    for call, those in zip(calls, expected):
+        assert all(map(torch.equal, results(*call), those))
+over.set()
+"""
+
+
+@pytest.mark.matrix
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system that pins no process")
+def test_a_process_that_is_pinned_elsewhere_all_the_time():
+    subprocess.run([sys.executable, "-c", MOVED], check=True, timeout=300)

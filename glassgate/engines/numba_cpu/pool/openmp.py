@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from glassgate.engines import processors
 from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.native import native
 
@@ -51,9 +52,10 @@ def run(jobs: Sequence[Launch]) -> bool | None:
     """Run all jobs at once, return when they are done.
 
     Returns:
-        whether a thread came late; None where nothing is done, for there is no such team.
+        whether a thread came late; None where nothing is done: there is no such team, or it has more threads than
+        there are processors, which then sleep as soon as they have nothing to do.
     """
-    if _openmp is None:
+    if _openmp is None or processors.threads() < torch.get_num_threads():
         return None
     begin, size = _openmp
     members = max(len(jobs), torch.get_num_threads())

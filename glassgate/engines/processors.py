@@ -1,0 +1,92 @@
+"""How many threads a call may run on: torch's, as far as there are processors for them."""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+READ_EVERY = 1.0
+"""Seconds for which a limit that was read is taken to hold."""
+
+
+def threads() -> int:
+    """As many as `torch.get_num_threads()`, and no more than there are processors that the caller may use.
+
+    More threads than processors make no call faster. Where a control group limits the time of processors, as in most
+    containers, they also use it up by waiting for each other, and then all of them stand still.
+    """
+    most = torch.get_num_threads()
+    return most if most == 1 else min(most, available())
+
+
+def available() -> int:
+    """How many processors the caller may run on, and its control groups let it keep busy."""
+    return min(_allowed(), _limit.processors())
+
+
+class Limit:
+    """How many processors the control groups of this process let it keep busy.
+
+    Args:
+        process: the folder in which Linux says which groups these are.
+    """
+
+    def __init__(self, process: Path = Path("/proc/self")) -> None:
+        self._process, self._until, self._known = process, 0.0, 0
+
+    def processors(self) -> int:
+        """The nearest whole number to the least limit, but one at least; all there are where there is none."""
+        now = monotonic()
+        if now >= self._until:
+            least = min(self._limits(), default=os.cpu_count() or 1)
+            self._known, self._until = max(1, int(least + 0.5)), now + READ_EVERY
+        return self._known
+
+    def _limits(self) -> Iterator[float]:
+        """Of each group around the process: the processors' time that it may use, in seconds a second."""
+        for group, version in self._groups():
+            with suppress(OSError, ValueError):
+                if version == 2:
+                    quota, period = (group / "cpu.max").read_text().split()
+                else:
+                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                if quota != "max" and int(quota) > 0:
+                    yield int(quota) / int(period)
+
+    def _groups(self) -> Iterator[tuple[Path, int]]:
+        """The folders of groups that may limit the process, and of which version of control groups each is."""
+        try:
+            own, mounts = ((self._process / name).read_text().splitlines() for name in ("cgroup", "mountinfo"))
+        except OSError:
+            return
+        paths = {name: path for _, names, path in (line.split(":", 2) for line in own) for name in names.split(",")}
+        for line in mounts:
+            where, _, what = line.partition(" - ")
+            (_, _, _, root, top, *_), (kind, _, options) = where.split(), what.split(maxsplit=2)
+            version = {"cgroup2": 2, "cgroup": 1}.get(kind)
+            if version == 2 or (version == 1 and "cpu" in options.split(",")):
+                path = Path(paths.get("" if version == 2 else "cpu", root))
+                inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else Path()
+                yield from ((top / group, version) for group in (inside, *inside.parents))
+
+
+def _affinity() -> Callable[[], int]:
+    """What counts the processors that the caller may run on.
+
+    OpenMP's own count also holds where OpenMP has bound the caller to one of them (OMP_PROC_BIND).
+    """
+    if os.name == "posix":
+        with suppress(AttributeError):
+            count: Callable[[], int] = ctypes.PyDLL(None).omp_get_num_procs
+            return count
+    if hasattr(os, "sched_getaffinity"):
+        return lambda: len(os.sched_getaffinity(0))
+    return lambda: os.cpu_count() or 1
+
+
+_allowed = _affinity()
+_limit = Limit()
