@@ -89,7 +89,7 @@ class Choice(NamedTuple):
     engine: str
     reasons: dict[str, str | None]
     bfloat16: str | None = None
-    """By which instructions the kernels multiply numbers of bfloat16; None where they do not."""
+    """By which instructions the kernels multiply numbers of bfloat16, or why not; None where nobody asks for them."""
 
     def __str__(self) -> str:
         lines = [f"{self.engine} runs this call"]

@@ -107,10 +107,15 @@ def result_type(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def rounds_float32() -> bool:
-    """Whether torch's switches ask for matrix products of float32 in bfloat16; the one for such layers goes first."""
+_TERMS = {"medium": 1, "bf16": 1, "high": 3, "tf32": 3}
+
+
+def terms_asked() -> int:
+    """Of how many products of bfloat16 torch's switches let one of float32 be the sum: 3 where each number is the sum
+    of two, or 0 where it stays as it is; the switch for such layers goes first.
+    """
     own = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
-    return bool(own == "bf16" if own != "none" else torch.get_float32_matmul_precision() == "medium")
+    return _TERMS.get(own if own != "none" else torch.get_float32_matmul_precision(), 0)
 
 
 def is_transformed() -> bool:

@@ -49,11 +49,12 @@ def why_not(steps: Steps, directions: list[Direction], all_states: bool = False)
 
 
 def products(steps: Steps, directions: list[Direction]) -> str | None:
-    """How numbers are multiplied in a call, where they are rounded to bfloat16."""
+    """How numbers are multiplied in a call that wants them rounded to bfloat16."""
     from glassgate.engines.numba_cpu.amx import explained
-    from glassgate.engines.numba_cpu.run import in_bfloat16
+    from glassgate.engines.numba_cpu.run import terms_wanted
 
-    return explained() if in_bfloat16(result_type(steps.data.dtype), given_of(directions)) else None
+    terms = terms_wanted(result_type(steps.data.dtype), given_of(directions))
+    return explained(terms, len(directions[0].initial[0])) if terms else None
 
 
 def run(
@@ -115,13 +116,13 @@ class Prepared:
         draw: Callable[[], dict[str, Tensor]],
     ) -> None:
         from glassgate.engines.numba_cpu.prepared import PreparedPasses
-        from glassgate.engines.numba_cpu.run import in_bfloat16
+        from glassgate.engines.numba_cpu.run import terms_of
 
         data, _, resets = steps
         plan, given, self._save = backend.planned(direction), given_of([direction]), save
         self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
         result = result_type(data.dtype)
-        sizes = plan.sizes(given, data, in_bfloat16(result, given))
+        sizes = plan.sizes(given, data, terms_of(result, [plan], given))
         self._noise, self._draw = {name: v.contiguous() for name, v in direction.noise.items()}, draw
         count, masked = data.shape[0] // sizes.N, resets is not None
         self._passes = PreparedPasses(plan, sizes, count, data.dtype, result, form, states, save, masked)

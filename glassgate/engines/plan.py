@@ -89,11 +89,11 @@ class Plan:
         noise = dict(zip(self.noise, given[n + self.states :], strict=True))
         return Direction(self.cell, weights, states[:count], self.reverse, noise, states[count:])
 
-    def sizes(self, given: Sequence[Tensor], data: Tensor, bfloat16: bool = False) -> "Sizes":
-        """Those of a call with these tensors, computed in the type of its data; matrix products perhaps in bfloat16."""
+    def sizes(self, given: Sequence[Tensor], data: Tensor, terms: int = 0) -> "Sizes":
+        """Those of a call with these tensors, computed in the type of its data; see `Sizes.terms`."""
         H = given[self.weights.index("weight_ih")].shape[0] // len(self.cell.gates)
         N, P = given[len(self.weights)].shape
-        return Sizes(N, data.shape[1], H, P, data.element_size() * 8, bfloat16)
+        return Sizes(N, data.shape[1], H, P, data.element_size() * 8, terms)
 
     def of_states(self, sizes: "Sizes") -> dict[str, int]:
         """The width of each state: the output is as wide as its projection."""
@@ -116,8 +116,8 @@ class Sizes(NamedTuple):
     H: int
     P: int
     bits: int
-    bfloat16: bool = False
-    """Whether what a matrix product multiplies is rounded to that first."""
+    terms: int = 0
+    """Of how many products of bfloat16 one of two numbers is the sum, see `Processor.terms`; 0: it is none."""
 
     @property
     def bytes(self) -> int:

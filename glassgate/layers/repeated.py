@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import choose
-from glassgate.engines.contract import PLAIN, Direction, Steps, is_undisturbed, result_type, rounds_float32
+from glassgate.engines.contract import PLAIN, Direction, Steps, is_undisturbed, result_type, terms_asked
 from glassgate.engines.memory import computable
 from glassgate.layers import short
 from glassgate.layers.regularisers import draw
@@ -64,7 +64,7 @@ class Repeated:
         learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
         mask = () if resets is None else (resets,)
         shapes = (*map(_shape, (*tensors, *mask)), len(first), len(anew))
-        form = shapes, learns, choose.setting(), result, rounds_float32()
+        form = shapes, learns, choose.setting(), result, terms_asked()
         if result is not known.dtype:
             input, *states = computable(tensors, known.dtype)
             first, anew = tuple(states[: len(first)]), tuple(states[len(first) :])

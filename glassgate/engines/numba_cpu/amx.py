@@ -12,7 +12,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from glassgate.engines.numba_cpu.cache import MachineCode, path_of, read, write
-from glassgate.engines.numba_cpu.processor import Processor, host
+from glassgate.engines.numba_cpu.processor import FEW_ROWS, Processor, host
 
 TRIAL = "glassgate.engines.numba_cpu.trial"
 """The module that a process of its own runs: an instruction that its processor refuses ends that one."""
@@ -20,11 +20,11 @@ PATIENCE = 300
 """Seconds for the trial, which takes a few of them."""
 
 
-def multiplier(bfloat16: bool) -> Processor:
-    """What products are compiled for, of numbers as they are or rounded to bfloat16."""
-    processor = host()
-    if not bfloat16:
-        return processor.whole
+def multiplier(terms: int) -> Processor:
+    """What products are compiled for, of numbers as they are (0) or as so many products of bfloat16."""
+    if terms == 0:
+        return host().whole
+    processor = host()._replace(terms=terms)
     if processor.tiles or processor.bfloat16 != "avx512bf16" or obstacle() is not None:
         return processor
     return with_amx(processor)
@@ -35,13 +35,20 @@ def with_amx(processor: Processor) -> Processor:
     return processor._replace(tiles="amx")
 
 
-def explained() -> str:
-    """How products of bfloat16 are computed."""
-    processor = multiplier(True)
-    if not processor.bfloat16:
-        return "in float32"
+def pays(terms: int, rows: int) -> bool:
+    """Whether so many products of bfloat16 are faster than one of float32, for so many rows at a time."""
+    processor = multiplier(terms).of_rows(rows)
+    return bool(processor.bfloat16 if terms == 1 else processor.tiles)
+
+
+def explained(terms: int = 1, rows: int = 1) -> str:
+    """How products of bfloat16 are computed, so many in place of one of float32, for so many rows at a time."""
+    processor, three = multiplier(terms), terms > 1
+    if not pays(terms, rows):
+        limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"
+        return "in float32" + (f"; three of them in place of one need {limit}" if three else "")
     if processor.tiles:
-        return "by AMX-BF16"
+        return "by AMX-BF16" + (", three in place of one of float32" if three else "")
     return f"by AVX512-BF16; not by AMX-BF16: {obstacle()}"
 
 

@@ -81,7 +81,7 @@ class Backward(KernelPlan):
             totals: list[Operand] = [(self.d_weights[bias], to * sizes.bytes) for bias in biases]
             right = table, shift + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            self.after[0].append(outer(own, given.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.bfloat16))
+            self.after[0].append(outer(own, given.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.terms))
 
     def _right(self, right: Place | Before) -> tuple[Operand, int]:
         """The table of the addresses of the rows that a weight was multiplied by, and from which byte on."""

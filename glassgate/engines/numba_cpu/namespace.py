@@ -39,5 +39,5 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     found |= words.functions(bits, lanes) if pairs is None else bfloat16.functions(processor)
     if processor.tiles:
         found |= tiles.functions(processor.tiles)
-    functions = mathematics.FUNCTIONS | (mathematics.QUICK if pairs is not None else {})
+    functions = mathematics.FUNCTIONS | (mathematics.QUICK if pairs is not None and pairs.terms == 1 else {})
     return found | {f"_{name}": value for name, value in found.items()} | functions

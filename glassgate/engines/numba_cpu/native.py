@@ -7,16 +7,16 @@ from glassgate.engines.numba_cpu.compile import Function, compiled
 from glassgate.engines.numba_cpu.processor import Processor
 
 
-def native(text: str, bits: int = 64, bfloat16: bool = False, **values: int) -> Function:
+def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
     """The machine code of a text with one function.
 
     Args:
         text: in which `{NAME}` stands for a value.
         bits: of the numbers that it computes with.
-        bfloat16: whether it multiplies them rounded to that.
+        terms: how it multiplies them, see `Sizes.terms`.
         values: by name.
     """
-    return _native(text, bits, tuple(values.items()), multiplier(bfloat16))
+    return _native(text, bits, tuple(values.items()), multiplier(terms))
 
 
 @cache

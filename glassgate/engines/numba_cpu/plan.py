@@ -76,7 +76,7 @@ class KernelPlan:
     ) -> None:
         self.plan, self.sizes, self.backward = plan, sizes, backward
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
-        self.processor = multiplier(sizes.bfloat16).of_rows(sizes.N)
+        self.processor = multiplier(sizes.terms).of_rows(sizes.N)
         self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward, self.processor)
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
@@ -180,7 +180,8 @@ class KernelPlan:
 
     def bytes(self, buffer: Buffer) -> int:
         """Of a number of a buffer."""
-        return 2 if self.sizes.bfloat16 and buffer.kind in given.ROUNDED else self.sizes.bytes
+        terms = self.sizes.terms
+        return 2 * terms if terms and buffer.kind in given.ROUNDED else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
         """Memory of one launch alone, in bytes: the sums of a tile, addresses of rows, temporaries."""
@@ -190,7 +191,7 @@ class KernelPlan:
             needed[given.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
             needed[given.of_product("left", m.number)] = 8 * sizes.N
             depth = m.left.columns * (sizes.P if m.left.axis == "P" else sizes.H)
-            needed[given.of_product("rounded", m.number)] = sizes.N * host().rounded_pitch(depth)
+            needed[given.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
         for temporary in kernel.temporaries:
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width
@@ -228,9 +229,9 @@ class KernelPlan:
 
     def factors(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
         """Rows as a product multiplies them: themselves, or rounded in memory of the call by the tasks."""
-        if not self.sizes.bfloat16:
+        if not self.sizes.terms:
             return [], rows
-        task, found = rounded(rows, to, given.ROWS)
+        task, found = rounded(rows, to, given.ROWS, self.sizes.terms)
         self.by_row[to] = found.pitch
         return [task], found
 
@@ -251,7 +252,7 @@ class KernelPlan:
         return matrix, _numbers(cell.gates, product.gates), cell.heads, turned
 
     def _pack(self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool) -> Packed:
-        packed = pack(to, matrix, chosen, heads, turned, self.sizes.bfloat16)
+        packed = pack(to, matrix, chosen, heads, turned, self.sizes.terms)
         self.fixed[to] = packed.size
         self.before[0] += packed.tasks
         return packed

@@ -99,7 +99,7 @@ class PreparedPasses:
     ) -> None:
         self.plan, self.resets, self._sizes, self._steps = plan, resets, sizes, steps
         self._dtype, self._result = dtype, result
-        rounded = sizes.bfloat16 and result is torch.bfloat16
+        rounded = sizes.terms > 0 and result is torch.bfloat16
         kernel = forward_plan(plan, sizes, save, save, rounded, host())
         rows = steps * sizes.N
         others = list(plan.of_states(sizes).values())[1:] if save else []

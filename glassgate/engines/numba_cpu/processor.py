@@ -20,6 +20,9 @@ class Processor(NamedTuple):
     """By "avx512bf16", its instructions; "emulated", by several others, for tests; empty where that is too slow."""
     tiles: str = ""
     """Whether on tile registers, 16 rows at once: by "amx", its instructions, or "emulated", for tests."""
+    terms: int = 1
+    """Of how many products of bfloat16 one of two numbers is the sum: 1 where both are rounded; 3 where each is the sum
+    of a high number and a low one, and the product of the low ones is left out."""
 
     @property
     def whole(self) -> "Processor":
@@ -35,8 +38,8 @@ class Processor(NamedTuple):
         return self.width * 8 // bits
 
     def rounded_pitch(self, width: int) -> int:
-        """How many bytes rows of so many numbers of bfloat16 are apart, each of whole registers."""
-        return -(-2 * width // self.width) * self.width
+        """How many bytes rows of so many numbers are apart, each in whole registers of bfloat16."""
+        return -(-2 * width // self.width) * self.width * self.terms
 
 
 _pretended: list[Processor] = []

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import products
-from glassgate.engines.contract import Recording, Steps, rounds_float32
+from glassgate.engines.contract import Recording, Steps, terms_asked
 from glassgate.engines.lowering.batch import BatchLayout, batch_layout
 from glassgate.engines.memory import COMPUTED_IN, computable, first_rows, unwritten
 from glassgate.engines.numba_cpu import partition
+from glassgate.engines.numba_cpu.amx import pays
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import Call
 from glassgate.engines.numba_cpu.plan import forward_plan
@@ -39,14 +40,15 @@ def forward(
         recordings: one per direction, where the gates are to be shown.
     """
     S = steps.data.shape[0]
-    bfloat16, workspace, every = in_bfloat16(dtype, given), Workspace(), all_states or save
-    rounded = bfloat16 and dtype is torch.bfloat16
+    workspace, every = Workspace(), all_states or save
+    terms = terms_of(dtype, plans, given)
+    rounded = terms > 0 and dtype is torch.bfloat16
     time, data, given = _computable(steps, plans, given)
     calls: list[Call] = []
     results: list[tuple[Tensor, bool]] = []
     behind: list[Tensor] = []
     for k, (plan, own) in enumerate(by_direction(plans, given)):
-        kernel = forward_plan(plan, plan.sizes(own, data, bfloat16), save, every, rounded, host())
+        kernel = forward_plan(plan, plan.sizes(own, data, terms), save, every, rounded, host())
         widths = list(plan.of_states(kernel.sizes).values())
         states = [unwritten(S, n, time.rows, data) for n in widths[kernel.whole_states]]
         if rounded:
@@ -87,7 +89,7 @@ def backward(
         needed: of which tensors of `given` it is, where not of all.
         recordings: as in `forward`.
     """
-    bfloat16, S = in_bfloat16(flat[0].dtype, given), steps.data.shape[0]
+    terms, S = terms_of(flat[0].dtype, plans, given), steps.data.shape[0]
     time, data, computed = _computable(steps, plans, given)
     d_data = unwritten(S, data.shape[1], time.rows, data) if data_too else data.new_empty(0)
     n = count_of_results(plans) // 2
@@ -98,7 +100,7 @@ def backward(
     at, weight_at = 0, 0
     for k, (plan, own) in enumerate(by_direction(plans, computed)):
         names = tuple([name for i, name in enumerate(plan.weights, weight_at) if needed is None or needed[i]])
-        sizes = plan.sizes(own, data, bfloat16)
+        sizes = plan.sizes(own, data, terms)
         kernel = backward_plan(plan, sizes, Wanted(names, data_too, added=k > 0), host())
         count = len(kernel.states)
         states = computable(list(islice(every, count)), data.dtype)
@@ -177,11 +179,21 @@ class _Gradients:
         return [*found, *([None] * len(plan.noise))]
 
 
-def in_bfloat16(dtype: torch.dtype, given: Sequence[Tensor]) -> bool:
-    """Whether products round float32 to bfloat16: for results of it, or by torch's switches, where that is fast."""
-    if given[0].dtype is not torch.float32 or not host().bfloat16:
-        return False
-    return dtype is torch.bfloat16 or (dtype is torch.float32 and rounds_float32())
+def terms_of(dtype: torch.dtype, plans: Sequence[Plan], given: Sequence[Tensor]) -> int:
+    """`Sizes.terms` of a call: those that are wanted, where they are fast."""
+    terms = terms_wanted(dtype, given)
+    return terms if terms and pays(terms, _sequences(plans, given)) else 0
+
+
+def terms_wanted(dtype: torch.dtype, given: Sequence[Tensor]) -> int:
+    """1 for results of bfloat16, and for those of float32 as torch's switches ask for."""
+    of_results = {torch.bfloat16: 1, torch.float32: terms_asked()}
+    return of_results.get(dtype, 0) if given[0].dtype is torch.float32 else 0
+
+
+def _sequences(plans: Sequence[Plan], given: Sequence[Tensor]) -> int:
+    """How many a batch has."""
+    return given[len(plans[0].weights)].shape[0]
 
 
 def _computable(
@@ -189,7 +201,6 @@ def _computable(
 ) -> tuple[BatchLayout, Tensor, Sequence[Tensor]]:
     """Which rows each step has, and all tensors as kernels take them."""
     dtype = COMPUTED_IN[steps.data.dtype]
-    N = given[len(plans[0].weights)].shape[0]
-    time = batch_layout(steps.batch_sizes, steps.data.shape[0], N)
+    time = batch_layout(steps.batch_sizes, steps.data.shape[0], _sequences(plans, given))
     (data,) = computable((first_rows(steps.data, time.rows),), dtype)
     return time, data, computable(given, dtype)

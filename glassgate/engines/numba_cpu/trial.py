@@ -31,10 +31,10 @@ def faults() -> list[str]:
 
     x, weight, d = numbers(ROWS, COLUMNS), numbers(GATES * UNITS, COLUMNS), numbers(ROWS, GATES * UNITS)
     matrix = Matrix(number("weight"), GATES, GATES * UNITS, COLUMNS, 32)
-    ahead = pack(number("ahead"), matrix, range(GATES), 1, columns_too=False, bfloat16=True)
-    back = pack(number("back"), matrix, range(GATES), 1, columns_too=True, bfloat16=True)
-    round_x, x_16 = rounded(_rows("x", x), number("x_16"), ROWS)
-    round_d, d_16 = rounded(_rows("d", d), number("d_16"), ROWS)
+    ahead = pack(number("ahead"), matrix, range(GATES), 1, columns_too=False, terms=1)
+    back = pack(number("back"), matrix, range(GATES), 1, columns_too=True, terms=1)
+    round_x, x_16 = rounded(_rows("x", x), number("x_16"), ROWS, terms=1)
+    round_d, d_16 = rounded(_rows("d", d), number("d_16"), ROWS, terms=1)
     results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}
     total = x.new_empty(GATES * UNITS)
     out = [_rows(name, result) for name, result in results.items()]
@@ -47,7 +47,7 @@ def faults() -> list[str]:
             rows_of(number("table"), _rows("x", x), ROWS),
             multiply(x_16, ahead, GATES, out[0]._replace(width=UNITS), ROWS, 32),
             multiply(d_16, back, 1, out[1], ROWS, 32),
-            outer(d_16, ROWS, (number("table"), 0), out[2], [number("total")], 32, bfloat16=True),
+            outer(d_16, ROWS, (number("table"), 0), out[2], [number("total")], 32, terms=1),
         ],
         x=x,
         weight=weight,

@@ -53,8 +53,16 @@ def close(ours, wanted):
     torch.testing.assert_close(ours.double(), wanted.double(), rtol=0, atol=1e-5 * max(1.0, wanted.abs().max().item()))
 
 
-def check_products(processor, rows, columns, units, dtype, bfloat16=False):
-    """Each product of whole sequences; with `bfloat16` of rounded numbers."""
+def product(a, b, terms):
+    """That of the matrices, or of rounded ones, or three of those and of what rounding leaves, rounded; in float64."""
+    high, low = zip(*[(v.bfloat16().double(), (v - v.bfloat16()).bfloat16().double()) for v in (a, b)], strict=True)
+    if terms == 0:
+        return a.double() @ b.double()
+    return high[0] @ high[1] + (high[0] @ low[1] + low[0] @ high[1] if terms == 3 else 0)
+
+
+def check_products(processor, rows, columns, units, dtype, terms=0):
+    """Each product of whole sequences; with `terms` as products of rounded numbers."""
     x, weight, d = (
         noise(k, *shape).to(dtype)
         for k, shape in enumerate([(rows, columns), (3 * units, columns), (rows, 3 * units + 5)])
@@ -66,30 +74,28 @@ def check_products(processor, rows, columns, units, dtype, bfloat16=False):
     bits = x.element_size() * 8
     matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
     with pretend(processor):
-        ahead = pack(number("ahead"), matrix, GATES, 1, columns_too=False, bfloat16=bfloat16)
-        back = pack(number("back"), matrix, GATES, 1, columns_too=True, bfloat16=bfloat16)
+        ahead = pack(number("ahead"), matrix, GATES, 1, columns_too=False, terms=terms)
+        back = pack(number("back"), matrix, GATES, 1, columns_too=True, terms=terms)
         places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
         places |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
         known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, also=also, **places)
         done([*ahead.tasks, *back.tasks, rows_of(number("table"), stored("x", x), len(x))], 2, known)
         x_rows, d_rows = stored("x", x), stored("d", d)
-        if bfloat16:
-            round_x, x_rows = products.rounded(x_rows, number("x_16"), len(x))
-            round_d, d_rows = products.rounded(d_rows, number("d_16"), len(x))
+        if terms:
+            round_x, x_rows = products.rounded(x_rows, number("x_16"), len(x), terms)
+            round_d, d_rows = products.rounded(d_rows, number("d_16"), len(x), terms)
             done([round_x, round_d], 2, known)
         a_gate, right = RowVectors(number("out"), out.stride(0) * bits // 8, units), (number("table"), 0)
         done([products.multiply(x_rows, ahead, 3, a_gate, len(x), bits)], 2, known)
         done([products.multiply(d_rows, back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
         sums = stored("outer", outer), [number("total"), number("also")], bits
-        done([products.outer(d_rows, len(x), right, *sums, bfloat16=bfloat16)], 2, known)
-    if bfloat16:
-        x, weight, d = x.bfloat16(), weight.bfloat16(), d.bfloat16()
-    close(total, d.double().sum(0))
+        done([products.outer(d_rows, len(x), right, *sums, terms=terms)], 2, known)
+    chosen = selected(weight)
+    close(total, product(torch.ones(1, rows), d, terms)[0])
     assert torch.equal(total, also)
-    chosen = selected(weight).double()
-    close(out, x.double() @ chosen.t())
-    close(d_x, before.double() + d.double() @ chosen)
-    close(outer, d.double().t() @ x.double())
+    close(out, product(x, chosen.t(), terms))
+    close(d_x, before.double() + product(d, chosen, terms))
+    close(outer, product(d.t(), x, terms))
 
 
 @pytest.mark.parametrize("processor", PROCESSORS, ids=str)
@@ -99,10 +105,10 @@ def test_products(processor, rows, columns, units, dtype):
     check_products(processor, rows, columns, units, dtype)
 
 
-@pytest.mark.parametrize("processor", ROUNDING, ids=str)
+@pytest.mark.parametrize(("processor", "terms"), [*((p, 1) for p in ROUNDING), (TILES, 3)], ids=str)
 @pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
-def test_products_of_rounded_numbers(processor, rows, columns, units):
-    check_products(processor, rows, columns, units, torch.float32, bfloat16=True)
+def test_products_of_rounded_numbers(processor, terms, rows, columns, units):
+    check_products(processor, rows, columns, units, torch.float32, terms)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])

@@ -30,6 +30,6 @@ def test_some_layers(products):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("products", ["plain", *dict.fromkeys((BFLOAT16, "emulated", "tiles"))])
+@pytest.mark.parametrize("products", ["plain", *dict.fromkeys((BFLOAT16, "emulated", "tiles", "three"))])
 def test_all_cells(products):
     run("all", products)

@@ -25,8 +25,8 @@ def pack(address):
         for gate in range(gates):
             rows = matrix + order[gate] * gate_pitch + block * LANES * pitch
             out = packed + (block * block_pitch + gate * LANES) * BYTES
-            for k in range(0, columns, {PER_WORD} * LANES):
-                at = out + k // {PER_WORD} * gates * LANES * BYTES
+            for k in range(0, columns, PER_WORD * LANES):
+                at = out + k * TERMS // PER_WORD * gates * LANES * BYTES
                 transpose(rows + k * BYTES, pitch, units - block * LANES, columns - k, at, gates * LANES * BYTES)
 '''
 
@@ -55,12 +55,14 @@ def lay_pairs(address):
     first, last = job[9], job[10]
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
-        for k in range(0, whole_sum(gates * units), 2):
+        depth = gates * units * TERMS
+        for k in range(0, whole_sum(depth), 2):
             low, high = fill(0.0), fill(0.0)
-            for second in range(min(2, gates * units - k)):
-                gate, unit = (k + second) // units, (k + second) % units
-                low, high = high, load(matrix + order[gate] * gate_pitch + unit * pitch, at, columns - at)
-            if k + 1 == gates * units:
+            for number in range(k, min(k + 2, depth)):
+                gate, unit = number // TERMS // units, number // TERMS % units
+                weights = load(matrix + order[gate] * gate_pitch + unit * pitch, at, columns - at)
+                low, high = high, weight_term(weights, number % TERMS)
+            if k + 1 == depth:
                 low, high = high, low
             store(out, k // 2 * LANES, LANES, pair(low, high))
 '''
@@ -79,7 +81,7 @@ class Packed(NamedTuple):
     size: int
     pitch: int
     tasks: list[ParallelTask]
-    bfloat16: bool
+    terms: int
 
 
 class Matrix(NamedTuple):
@@ -92,9 +94,7 @@ class Matrix(NamedTuple):
     bits: int
 
 
-def pack(
-    to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool, bfloat16: bool = False
-) -> Packed:
+def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool, terms: int = 0) -> Packed:
     """Blocks of a matrix, each head apart.
 
     Args:
@@ -103,18 +103,19 @@ def pack(
         chosen: which gates, in which order.
         heads: how many.
         columns_too: blocks of columns, for the transposed product.
-        bfloat16: whether its numbers are rounded to that.
+        terms: how its numbers are multiplied, see `Sizes.terms`.
     """
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
     width, depth, sums = (columns, len(chosen) * units, 1) if columns_too else (units, columns, len(chosen))
-    per_word, whole = (2, pack_multiple(multiplier(True))) if bfloat16 else (1, 1)
-    blocks, pitch = -(-width // lanes), -(-depth // whole) * whole // per_word * sums * lanes + lanes
+    per_word, whole = (2, pack_multiple(multiplier(terms))) if terms else (1, 1)
+    words = -(-depth // whole) * whole // per_word * max(terms, 1)
+    blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
     row, order = columns * size, _order(tuple(chosen)).data_ptr()
     if columns_too:
-        function = native(LAY_PAIRS if bfloat16 else LAY, matrix.bits, bfloat16)
+        function = native(LAY_PAIRS if terms else LAY, matrix.bits, terms)
     else:
-        function = native(PACK, matrix.bits, bfloat16, PER_WORD=per_word)
+        function = native(PACK, matrix.bits, terms)
     tasks = [
         ParallelTask(
             function,
@@ -134,7 +135,7 @@ def pack(
         )
         for head in range(heads)
     ]
-    return Packed(to, heads * blocks * pitch * size, pitch, tasks, bfloat16)
+    return Packed(to, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
 @cache

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.gemm.pack import Packed
 from glassgate.engines.numba_cpu.native import native
-from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.simd.blocking import LONG_BLOCKS, blocking, rows_at_once, size_of_sums
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
@@ -55,10 +54,11 @@ def outer(address):
     d, d_pitch, rows = job[0], job[1], job[2]
     rights, shift, width = words(job[3]), job[4], job[5]
     out, out_pitch, total, also, added = job[6], job[7], job[8], job[9], job[10]
-    first, last = job[11], job[12]
+    first, last, most = job[11], job[12], {ROWS} // PER_WORD * TERMS
     lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
     for start in range(0, rows, {ROWS}):
         count, before = min({ROWS}, rows - start), added or start > 0
+        depth = (count + PER_WORD - 1) // PER_WORD * PER_WORD
         d_at = d + start * d_pitch
         for near in range(first, last, {UNITS}):
             units = min({UNITS}, last - near)
@@ -67,16 +67,17 @@ def outer(address):
                 for row in range(0, count, PER_WORD):
                     then = min(row + PER_WORD, count) - 1
                     both = row + PER_WORD == then + 1
-                    word = left_word(d_at + row * d_pitch, d_at + then * d_pitch, near + unit, live, both)
-                    store(lefts, (unit * {ROWS} + row * LANES) // PER_WORD, LANES, word)
-                    even, odd = odd, add_word(even, word)
+                    for term in range(TERMS):
+                        word = left_word(d_at + row * d_pitch, d_at + then * d_pitch, near + unit, live, both, term)
+                        store(lefts, unit * most + (row // PER_WORD * TERMS + term) * LANES, LANES, word)
+                        even, odd = odd, add_word(even, word, term)
                 for to in (total, also):
                     if to != 0:
                         value = even + odd
                         if before:
                             value = value + load(to, near + unit, live)
                         store(to, near + unit, live, value)
-            turn_registers(lefts, (units + LANES - 1) // LANES, {ROWS} // PER_WORD, count)
+            turn_registers(lefts, (units + LANES - 1) // LANES, most, depth * TERMS)
             column, fetched = 0, 0
             while column < width:
                 wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
@@ -86,24 +87,24 @@ def outer(address):
                     low, high = rights[start + row] + shift, rights[start + then] + shift
                     for k in range(wide):
                         at = column + k * LANES
-                        word = right_word(low, high, at, width - at, both)
-                        store(packed, (k * {ROWS} + row) // PER_WORD * LANES, LANES, word)
-                fill_registers(packed, wide, {ROWS} // PER_WORD, count)
+                        for term in range(TERMS):
+                            word = right_word(low, high, at, width - at, both, term)
+                            store(packed, (k * most + row // PER_WORD * TERMS + term) * LANES, LANES, word)
+                fill_registers(packed, wide, most, depth * TERMS)
                 unit = 0
                 while unit < units:
                     tall = rows_of_tile(units - unit, MOST_ROWS_1)
                     for k in range(tall):
                         block = (unit + k) // LANES * LANES
-                        pointers[k] = lefts + place_of_word(block, unit + k, {ROWS} // PER_WORD) * BYTES
+                        pointers[k] = lefts + place_of_word(block, unit + k, most) * BYTES
                     out_at = out + (near + unit) * out_pitch
                     if before:
                         fetch(out_at + column * BYTES, out_pitch, tall, 1, 0, wide * LANES * BYTES)
                     if fetched < count:
-                        ahead = d_at + ({ROWS} + fetched) * d_pitch + near * BYTES // PER_WORD
-                        fetch(ahead, d_pitch, tall, 1, 0, units * BYTES // PER_WORD)
+                        ahead = d_at + ({ROWS} + fetched) * d_pitch + near * BYTES // PER_WORD * TERMS
+                        fetch(ahead, d_pitch, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
                         fetched += tall
-                    pitch = {ROWS} // PER_WORD * LANES
-                    strided_microkernel(pointers, 0, LANES, packed, pitch, count, sums, tall, wide)
+                    strided_microkernel(pointers, 0, LANES, packed, most * LANES, depth, sums, tall, wide)
                     for beside in range(tall):
                         for k in range(wide):
                             at = column + k * LANES
@@ -136,10 +137,10 @@ def multiply(
     Rows for a matrix of bfloat16 are of that too: see `rounded`.
     """
     operands = (left.start, left.pitch, left.width, by.start, by.pitch, out.width, out.start, out.pitch, int(added))
-    processor = multiplier(by.bfloat16)
+    processor = multiplier(by.terms)
     at_once = rows_at_once(processor)
     values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
-    function = native(MULTIPLY, bits, by.bfloat16, **values)
+    function = native(MULTIPLY, bits, by.terms, **values)
     return ParallelTask(function, operands, rows)
 
 
@@ -151,7 +152,7 @@ def outer(
     totals: Sequence[Operand],
     bits: int,
     added: bool = False,
-    bfloat16: bool = False,
+    terms: int = 0,
 ) -> ParallelTask:
     """The sum over rows of d times other rows.
 
@@ -162,12 +163,12 @@ def outer(
         out: what it is written to; of width 0 where it is not wanted.
         totals: where the sum of d alone goes, two places at most.
         added: to what is there.
-        bfloat16: whether those of d are of that, and the others rounded to it.
+        terms: how they are multiplied, see `Sizes.terms`; where that is in bfloat16, those of d are rounded already.
     """
     total, also = (*totals, 0, 0)[:2]
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
-    processor = multiplier(bfloat16)
-    row = SUMMED_AT_ONCE * (2 if bfloat16 else bits // 8)
+    processor = multiplier(terms)
+    row = SUMMED_AT_ONCE * (2 * terms or bits // 8)
     values = {
         "ROWS": SUMMED_AT_ONCE,
         "UNITS": UNITS_AT_ONCE,
@@ -176,7 +177,7 @@ def outer(
         "TILE": size_of_sums(1, processor),
         "POINTERS": 8 * blocking(1, processor).most_rows,
     }
-    return ParallelTask(native(OUTER, bits, bfloat16, **values), operands, d.width)
+    return ParallelTask(native(OUTER, bits, terms, **values), operands, d.width)
 
 
 ROUND = '''
@@ -189,8 +190,8 @@ def rounded(address):
 '''
 
 
-def rounded(rows: RowVectors, to: Operand, count: Operand) -> tuple[ParallelTask, RowVectors]:
-    """What rounds rows to bfloat16, and where they then are."""
-    pitch = host().rounded_pitch(rows.width)
-    task = ParallelTask(native(ROUND, 32, True), (rows.start, rows.pitch, rows.width, to, pitch), count)
+def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
+    """What rounds rows to bfloat16, and where they then are; terms: see `Sizes.terms`."""
+    pitch = multiplier(terms).rounded_pitch(rows.width)
+    task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
     return task, RowVectors(to, pitch, rows.width)

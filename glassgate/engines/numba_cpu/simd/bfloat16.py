@@ -1,4 +1,9 @@
-"""Numbers rounded to bfloat16, two in a word of 32 bits: how they are made, and multiplied with sums in float32."""
+"""Numbers rounded to bfloat16, two in a word of 32 bits: how they are made, and multiplied with sums in float32.
+
+Where three products make one, three rounded numbers stand for each number along the sum: of rows `ROW`, of weights
+`WEIGHT`. They follow each other, so that the product of such rows and weights is one of three times the depth. In sums
+over rows three words stand for a word of two rows' numbers.
+"""
 
 from typing import Any, NamedTuple
 
@@ -9,11 +14,14 @@ from numba import types
 from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, Lanes, VectorType, masked_load, memory, splat
+from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, Lanes, VectorType, memory, shuffled, splat, two_at
 
 intrinsic: Any = numba.extending.intrinsic
 inline: Any = numba.njit(forceinline=True, error_model="numpy")
 INT16 = ir.IntType(16)
+HIGH, LOW = 0, 1
+ROW, WEIGHT = (HIGH, HIGH, LOW), (HIGH, LOW, HIGH)
+"""What stands for a number: itself rounded, or what that leaves of it, rounded. Where one does, it is the first one."""
 
 
 class _BFloat16(ir.Type):
@@ -35,6 +43,8 @@ class Pairs(NamedTuple):
     lanes: int
     by_instruction: bool
     """Whether the processor rounds and multiplies them itself."""
+    terms: int
+    """How many numbers stand for one."""
 
     def rounded(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
         """The nearest numbers of 16 bits, the even one of two as near."""
@@ -47,17 +57,41 @@ class Pairs(NamedTuple):
         up = half.integer(1, "and_").integer(0x7FFF, "add").integer(word, "add").integer(16, "lshr")
         return builder.trunc(number.compare(number, "!=").where(half.integer(0x40, "or_"), up).value, kind)
 
+    def rest(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+        """What rounding takes away."""
+        return builder.fsub(vector, self.exact(builder, self.rounded(builder, vector)))
+
+    def exact(self, builder: ir.IRBuilder, rounded: ir.Value) -> ir.Value:
+        """Rounded numbers as numbers of 32 bits."""
+        kind = ir.VectorType(INT32, self.lanes)
+        words = builder.shl(builder.zext(rounded, kind), ir.Constant(kind, [16] * self.lanes))
+        return builder.bitcast(words, ir.VectorType(ir.FloatType(), self.lanes))
+
+    def in_a_run(self, builder: ir.IRBuilder, *vectors: ir.Value, stands: tuple[int, ...] = ROW) -> ir.Value:
+        """What stands for each number of vectors side by side, one number after the other."""
+        count = self.lanes * len(vectors)
+        parts = [[self.rounded(builder, v) for v in vectors]]
+        if self.terms > 1:
+            parts.append([self.rounded(builder, self.rest(builder, v)) for v in vectors])
+        high, low = (shuffled(builder, part[0], part[-1], range(count)) for part in (parts[0], parts[-1]))
+        return shuffled(builder, high, low, [part * count + k for k in range(count) for part in stands[: self.terms]])
+
     def paired(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
         """One word a lane, of both vectors' rounded numbers."""
+        return self.joined(builder, self.rounded(builder, low), self.rounded(builder, high))
+
+    def joined(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
+        """One word a lane, of numbers of 16 bits."""
         kind = ir.VectorType(INT32, self.lanes)
-        low, high = (builder.zext(self.rounded(builder, v), kind) for v in (low, high))
+        low, high = (builder.zext(v, kind) for v in (low, high))
         return builder.or_(low, builder.shl(high, ir.Constant(kind, [16] * self.lanes)))
 
-    def neighbours(self, builder: ir.IRBuilder, first: ir.Value, then: ir.Value) -> ir.Value:
-        """One word for each two numbers that follow each other in both vectors side by side."""
-        every = ir.Constant(ir.VectorType(INT32, 2 * self.lanes), list(range(2 * self.lanes)))
-        both = builder.shuffle_vector(self.rounded(builder, first), self.rounded(builder, then), every)
-        return builder.bitcast(both, ir.VectorType(INT32, self.lanes))
+    def neighbours(
+        self, builder: ir.IRBuilder, first: ir.Value, then: ir.Value, stands: tuple[int, ...] = ROW
+    ) -> ir.Value:
+        """One word for each two rounded numbers that follow each other, of both vectors side by side."""
+        run = self.in_a_run(builder, first, then, stands=stands)
+        return builder.bitcast(run, ir.VectorType(INT32, self.lanes * self.terms))
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
         """`total` and both products of each lane's pairs."""
@@ -75,17 +109,27 @@ class Pairs(NamedTuple):
 
 def pairs_of(processor: Processor) -> Pairs:
     """Those of a processor that has them."""
-    return Pairs(processor.lanes(32), processor.bfloat16 == "avx512bf16")
+    return Pairs(processor.lanes(32), processor.bfloat16 == "avx512bf16", processor.terms)
 
 
 def functions(processor: Processor) -> dict[str, Any]:
     """By name, what kernels call that multiply pairs."""
     pairs = pairs_of(processor)
-    V, lanes, load = VectorType(32, pairs.lanes), pairs.lanes, memory(32, pairs.lanes).load
+    lanes, terms = pairs.lanes, pairs.terms
+    V, load = VectorType(32, lanes), memory(32, lanes).load
 
     @intrinsic
     def pair(context, low, high):
         return V(V, V), lambda c, builder, s, args: builder.bitcast(pairs.paired(builder, *args), V.llvm)
+
+    @intrinsic
+    def rest(context, vector):
+        return V(V), lambda c, builder, s, args: pairs.rest(builder, *args)
+
+    @inline
+    def weight_term(vector, k):
+        """What is rounded for the k-th of the numbers that stand for a weight."""
+        return rest(vector) if k == 1 else vector
 
     @intrinsic
     def fill_rounded(context, address, at, live):
@@ -93,10 +137,8 @@ def functions(processor: Processor) -> dict[str, Any]:
 
         def code(context, builder, sig, args):
             to, at, live = args
-            first = masked_load(builder, V, at, INT64(0), live)
-            then = masked_load(builder, V, at, INT64(lanes), builder.sub(live, INT64(lanes)))
-            place = builder.inttoptr(to, ir.VectorType(INT32, lanes).as_pointer())
-            builder.store(pairs.neighbours(builder, first, then), place).align = 4
+            words = pairs.neighbours(builder, *two_at(builder, V, at, live))
+            builder.store(words, builder.inttoptr(to, words.type.as_pointer())).align = 4
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64), code
@@ -107,56 +149,50 @@ def functions(processor: Processor) -> dict[str, Any]:
 
         def code(context, builder, sig, args):
             to, at, live = args
-            rounded = builder.shuffle_vector(
-                pairs.rounded(builder, masked_load(builder, V, at, INT64(0), live)),
-                pairs.rounded(builder, masked_load(builder, V, at, INT64(lanes), builder.sub(live, INT64(lanes)))),
-                ir.Constant(ir.VectorType(INT32, 2 * lanes), list(range(2 * lanes))),
-            )
-            store_first(builder, rounded, to, live)
+            store_first(builder, pairs._replace(terms=1).in_a_run(builder, *two_at(builder, V, at, live)), to, live)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64), code
 
-    def rounded_at(builder, address, at, live):
-        """A word a lane, each with the number of 16 bits there in its lower half; zero behind the first `live`."""
-        place = builder.add(address, builder.mul(at, INT64(2)))
-        return builder.zext(load_first(builder, lanes, place, live), ir.VectorType(INT32, lanes))
-
-    def above(builder, words):
-        return builder.shl(words, ir.Constant(words.type, [16] * lanes))
+    def parts_at(builder, address, at, live):
+        """What `store_rounded` has stored for the first `live` numbers: the high ones, and perhaps the low ones."""
+        place = builder.add(address, builder.mul(at, INT64(2 * terms)))
+        run = load_first(builder, lanes * terms, place, builder.mul(live, INT64(terms)))
+        firsts = (0, ROW.index(LOW)) if terms > 1 else (0,)
+        return [shuffled(builder, run, run, range(first, lanes * terms, terms)) for first in firsts]
 
     @intrinsic
     def load_rounded(context, address, at, live):
-        """The first `live` numbers from rounded ones."""
+        """The first `live` numbers from what stands for them."""
 
         def code(context, builder, sig, args):
-            return builder.bitcast(above(builder, rounded_at(builder, *args)), V.llvm)
+            high, *low = (pairs.exact(builder, part) for part in parts_at(builder, *args))
+            return builder.fadd(high, *low) if low else high
 
         return V(types.int64, types.int64, types.int64), code
 
     @intrinsic
-    def left_word(context, low, high, at, live, both):
-        """As `pair`, of two rows' rounded numbers; zero for the second one where there are not both."""
+    def left_word(context, low, high, at, live, both, term):
+        """As `pair`, of what stands for two rows' numbers; zero for the second one where there are not both."""
 
         def code(context, builder, sig, args):
-            low, high, at, live, both = args
-            words = builder.or_(
-                rounded_at(builder, low, at, live),
-                above(builder, rounded_at(builder, high, at, builder.select(both, live, INT64(0)))),
-            )
-            return builder.bitcast(words, V.llvm)
+            low, high, at, live, both, term = args
+            is_low = builder.icmp_signed("==", term, INT64(ROW.index(LOW)))
+            halves = []
+            for row, count in ((low, live), (high, builder.select(both, live, INT64(0)))):
+                parts = parts_at(builder, row, at, count)
+                halves.append(builder.select(is_low, parts[-1], parts[0]))
+            return builder.bitcast(pairs.joined(builder, *halves), V.llvm)
 
-        return V(*[types.int64] * 4, types.boolean), code
+        return V(*[types.int64] * 4, types.boolean, types.int64), code
 
     @inline
-    def right_word(low, high, at, live, both):
+    def right_word(low, high, at, live, both, term):
         """As `left_word`, of numbers that are rounded here."""
-        return pair(load(low, at, live), load(high, at, live * both))
+        return pair(weight_term(load(low, at, live), term), weight_term(load(high, at, live * both), term))
 
     @intrinsic
-    def add_word(context, total, word):
-        """The total of a unit, and both numbers of a word of it."""
-
+    def dot_ones(context, total, word):
         def code(context, builder, sig, args):
             total, word = args
             ones = ir.Constant(ir.VectorType(INT32, lanes), [0x3F803F80] * lanes)
@@ -164,13 +200,19 @@ def functions(processor: Processor) -> dict[str, Any]:
 
         return V(V, V), code
 
+    @inline
+    def add_word(total, word, term):
+        """The total of a unit, and both numbers of a word of it; one has no low part."""
+        return total if term == 1 else dot_ones(total, word)
+
     @intrinsic
     def store_rounded(context, address, at, live, vector):
-        """The first `live` numbers, rounded."""
+        """What stands for the first `live` numbers."""
 
         def code(context, builder, sig, args):
             address, at, live, vector = args
-            store_first(builder, pairs.rounded(builder, vector), builder.add(address, builder.mul(at, INT64(2))), live)
+            place = builder.add(address, builder.mul(at, INT64(2 * terms)))
+            store_first(builder, pairs.in_a_run(builder, vector), place, builder.mul(live, INT64(terms)))
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64, V), code
@@ -186,18 +228,19 @@ def functions(processor: Processor) -> dict[str, Any]:
     def round_row(source, width, to):
         """A row of numbers as rounded ones, zero from its end to that of the last vector."""
         for at in range(0, width, 2 * lanes):
-            fill_rounded(to + at * 2, source + at * 4, width - at)
+            fill_rounded(to + at * 2 * terms, source + at * 4, width - at)
 
     @inline
     def round_rows(rounded, table, first, last, column, width, to):
         """Some columns of rows, rounded: the table of their addresses is `rounded`."""
-        pitch = (width + 2 * lanes - 1) // (2 * lanes) * lanes * 4
+        pitch = (width + 2 * lanes - 1) // (2 * lanes) * lanes * 4 * terms
         for rank in range(first, last):
             round_row(table[rank] + column * 4, width, to + rank * pitch)
             rounded[rank] = to + rank * pitch
 
     every = (
         pair,
+        weight_term,
         left_word,
         right_word,
         add_word,
@@ -207,7 +250,7 @@ def functions(processor: Processor) -> dict[str, Any]:
         round_rows,
         round_units,
     )
-    return {"PER_WORD": 2} | {f.__name__: f for f in every}
+    return {"PER_WORD": 2, "TERMS": terms} | {f.__name__: f for f in every}
 
 
 def _first(builder: ir.IRBuilder, count: int, live: ir.Value) -> ir.Value:

@@ -31,7 +31,7 @@ def microkernel(
         bfloat16 numbers are rounded to it, and with `strided` left[first * k] is a pair, the numbers 2 k and 2 k + 1.
     """
     if processor.tiles:
-        return tiles.microkernel(vectors, processor.tiles, strided)
+        return tiles.microkernel(vectors, processor, strided)
     V, pairs = VectorType(bits, lanes), pairs_of(processor) if processor.bfloat16 else None
     fitting = blocking(vectors, processor)
     shapes = fitting.long_shapes if long else fitting.shapes

@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.simd import interpreter
 from glassgate.engines.numba_cpu.simd.addresses import memory, words
 from glassgate.engines.numba_cpu.simd.bfloat16 import INT16, load_first
@@ -138,9 +139,12 @@ def turn(context, address):
     return types.void(types.int64), code
 
 
-def microkernel(vectors: int, tiles: str, strided: bool) -> Any:
-    """As `simd.microkernel.microkernel`, of rows equally far apart; with `strided` each 16 of them fill registers."""
-    body = _product(vectors, tiles, strided)
+def microkernel(vectors: int, processor: Processor, strided: bool) -> Any:
+    """As `simd.microkernel.microkernel`, of rows equally far apart; with `strided` each 16 of them fill registers.
+
+    `first` and `depth` count numbers, for each of which perhaps three of bfloat16 stand.
+    """
+    body, tiles = _product(vectors, processor.tiles, strided, processor.terms), processor.tiles
 
     @intrinsic
     def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
@@ -156,7 +160,7 @@ def microkernel(vectors: int, tiles: str, strided: bool) -> Any:
 
 
 @cache
-def _product(vectors: int, tiles: str, strided: bool) -> Callable[..., None]:
+def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..., None]:
     configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), memory(2 * SIZE)
 
     @inline
@@ -177,6 +181,7 @@ def _product(vectors: int, tiles: str, strided: bool) -> Callable[..., None]:
 
     def product(state, left, rank, first, packed, pitch, depth, out, rows, blocks):
         set_sizes(state, rows)
+        first, depth = first * terms, depth * terms
         high = 2 if rows > 16 else 1
         upper, lower, row_pitch = left[rank], left[rank + 16 * (high - 1)], 64
         steps, step, rest = depth >> 5, 64, 0

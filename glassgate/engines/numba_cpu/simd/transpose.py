@@ -1,13 +1,14 @@
 """A square of numbers turned over in vector registers."""
 
+from itertools import chain
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from glassgate.engines.numba_cpu.simd.bfloat16 import Pairs
-from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, masked_load, masked_store
+from glassgate.engines.numba_cpu.simd.bfloat16 import WEIGHT, Pairs
+from glassgate.engines.numba_cpu.simd.vector import INT64, VectorType, masked_load, masked_store, shuffled, two_at
 
 
 def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = False) -> Any:
@@ -17,9 +18,10 @@ def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = F
         transpose(source, pitch, rows, columns, out, out_pitch): the first `rows` rows of `source`, `pitch` bytes apart,
         and of each the first `columns` numbers, become columns of `out`; what is missing is zero, and `columns` rows of
         `out` are written whole. With `pairs`, each two numbers of a row are rounded to bfloat16 and count as one, and
-        what is missing beside a number is zero. With `whole` every row of `out` is written.
+        what is missing beside a number is zero. With `whole` every row of `out` is written: of three numbers for one,
+        three times as many.
     """
-    V = VectorType(bits, lanes)
+    V, terms = VectorType(bits, lanes), pairs.terms if pairs is not None else 1
 
     @intrinsic
     def function(context, source, pitch, rows, columns, out, out_pitch):
@@ -30,22 +32,29 @@ def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = F
             for row in range(lanes):
                 live = builder.select(builder.icmp_signed("<", INT64(row), rows), columns, zero)
                 at = builder.add(source, builder.mul(pitch, INT64(row)))
-                vector = masked_load(builder, V, at, zero, live)
-                if pairs is not None:
-                    then = masked_load(builder, V, at, INT64(lanes), builder.sub(live, INT64(lanes)))
-                    vector = builder.bitcast(pairs.neighbours(builder, vector, then), V.llvm)
-                vectors.append(vector)
-            for row, vector in enumerate(turned(builder, vectors, lanes)):
+                if pairs is None:
+                    vectors.append(masked_load(builder, V, at, zero, live))
+                else:
+                    vectors.append(pairs.neighbours(builder, *two_at(builder, V, at, live), WEIGHT))
+            numbers = builder.mul(columns, INT64(terms))
+            squares = zip(*[cut(builder, vector, V) for vector in vectors], strict=True)
+            for row, vector in enumerate(chain(*[turned(builder, [*square], lanes) for square in squares])):
                 number = INT64(row if pairs is None else 2 * row)
                 live = INT64(lanes)
                 if not whole:
-                    live = builder.select(builder.icmp_signed("<", number, columns), live, zero)
+                    live = builder.select(builder.icmp_signed("<", number, numbers), live, zero)
                 masked_store(builder, V, builder.add(out, builder.mul(out_pitch, INT64(row))), zero, live, vector)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), code
 
     return function
+
+
+def cut(builder: ir.IRBuilder, long: ir.Value, V: VectorType) -> list[ir.Value]:
+    """A vector of whole ones, as these."""
+    lanes, firsts = V.llvm.count, range(0, long.type.count, V.llvm.count)
+    return [builder.bitcast(shuffled(builder, long, long, range(at, at + lanes)), V.llvm) for at in firsts]
 
 
 def turned(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.Value]:
@@ -59,7 +68,6 @@ def turned(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.V
             if n & block == 0:
                 a, b = rows[n], rows[n + block]
                 for place, mask in ((n, low), (n + block, high)):
-                    chosen = ir.Constant(ir.VectorType(INT32, lanes), mask)
-                    turned[place] = builder.shuffle_vector(a, b, chosen)
+                    turned[place] = shuffled(builder, a, b, mask)
         rows, block = turned, 2 * block
     return rows

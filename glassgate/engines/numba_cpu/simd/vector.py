@@ -4,7 +4,7 @@ What functions it has is in `mathematics.py`; how matrices are multiplied with i
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -131,7 +131,7 @@ def splat(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
     """A number in every lane."""
     kind = ir.VectorType(scalar.type, lanes)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
+    return shuffled(builder, one, one, [0] * lanes)
 
 
 Code = Callable[..., Lanes]
@@ -210,6 +210,18 @@ def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.
     zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
     place, mask = _place(builder, V, address, at), _first(builder, V, live)
     return _masked(builder, V, "load", V.llvm, place, _alignment(V), mask, zero)
+
+
+def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The first `live` numbers from memory in two vectors, zero behind them."""
+    lanes = INT64(V.llvm.count)
+    first = masked_load(builder, V, address, INT64(0), live)
+    return first, masked_load(builder, V, address, lanes, builder.sub(live, lanes))
+
+
+def shuffled(builder: ir.IRBuilder, first: ir.Value, then: ir.Value, places: Sequence[int]) -> ir.Value:
+    """The lanes at these places of two vectors side by side."""
+    return builder.shuffle_vector(first, then, ir.Constant(ir.VectorType(INT32, len(places)), [*places]))
 
 
 def masked_store(

@@ -46,13 +46,13 @@ def functions(bits: int, lanes: int) -> dict[str, Any]:
     load = memory(bits, lanes).load
 
     @inline
-    def left_word(low, high, at, live, both):
-        """A row's numbers; there is no second row."""
+    def left_word(low, high, at, live, both, term):
+        """A row's numbers; there is no second row, and no second term."""
         return load(low, at, live)
 
     @inline
-    def add_word(total, word):
+    def add_word(total, word, term):
         """The total of a unit, and a word of it."""
         return total + word
 
-    return {"PER_WORD": 1, "left_word": left_word, "right_word": left_word, "add_word": add_word}
+    return {"PER_WORD": 1, "TERMS": 1, "left_word": left_word, "right_word": left_word, "add_word": add_word}
