@@ -74,9 +74,9 @@ def wanted() -> str:
     return _wanted.name
 
 
-def setting() -> tuple[str, int]:
-    """All that decides which kernels run, beside the call: the engine that the user named, and how many threads."""
-    return _wanted.name, processors.threads()
+def setting() -> tuple[str, int, bool]:
+    """All that decides which kernels run beside the call: the engine that the user named, and how many threads pay."""
+    return _wanted.name, *processors.setting()
 
 
 class EngineError(RuntimeError):

@@ -1,4 +1,4 @@
-"""How many threads a call may run on: torch's, as far as there are processors for them."""
+"""How many threads a call had better run on: torch's, as far as there are processors for them and it pays."""
 
 import ctypes
 import os
@@ -13,6 +13,12 @@ READ_EVERY = 1.0
 """Seconds for which a limit that was read is taken to hold."""
 
 
+CONTENDED_FOR = (0.1, 8.0)
+"""Seconds for which threads do not wait for each other after they had to: at least, and at most."""
+A_SLICE = 100_000_000
+"""Multiplications of some milliseconds, about the time for which one process waits while another has its processor."""
+
+
 def threads() -> int:
     """As many as `torch.get_num_threads()`, and no more than there are processors that the caller may use.
 
@@ -23,9 +29,43 @@ def threads() -> int:
     return most if most == 1 else min(most, available())
 
 
+def worth(work: int, each: int) -> int:
+    """How many threads had better do so many multiplications, of which each but one must have so many.
+
+    While other processes have the processors, a thread may have to wait for a time slice of theirs. Less work than
+    that is done sooner by those that run.
+    """
+    if work <= each:
+        return 1
+    return min(threads(), -(-work // (max(each, A_SLICE) if contention else each)))
+
+
+def setting() -> tuple[int, bool]:
+    """All that `worth` depends on, beside the work."""
+    return threads(), bool(contention)
+
+
 def available() -> int:
     """How many processors the caller may run on, and its control groups let it keep busy."""
     return min(_allowed(), _limit.processors())
+
+
+class Contention:
+    """Remembers that threads had to wait for each other, as they do when other processes have their processors."""
+
+    def __init__(self) -> None:
+        self._until, self._pause = 0.0, CONTENDED_FOR[0]
+
+    def __bool__(self) -> bool:
+        return monotonic() < self._until
+
+    def note(self, waited: bool) -> None:
+        """See whether they had to; each time they had, the next try comes later."""
+        if waited:
+            self._until = monotonic() + self._pause
+            self._pause = min(2 * self._pause, CONTENDED_FOR[1])
+        else:
+            self._pause = max(self._pause / 2, CONTENDED_FOR[0])
 
 
 class Limit:
@@ -90,3 +130,4 @@ def _affinity() -> Callable[[], int]:
 
 _allowed = _affinity()
 _limit = Limit()
+contention = Contention()

@@ -77,6 +77,31 @@ def test_no_more_threads_than_torch_has_or_than_there_are_processors(monkeypatch
     assert processors.threads() == threads
 
 
+@pytest.mark.parametrize(
+    ("work", "each", "usually", "contended"),
+    [
+        (0, 2, 1, 1),
+        (2, 2, 1, 1),
+        (3, 2, 2, 1),
+        (9, 2, 4, 1),
+        (10, 2, 4, 1),
+        (11, 2, 4, 2),
+        (99, 2, 4, 4),
+        (21, 20, 2, 2),
+    ],
+)
+def test_each_thread_has_enough_to_do(monkeypatch, work, each, usually, contended):
+    """More, where it may have to wait while another process has its processor."""
+    monkeypatch.setattr(processors, "A_SLICE", 10)
+    monkeypatch.setattr(processors, "contention", processors.Contention())
+    torch.set_num_threads(4)
+    for now, threads in ((False, usually), (True, contended)):
+        if now:
+            processors.contention.note(True)
+        assert processors.worth(work, each) == threads
+        assert processors.setting() == (4, now)
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system that pins no process")
 def test_a_thread_that_is_pinned_while_it_runs():
     before = os.sched_getaffinity(0)

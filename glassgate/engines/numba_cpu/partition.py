@@ -30,18 +30,13 @@ OWN_CACHE = 1_500_000
 
 def run(calls: Sequence[Call]) -> None:
     """Run every direction through its time, with what is to be done before and after."""
-    at_once = worth(sum(call.work for call in calls), FEW_OPERATIONS)
+    at_once = processors.worth(sum(call.work for call in calls), FEW_OPERATIONS)
     if at_once == 1:
         in_turn([call.whole() for call in calls])()
         return
     _share([(call, call.plan.rounds_before) for call in calls], at_once)
     _loop(calls, at_once)
     _share([(call, call.plan.rounds_after) for call in calls], at_once)
-
-
-def worth(work: int, each: int) -> int:
-    """How many threads there are for some work, of which each but one must have so much."""
-    return min(processors.threads(), max(1, -(-work // each)))
 
 
 def _share(all_rounds: Sequence[tuple[Call, Sequence[ParallelTask]]], at_once: int) -> None:
@@ -80,7 +75,7 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
         sharers = sharing_units(call.plan, call.time, parts)
         if sharers > 1 and not call.plan.waits:
             launches += _parts_of_rows(call, sharers)
-        elif sharers > 1 and not threads.contention:
+        elif sharers > 1 and not processors.contention:
             barrier = torch.zeros(2, dtype=torch.int64, device="cpu")
             waiting.append((call, barrier))
             launches += _parts_of_rows(call, sharers, barrier)
@@ -90,7 +85,7 @@ def _loop(calls: Sequence[Call], at_once: int) -> None:
     for k in range(0, len(launches), at_once):
         threads.run(launches[k : k + at_once])
     for call, barrier in waiting:
-        threads.contention.note(_pace.waited(call, barrier, monotonic() - start))
+        processors.contention.note(_pace.waited(call, barrier, monotonic() - start))
 
 
 def _shares(call: Call, parts: int) -> list[tuple[int, int]]:

@@ -6,13 +6,13 @@ from math import prod
 import torch
 from torch import Tensor
 
-from glassgate.engines import products
+from glassgate.engines import processors, products
 from glassgate.engines.lowering.batch import batch_layout
 from glassgate.engines.memory import empty
 from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import bind_time
-from glassgate.engines.numba_cpu.partition import FEW_OPERATIONS, sharing_units, worth
+from glassgate.engines.numba_cpu.partition import FEW_OPERATIONS, sharing_units
 from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.processor import host
@@ -42,7 +42,7 @@ class Pass:
         N = plan.sizes.N
         time = batch_layout(None, steps * N, N)
         work = time.rows * plan.work
-        parts, usually = worth(work, ENOUGH_FOR_ONE), worth(work, FEW_OPERATIONS)
+        parts, usually = (processors.worth(work, each) for each in (ENOUGH_FOR_ONE, FEW_OPERATIONS))
         bindings = plan.bindings.copy()
         self._alive = time, bind_time(plan, time, bindings)
         places: Places = {argument: (k, 0) for k, argument in enumerate(free)}

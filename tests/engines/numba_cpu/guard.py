@@ -246,7 +246,7 @@ def shared_among_threads() -> list[int]:
     threads.run = counted
     processors.available = lambda: 2
     partition.FEW_A_STEP = 1
-    threads.contention.note = lambda waited: None  # type: ignore[method-assign]
+    processors.contention.note = lambda waited: None  # type: ignore[method-assign]
     return counts
 
 

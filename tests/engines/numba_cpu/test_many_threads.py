@@ -7,6 +7,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import glassgate as gg
+from glassgate.engines import processors
 from glassgate.engines.numba_cpu import partition, prepared
 from glassgate.engines.numba_cpu.pool import openmp, threads
 from tests.compare import noise
@@ -61,8 +62,8 @@ def shared(monkeypatch):
     for module, name in ((partition, "FEW_OPERATIONS"), (prepared, "FEW_OPERATIONS"), (prepared, "ENOUGH_FOR_ONE")):
         monkeypatch.setattr(module, name, 1)
     monkeypatch.setattr(partition, "FEW_A_STEP", 1)
-    monkeypatch.setattr(threads, "contention", threads.Contention())
-    monkeypatch.setattr(threads.contention, "note", lambda waited: None)
+    monkeypatch.setattr(processors, "contention", processors.Contention())
+    monkeypatch.setattr(processors.contention, "note", lambda waited: None)
     monkeypatch.setattr(threads, "run", lambda launches: (counts.append(len(launches)), run(launches)))
     return counts
 

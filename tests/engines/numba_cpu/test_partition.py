@@ -4,14 +4,15 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.engines import processors
 from glassgate.engines.numba_cpu import partition
 from glassgate.engines.numba_cpu.pool import openmp, threads
 from tests.compare import noise
 
 
 def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_three_times_its_best(monkeypatch):
-    contention, pace, seen = threads.Contention(), partition._Pace(), []
-    monkeypatch.setattr(threads, "contention", contention)
+    contention, pace, seen = processors.Contention(), partition._Pace(), []
+    monkeypatch.setattr(processors, "contention", contention)
     monkeypatch.setattr(openmp, "_openmp", None)  # whose threads may come late
     monkeypatch.setattr(partition._pace, "waited", lambda *looked: seen.append(looked))
     layer, x, before = gg.GRU(8, 400), noise(1, 9, 1, 8).float(), torch.get_num_threads()

@@ -10,6 +10,7 @@ from array import array
 import pytest
 import torch
 
+from glassgate.engines import processors
 from glassgate.engines.numba_cpu.launch import Launch, in_turn
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.pool import openmp, own, threads
@@ -31,8 +32,8 @@ def rows(n, base=0):
 @pytest.fixture
 def quiet(monkeypatch):
     """No threads have waited for each other yet."""
-    monkeypatch.setattr(threads, "contention", threads.Contention())
-    return threads.contention
+    monkeypatch.setattr(processors, "contention", processors.Contention())
+    return processors.contention
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.01], ids=["awake", "asleep"])
@@ -76,7 +77,7 @@ def test_our_own_threads_take_over_where_those_of_torch_come_late(monkeypatch, q
 
 def test_contention_is_remembered_longer_each_time(monkeypatch, quiet):
     now = [100.0]
-    monkeypatch.setattr(threads.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(processors, "monotonic", lambda: now[0])
     for pause in (0.1, 0.2, 0.4, 0.8):
         assert not quiet
         quiet.note(True)
@@ -133,7 +134,7 @@ import torch
 import glassgate as gg
 from glassgate.engines import processors
 
-processors.available = lambda: 7
+processors.available, processors.A_SLICE = lambda: 7, 0
 
 def results(layer, x, threads):
     torch.set_num_threads(threads)
