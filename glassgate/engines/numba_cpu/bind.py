@@ -73,7 +73,7 @@ class Call:
 
     def whole(self) -> Launch:
         """All that is to be done, by one thread."""
-        return self.plan.whole.part(self._with_scratch(self.bindings))
+        return self.plan.whole.all(self._with_scratch(self.bindings))
 
     def loop(self, first: int, last: int, own: Bindings | None = None) -> Launch:
         """The kernel on the rows `first` to `last`, with scratch memory of its own.

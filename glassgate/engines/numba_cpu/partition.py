@@ -44,8 +44,8 @@ def _share(all_rounds: Sequence[tuple[Call, Sequence[ParallelTask]]], at_once: i
     for k in range(max(len(rounds) for _, rounds in all_rounds)):
         tasks = [(call, rounds[k]) for call, rounds in all_rounds]
         parts = 1 if all([task.light for _, task in tasks]) else at_once
-        launches = [in_turn([task.part(call.bindings, part, parts) for call, task in tasks]) for part in range(parts)]
-        threads.run(launches)
+        launches = zip(*[task.parts(call.bindings, parts) for call, task in tasks], strict=True)
+        threads.run([*map(in_turn, launches)])
 
 
 class _Pace:

@@ -1,5 +1,6 @@
 """One direction's passes in calls of one form: nothing but addresses is left to be said at a call."""
 
+from array import array
 from collections.abc import Sequence
 from math import prod
 
@@ -65,7 +66,7 @@ class Pass:
     def run(self, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
         """Do it, with what each call says."""
         room, _memory = lent(self._room)
-        numbers = [*map(Tensor.data_ptr, tensors), *rest, room]
+        numbers = array("q", [*map(Tensor.data_ptr, tensors), *rest, room])
         for launches in self._rounds:
             threads.run([launch.filled(numbers) for launch in launches])
 

@@ -33,7 +33,7 @@ class Step:
         final = [torch.empty_like(v) for v in initial]
         self._call = Call(kernel, layout, Workspace(own=True), [x, *weights, *here, *there, *final])
         packing, *product = kernel.rounds_before
-        packing.part(self._call.bindings)()
+        packing.all(self._call.bindings)()
         whole = Series([*product, kernel.loop])
         self._steps = [self._launch(whole, old, new) for old, new in ((here, there), (there, here))]
         self._weights, self._turn = weights, 0

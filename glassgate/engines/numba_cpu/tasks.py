@@ -38,6 +38,11 @@ class Template:
         """The launch with these numbers."""
         return Launch(self._function, self._known + array("q", numbers))
 
+    def each(self, numbers: Iterable[int], more: Iterable[Iterable[int]]) -> list[Launch]:
+        """Launches with the same numbers, and more in which they differ."""
+        known = self._known + array("q", numbers)
+        return [Launch(self._function, known + array("q", own)) for own in more]
+
 
 FILLED = '''
 def filled(address):
@@ -68,15 +73,18 @@ class ParallelTask:
         self._shares = [(len(operands), *_pair(size))]
         self.light = light
 
-    def part(self, bindings: Bindings, k: int = 0, parts: int = 1) -> Launch:
-        """One of `parts` about equal parts."""
+    def all(self, bindings: Bindings) -> Launch:
+        """All of it."""
+        arguments, whole = self._whole
+        return whole.filled([bindings[argument] for argument in arguments])
+
+    def parts(self, bindings: Bindings, parts: int) -> list[Launch]:
+        """About equal parts."""
         if parts == 1:
-            arguments, whole = self._whole
-            return whole.filled([bindings[argument] for argument in arguments])
-        numbers = [bindings[argument] for argument in self._arguments]
-        for _, size in self._sizes(bindings):
-            numbers += size * k // parts, size * (k + 1) // parts
-        return self._template.filled(numbers)
+            return [self.all(bindings)]
+        sizes = [size for _, size in self._sizes(bindings)]
+        bounds = ([size * end // parts for size in sizes for end in (k, k + 1)] for k in range(parts))
+        return self._template.each([bindings[argument] for argument in self._arguments], bounds)
 
     def between(self, bindings: Bindings, first: int, last: int) -> Launch:
         """A part of any size."""
@@ -88,7 +96,7 @@ class ParallelTask:
         Args:
             bindings: what all of them know.
             places: which arguments are which of these numbers.
-            k, parts: as in `part`.
+            k, parts: which one of how many.
         """
         known = bindings | {argument: shift for argument, (_, shift) in places.items()}
         bound = [(slot, places[argument][0]) for slot, argument in self._bound if argument in places]

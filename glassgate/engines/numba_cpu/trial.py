@@ -73,7 +73,7 @@ def _rows(name: str, matrix: Tensor) -> RowVectors:
 def _do(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
     bindings: dict[Argument, int] = {number(name): tensor.data_ptr() for name, tensor in memory.items()}
     for task in tasks:
-        task.part(bindings)()
+        task.all(bindings)()
 
 
 if __name__ == "__main__":

@@ -60,8 +60,7 @@ def run(jobs: Sequence[Launch]) -> bool | None:
     begin, size = _openmp
     members = max(len(jobs), torch.get_num_threads())
     table = array("q", (native(MEMBER).address, 0, members, 0, 0, size, len(jobs)))
-    for job in jobs:
-        table.extend((job.function.address, job.arguments.buffer_info()[0]))
+    table.extend([number for job in jobs for number in (job.function.address, job.arguments.buffer_info()[0])])
     call = array("q", (begin, table.buffer_info()[0], members))
     native(GATHER)(call.buffer_info()[0])
     return bool(table[LATE]) if table[CAME] else None
