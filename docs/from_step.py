@@ -57,7 +57,7 @@ def blocks() -> dict[str, str]:
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)
     sizes = plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D))
-    forward = Forward(plan, sizes, save=True, every_state=True, rounded=False)
+    forward = Forward(plan, sizes, save=True, every_state=True, rounded=False, few_rows=False)
     backward = Backward(plan, sizes, Wanted(plan.weights, data=True, added=False))
     found["bindings"] = _bindings(forward)
     found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"

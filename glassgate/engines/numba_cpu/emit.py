@@ -287,10 +287,13 @@ class _Emitter:
         if heads > 1:
             blocks, size = self.argument(given.head(axis)[1]), self.argument(given.head(multiply.left.axis)[0])
             first, depth = f"{first} + _block // {blocks} * {size}", size
-        weights, pitch, sums = (self.argument(given.of_product(what, k)) for what in ("weights", "block_pitch", "sums"))
+        of_matrix = (given.of_product(what, k) for what in ("weights", "block_pitch", "gates", "sums"))
+        weights, pitch, gates, sums = map(self.argument, of_matrix)
         n, rows = len(multiply.product.results), self._left_rows(multiply)
-        self.line(f"_packed = {weights} + _block * {pitch} * _BYTES")
-        self.line(f"_microkernel_{n}({rows}, _rank, {first}, _packed, {pitch}, {depth}, {sums}, _rows, _wide)")
+        self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
+        self.line(
+            f"_microkernel_{n}({rows}, _rank, {first}, _weights, {pitch}, {gates}, {depth}, {sums}, _rows, _wide)"
+        )
 
     def _totals(self, partial: dict[AddUp, str]) -> None:
         """The end of a row's sums over its units."""

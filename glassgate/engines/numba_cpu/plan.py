@@ -15,7 +15,7 @@ from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
 from glassgate.engines.numba_cpu.chunks import ENOUGH_BYTES, Chunks
-from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, pack
+from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, as_it_lies, pack
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.processor import Processor, host
@@ -72,9 +72,16 @@ class KernelPlan:
     """
 
     def __init__(
-        self, plan: Plan, sizes: Sizes, backward: bool, every_state: bool, save: bool, rounded: bool = False
+        self,
+        plan: Plan,
+        sizes: Sizes,
+        backward: bool,
+        every_state: bool,
+        save: bool,
+        rounded: bool = False,
+        few_rows: bool = False,
     ) -> None:
-        self.plan, self.sizes, self.backward = plan, sizes, backward
+        self.plan, self.sizes, self.backward, self.few_rows = plan, sizes, backward, few_rows
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.processor = multiplier(sizes.terms).of_rows(sizes.N)
         self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward, self.processor)
@@ -98,7 +105,9 @@ class KernelPlan:
         self.scratch_bytes = sum(self.scratch.values())
         self._known = self._constants(save)
         packed = [self._pack(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.kernel.products]
-        self._known |= {given.of_product("block_pitch", k): p.pitch for k, p in enumerate(packed)}
+        for k, p in enumerate(packed):
+            self._known |= {given.of_product("block_pitch", k): p.pitch, given.of_product("gates", k): p.gates}
+        self._lying = {given.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
         self.loop, self.bindings = self._loop()
         self.packed = sum(p.size for p in packed)
         a_row = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.kernel.products)
@@ -213,9 +222,9 @@ class KernelPlan:
         for name in self.cell.state:
             rows_of = pitch(self.buffers.of_state(Kind.D_STATE, name))
             bindings[rows_of] = known.pop(rows_of, 0)
-        elsewhere: dict[Argument, Argument] = {}
+        elsewhere: dict[Argument, Operand] = {**self._lying}
         if not self.plan.restarts:
-            elsewhere = dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
+            elsewhere |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
         operands = [known.get(a, elsewhere.get(a, a)) for a in self.kernel.arguments[:-2]]
         bindings |= {a: 0 for a in operands if isinstance(a, Argument) and a not in bindings}
         return ParallelTask(self._function, operands, sizes.N), bindings
@@ -252,9 +261,12 @@ class KernelPlan:
         return matrix, _numbers(cell.gates, product.gates), cell.heads, turned
 
     def _pack(self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool) -> Packed:
-        packed = pack(to, matrix, chosen, heads, turned, self.sizes.terms)
-        self.fixed[to] = packed.size
-        self.before[0] += packed.tasks
+        lies = self.few_rows and heads == 1 and not (turned or self.sizes.terms)
+        packed = as_it_lies(matrix, chosen) if lies else None
+        if packed is None:
+            packed = pack(to, matrix, chosen, heads, turned, self.sizes.terms)
+            self.fixed[to] = packed.size
+            self.before[0] += packed.tasks
         return packed
 
 
@@ -265,10 +277,11 @@ class Forward(KernelPlan):
         save: whether what the backward pass reads is kept, in memory that the caller gives.
         every_state: whether there is memory for every state at every step, and not of the output alone.
         rounded: whether the output's is bfloat16.
+        few_rows: whether all steps have so few rows that weights are read as they lie.
     """
 
-    def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool) -> None:
-        super().__init__(plan, sizes, False, every_state, save, rounded)
+    def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, few_rows: bool) -> None:
+        super().__init__(plan, sizes, False, every_state, save, rounded, few_rows)
         trace, bits = self.trace, sizes.bits
         self._sum_biases()
         if trace.ih:
@@ -341,12 +354,21 @@ class Forward(KernelPlan):
             self.fixed[out] = (column + len(gates)) * H * size
 
 
+UNITS_A_ROW = 8
+"""A row takes longer with weights as they lie than with packed ones: by as much as to pack those of so many units."""
+
+
+def are_few(rows: int, sizes: Sizes) -> bool:
+    """Whether a call of so many rows in all steps is over before its weights are packed."""
+    return UNITS_A_ROW * rows <= sizes.H
+
+
 @lru_cache(1024)
 def forward_plan(
-    plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, processor: Processor
+    plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, few_rows: bool, processor: Processor
 ) -> Forward:
     """The plan of such calls."""
-    return Forward(plan, sizes, save, every_state, rounded)
+    return Forward(plan, sizes, save, every_state, rounded, few_rows)
 
 
 def _numbers(gates: tuple[str, ...], chosen: Sequence[str]) -> tuple[int, ...]:

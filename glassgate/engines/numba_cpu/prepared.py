@@ -14,7 +14,7 @@ from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pit
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import bind_time
 from glassgate.engines.numba_cpu.partition import FEW_OPERATIONS, sharing_units
-from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
+from glassgate.engines.numba_cpu.plan import KernelPlan, are_few, forward_plan
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.tasks import Places
@@ -101,8 +101,8 @@ class PreparedPasses:
         self.plan, self.resets, self._sizes, self._steps = plan, resets, sizes, steps
         self._dtype, self._result = dtype, result
         rounded = sizes.terms > 0 and result is torch.bfloat16
-        kernel = forward_plan(plan, sizes, save, save, rounded, host())
         rows = steps * sizes.N
+        kernel = forward_plan(plan, sizes, save, save, rounded, are_few(rows, sizes), host())
         others = list(plan.of_states(sizes).values())[1:] if save else []
         self._written = [(*form, sizes.P), *((rows, width) for width in others), *final]
         self._written += [(rows, width) for width in plan.kept(sizes).values()] if save else []

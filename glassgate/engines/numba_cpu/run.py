@@ -14,7 +14,7 @@ from glassgate.engines.numba_cpu import partition
 from glassgate.engines.numba_cpu.amx import pays
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.bind import Call
-from glassgate.engines.numba_cpu.plan import forward_plan
+from glassgate.engines.numba_cpu.plan import are_few, forward_plan
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.workspace import Workspace
 from glassgate.engines.plan import Plan, by_direction, count_of_results
@@ -48,7 +48,8 @@ def forward(
     results: list[tuple[Tensor, bool]] = []
     behind: list[Tensor] = []
     for k, (plan, own) in enumerate(by_direction(plans, given)):
-        kernel = forward_plan(plan, plan.sizes(own, data, terms), save, every, rounded, host())
+        sizes = plan.sizes(own, data, terms)
+        kernel = forward_plan(plan, sizes, save, every, rounded, are_few(time.rows, sizes), host())
         widths = list(plan.of_states(kernel.sizes).values())
         states = [unwritten(S, n, time.rows, data) for n in widths[kernel.whole_states]]
         if rounded:

@@ -25,7 +25,7 @@ class Step:
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, weights: Sequence[Tensor], initial: Sequence[Tensor]) -> None:
-        kernel = forward_plan(plan, sizes, False, True, False, host())
+        kernel = forward_plan(plan, sizes, False, True, False, False, host())
         x = initial[0].new_empty(sizes.N, sizes.D)
         here, there = initial, [torch.empty_like(v) for v in initial]
         self._sets: list[Sequence[Tensor]] = [here, there]

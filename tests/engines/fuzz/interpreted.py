@@ -81,13 +81,18 @@ def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial
 
 
 def microkernel(sums: int) -> Callable[..., None]:
-    """The product of some rows with packed blocks of `sums` vectors each."""
+    """The product of some rows with blocks of `sums` vectors each: packed, or a row of the matrix for each unit."""
 
-    def product(left, rank, first, packed, pitch, depth, out, rows, blocks) -> None:
+    def product(left, rank, first, weights, pitch, gates, depth, out, rows, blocks) -> None:
         for row in range(rows):
             x = _numbers(left[rank + row], first, depth)
             for block in range(blocks):
-                matrix = _numbers(packed, block * pitch, depth * sums * LANES).reshape(depth, sums * LANES)
+                if gates:
+                    starts = [weights + block * pitch * BYTES + words(gates)[gate] for gate in range(sums)]
+                    units = [_numbers(start, pitch // LANES * unit, depth) for start in starts for unit in range(LANES)]
+                    matrix = np.stack(units, axis=1)
+                else:
+                    matrix = _numbers(weights, block * pitch, depth * sums * LANES).reshape(depth, sums * LANES)
                 at = (row * blocks + block) * sums * LANES
                 _numbers(out, at, sums * LANES)[:] = x @ matrix
 

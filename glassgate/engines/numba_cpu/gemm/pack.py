@@ -12,7 +12,7 @@ from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.simd.blocking import pack_multiple
-from glassgate.engines.numba_cpu.tasks import ParallelTask
+from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 PACK = '''
 def pack(address):
@@ -72,16 +72,23 @@ FEW_NUMBERS = 2**16
 
 
 class Packed(NamedTuple):
-    """A packed matrix: where it is, its bytes, the words from one block to the next, and what packs it.
+    """A matrix as products read it.
 
-    A word is a number, or two that are rounded to bfloat16.
+    Attributes:
+        start: where it is.
+        size: its bytes.
+        pitch: the words from one block to the next; a word is a number, or two that are rounded to bfloat16.
+        tasks: what packs it.
+        terms: of how many numbers of bfloat16 each of its numbers is the sum; 0 where it is none.
+        gates: 0, or if it is read as it lies the address of how many bytes behind the start each gate begins.
     """
 
-    start: Argument
+    start: Operand
     size: int
     pitch: int
-    tasks: list[ParallelTask]
+    tasks: Sequence[ParallelTask]
     terms: int
+    gates: int = 0
 
 
 class Matrix(NamedTuple):
@@ -111,7 +118,7 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
     per_word, whole = (2, pack_multiple(multiplier(terms))) if terms else (1, 1)
     words = -(-depth // whole) * whole // per_word * max(terms, 1)
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
-    row, order = columns * size, _order(tuple(chosen)).data_ptr()
+    row, order = columns * size, _numbers(tuple(chosen)).data_ptr()
     if columns_too:
         function = native(LAY_PAIRS if terms else LAY, matrix.bits, terms)
     else:
@@ -138,6 +145,16 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
     return Packed(to, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
+def as_it_lies(matrix: Matrix, chosen: Sequence[int]) -> Packed | None:
+    """The matrix for products by rows of it, unpacked; None where its units do not fill vectors."""
+    lanes, units = host().lanes(matrix.bits), matrix.rows // matrix.gates
+    if units % lanes:
+        return None
+    gate = units * matrix.columns * matrix.bits // 8
+    gates = _numbers(tuple(chosen), gate).data_ptr()
+    return Packed(matrix.start, len(chosen) * gate, lanes * matrix.columns, (), 0, gates)
+
+
 @cache
-def _order(chosen: tuple[int, ...]) -> Tensor:
-    return torch.tensor(chosen, device="cpu")
+def _numbers(chosen: tuple[int, ...], each: int = 1) -> Tensor:
+    return torch.tensor([each * number for number in chosen], device="cpu")

@@ -17,9 +17,9 @@ def multiply_{SUMS}(address):
     """out[row] = left[row] @ matrix for some rows, {SUMS} sums a unit; or added to what is there."""
     job = words(address)
     left, left_pitch, depth = job[0], job[1], job[2]
-    weights, pitch, width = job[3], job[4], job[5]
-    out, out_pitch, added = job[6], job[7], job[8]
-    first, last = job[9], job[10]
+    weights, pitch, gates, width = job[3], job[4], job[5], job[6]
+    out, out_pitch, added = job[7], job[8], job[9]
+    first, last = job[10], job[11]
     sums, pointers = memory_{TILE}(), words(memory_{POINTERS}())
     blocks = (width + LANES - 1) // LANES
     for start in range(first, last, {ROWS}):
@@ -31,7 +31,7 @@ def multiply_{SUMS}(address):
             while rank < count:
                 rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
                 at = weights + block * pitch * BYTES
-                long_microkernel_{SUMS}(pointers, rank, 0, at, pitch, depth, sums, rows, wide)
+                long_microkernel_{SUMS}(pointers, rank, 0, at, pitch, gates, depth, sums, rows, wide)
                 for near in range(rows):
                     out_at = out + (start + rank + near) * out_pitch
                     for k in range(wide):
@@ -136,7 +136,8 @@ def multiply(
 
     Rows for a matrix of bfloat16 are of that too: see `rounded`.
     """
-    operands = (left.start, left.pitch, left.width, by.start, by.pitch, out.width, out.start, out.pitch, int(added))
+    weights = by.start, by.pitch, by.gates, out.width
+    operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
     processor = multiplier(by.terms)
     at_once = rows_at_once(processor)
     values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
