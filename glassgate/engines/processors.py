@@ -11,8 +11,6 @@ import torch
 
 READ_EVERY = 1.0
 """Seconds for which a limit that was read is taken to hold."""
-
-
 CONTENDED_FOR = (0.1, 8.0)
 """Seconds for which threads do not wait for each other after they had to: at least, and at most."""
 A_SLICE = 100_000_000
@@ -99,19 +97,21 @@ class Limit:
 
     def _groups(self) -> Iterator[tuple[Path, int]]:
         """The folders of groups that may limit the process, and of which version of control groups each is."""
-        try:
-            own, mounts = ((self._process / name).read_text().splitlines() for name in ("cgroup", "mountinfo"))
-        except OSError:
-            return
-        paths = {name: path for _, names, path in (line.split(":", 2) for line in own) for name in names.split(",")}
-        for line in mounts:
+        own = [line.split(":", 2) for line in self._lines("cgroup")]
+        paths = {name: path for _, names, path in own for name in names.split(",")}
+        for line in self._lines("mountinfo"):
             where, _, what = line.partition(" - ")
-            (_, _, _, root, top, *_), (kind, _, options) = where.split(), what.split(maxsplit=2)
+            (_, _, _, root, top, *_), (kind, *_, options) = where.split(), what.split()
             version = {"cgroup2": 2, "cgroup": 1}.get(kind)
             if version == 2 or (version == 1 and "cpu" in options.split(",")):
                 path = Path(paths.get("" if version == 2 else "cpu", root))
                 inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else Path()
                 yield from ((top / group, version) for group in (inside, *inside.parents))
+
+    def _lines(self, name: str) -> list[str]:
+        with suppress(OSError):
+            return (self._process / name).read_text(errors="replace").splitlines()
+        return []
 
 
 def _affinity() -> Callable[[], int]:

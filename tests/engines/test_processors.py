@@ -17,12 +17,12 @@ AVAILABLE = processors.available
 def process(tmp_path):
     """A folder like /proc/self of a process in the group /a/b, and the mounts of both versions of control groups."""
     (tmp_path / "cgroup").write_text("4:cpuset:/\n3:cpu,cpuacct:/a/b\n2:name=systemd:/x:y\n0::/a/b\n")
-    mounts = ["20 1 0:19 / /proc rw - proc proc rw"]
+    mounts = ["20 1 0:19 / /proc rw - proc proc rw", "21 1 0:20 / /mnt/\xff rw - fuse rw"]
     for kind, options in (("cgroup2", "rw"), ("cgroup", "rw,cpu,cpuacct"), ("cgroup", "rw,cpuset")):
         folder = tmp_path / f"{kind},{options}"
         (folder / "a" / "b").mkdir(parents=True)
         mounts.append(f"31 23 0:28 / {folder} rw,relatime shared:9 - {kind} {kind} {options}")
-    (tmp_path / "mountinfo").write_text("\n".join(mounts))
+    (tmp_path / "mountinfo").write_text("\n".join(mounts), encoding="latin-1")
     return tmp_path
 
 
@@ -46,8 +46,8 @@ def test_the_least_limit_of_the_groups_around_the_process(process, mount, group,
 
 
 def test_a_container_sees_its_own_group_at_the_top(process):
-    mounts = (process / "mountinfo").read_text()
-    (process / "mountinfo").write_text(mounts.replace("0:28 / ", "0:28 /a/b "))
+    mounts = (process / "mountinfo").read_bytes()
+    (process / "mountinfo").write_bytes(mounts.replace(b"0:28 / ", b"0:28 /a/b "))
     limit(process / "cgroup2,rw", 200_000)
     assert processors.Limit(process).processors() == 2
     (process / "cgroup").write_text("0::/../../elsewhere\n")
