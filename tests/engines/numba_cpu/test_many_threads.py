@@ -44,12 +44,12 @@ FORMS = {
 
 def step(layer, call):
     """All that a training step gives, and inference's output; twice, so that the second call is prepared."""
-    x = noise(1, L, 9, D).float().requires_grad_()
+    x, results = noise(1, L, 9, D).float().requires_grad_(), []
     for _ in range(2):
         output, final = call(layer, x)
         final = final if isinstance(final, tuple) else (final,)
         loss = output.sin().sum() + sum(v.sum() for v in final)
-        results = [output, *final, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+        results += [output, *final, *torch.autograd.grad(loss, [x, *layer.parameters()])]
         with torch.no_grad():
             results.append(call(layer, x)[0])
     return results
