@@ -78,7 +78,8 @@ def test_gradients_of_gradients_go_on():
 def test_what_torch_lacks_takes_the_usual_way():
     x, hx = torch.randn(1, 1, 6), torch.ones(1, 1, H)
     layer, resets = gg.GRU(6, H), torch.ones(1, 1, dtype=torch.bool)
-    assert layer(x, hx, lengths=[1])[0].shape == (1, 1, H)
+    assert torch.allclose(layer(x, hx, lengths=[1])[0], layer(x, hx)[0], atol=1e-6)
+    assert torch.equal(layer(x, hx, lengths=[0])[0], torch.zeros(1, 1, H))
     assert torch.allclose(layer(x, hx, resets=resets)[0], layer(x, hx)[0], atol=1e-6)
     assert "layer0.forward.h" in layer(x, return_states=True)[2]
     with gg.record(layer) as tape:
