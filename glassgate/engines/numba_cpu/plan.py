@@ -64,6 +64,7 @@ class KernelPlan:
         whole_states: which states have memory for every step,
         in_turns: and of states of which two steps take turns.
         backwards: whether the loop runs from the last step to the first.
+        few_rows: whether a call has so few rows that weights are read as they lie.
         packed: the bytes of the matrices that it reads.
         work: about how many multiplications a row takes at each step.
         splits_units: whether threads can share the units of a row.
