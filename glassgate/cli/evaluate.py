@@ -9,31 +9,40 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import run_class
+from glassgate.tasks.scores import by_label, label_table, scored
+from glassgate.tasks.unknown import note_on, unknown_fraction
 from glassgate.tasks.unseen import said_of
 
 
 def command(words: list[str]) -> None:
-    """Score as the words after `glassgate evaluate` say."""
+    """Evaluate a run as the arguments after `glassgate evaluate` say."""
     parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
-    parser.add_argument("run", metavar="RUN", help="folder that training made")
-    parser.add_argument("file", metavar="FILE", help="labelled data, in the format that the run was trained on")
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--report", metavar="FOLDER", help="write what else there is to see, such as a confusion matrix"
-    )
+    parser.add_argument("--report", metavar="FOLDER", help="write more results, such as a confusion matrix")
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, progress=Bar(bars, task.name))
-    for sentence in said_of(task, examples, arguments.file):
-        print(f"warning: {sentence}", file=sys.stderr)
     encoded = task.encoded(examples)
-    scores = task.score(encoded)
+    unknown = unknown_fraction(task, encoded)
+    for sentence in (*said_of(task, examples, arguments.file), note_on(unknown, arguments.file)):
+        if sentence:
+            print(f"warning: {sentence}", file=sys.stderr)
+    metrics = task.measured(encoded)
+    scores, labels = scored(metrics), by_label(metrics)
     if arguments.json:
         signatures = task.signatures()
-        print(json.dumps(scores | ({"signatures": signatures} if signatures else {})))
+        content: dict[str, object] = {**scores, **({} if unknown is None else {"unknown_tokens": unknown})}
+        content |= {f"by_{counted}": rows for counted, rows in labels.items()}
+        print(json.dumps(content | ({"signatures": signatures} if signatures else {})))
     else:
         print(task.table(scores) or told(scores))
+        if unknown is not None:
+            print(f"unknown tokens {unknown:.2%}")
+        for counted, rows in labels.items():
+            print(f"\n{label_table(counted, rows)}")
     if arguments.report:
         folder = Path(arguments.report)
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,4 +50,4 @@ def command(words: list[str]) -> None:
         for file in files:
             print(file, file=sys.stderr)
         if not files:
-            print(f"{task.name} has nothing to see beside its scores", file=sys.stderr)
+            print(f"{task.name} has no results other than its scores", file=sys.stderr)

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+
+from glassgate.tasks.scores import LabelCounts
 
 _FORM = re.compile(r"O|[BI](-.+)?")
 _MARK = re.compile(r"O|[BILUESM]-.+")
@@ -96,10 +97,10 @@ def penalties(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
     return values[0], values[1:]
 
 
-class EntityScores(Metric):
+class EntityScores(LabelCounts):
     """Precision, recall and F1 of whole entities as `conlleval` counts them (Tjong Kim Sang and Buchholz 2000).
 
-    An entity is right if its first unit, its last unit and its type are. I-X begins one where none of type X goes on.
+    An entity is correct if its first unit, its last unit and its type are. I-X begins one unless it continues type X.
 
     Args:
         labels: all of them, in the order of their numbers; one of another form is outside of entities
@@ -109,39 +110,33 @@ class EntityScores(Metric):
         >>> metric.update(torch.tensor([[1, 2, 0, 1]]), torch.tensor([[1, 2, 0, 0]]))
         >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
         {'precision': 0.5, 'recall': 1.0, 'f1': 0.667}
+        >>> metric.by_label()["PER"]["support"]
+        1
     """
 
-    full_state_update = False
-
-    right: Tensor
-    found: Tensor
-    wanted: Tensor
+    counted = "entity"
 
     def __init__(self, labels: Sequence[str]):
-        super().__init__()
         types = sorted({label[1:] for label in labels})
+        super().__init__([type.removeprefix("-") or "entity" for type in types])
         self.kinds = torch.tensor([_KINDS[label[0]] if _FORM.fullmatch(label) else _OUTSIDE for label in labels])
         self.types = torch.tensor([types.index(label[1:]) for label in labels])
-        for name in ("right", "found", "wanted"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Count a batch: both `(N, L)`, `target` negative where there is no unit."""
+        """Add a batch: both `(N, L)`, `target` negative where there is no unit."""
         none = target < 0
         found, found_ends, found_types = self._entities(preds, none)
         wanted, wanted_ends, wanted_types = self._entities(target, none)
         same = (found_ends == wanted_ends) & (found_types == wanted_types)
-        self.right += (found & wanted & same).sum()
-        self.found += found.sum()
-        self.wanted += wanted.sum()
+        self.count(wanted_types[found & wanted & same], found_types[found], wanted_types[wanted])
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the shares, 0 where there is no entity."""
-        right = self.right.double()
+        """Return the scores over all types, 0 without entities."""
+        right, found, wanted = self.right.sum().double(), self.found.sum(), self.wanted.sum()
         return {
-            "precision": right / self.found.clamp(min=1),
-            "recall": right / self.wanted.clamp(min=1),
-            "f1": 2 * right / (self.found + self.wanted).clamp(min=1),
+            "precision": right / found.clamp(min=1),
+            "recall": right / wanted.clamp(min=1),
+            "f1": 2 * right / (found + wanted).clamp(min=1),
         }
 
     def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:

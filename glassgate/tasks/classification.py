@@ -176,8 +176,9 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return [Mean.of(F.cross_entropy(full(output.labels[seen]), label[seen], reduction="none"))]
 
     def metrics(self) -> MetricCollection:
-        count = len(self.answers("labels"))
-        return MetricCollection({"accuracy": MulticlassAccuracy(count, average="micro"), "macro_f1": MacroF1(count)})
+        labels = self.answers("labels")
+        accuracy = MulticlassAccuracy(len(labels), average="micro")
+        return MetricCollection({"accuracy": accuracy, "macro_f1": MacroF1(labels)})
 
     def observe(self, output: Scores, batch: Batch) -> dict[str, Tensor]:
         return {"preds": output.labels.argmax(-1), "target": batch["label"]}

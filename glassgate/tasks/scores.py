@@ -1,7 +1,9 @@
-"""Scores of tasks that torchmetrics does not have, and the values of those that were counted."""
+"""Metrics that torchmetrics lacks, scores per label, and the values of a collection of metrics."""
 
 import copy
 import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,14 +11,19 @@ from torchmetrics import Metric, MetricCollection
 
 from glassgate.tasks.processes.group import Group
 
+LabelScores = dict[str, float]
+"""Precision, recall and F1, from 0 to 1, and support: how often the label occurs."""
+
+_ROWS = 60  # labels in a table
+
 
 def alone() -> bool:
-    """Tell torchmetrics that there is no other process: it would wait for those that do not score."""
+    """Report to torchmetrics that no other process computes scores, so that it does not wait for one."""
     return False
 
 
 def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
-    """The scores that have a value, of what all processes have counted."""
+    """Return the scores that have a value, from the counts of all processes."""
     for each in metrics.values():
         each.distributed_available_fn = alone
     if processes is None or processes.size == 1:
@@ -34,7 +41,7 @@ def _computed(metrics: MetricCollection) -> dict[str, float]:
 
 
 class Likelihood(Metric):
-    """What a model's probabilities of the right units come to: nats and bits per unit, perplexity.
+    """Nats and bits per token, and perplexity, from the probabilities of the correct tokens.
 
     Example:
         >>> metric = Likelihood()
@@ -46,62 +53,119 @@ class Likelihood(Metric):
     full_state_update = False
 
     total: Tensor
-    units: Tensor
+    tokens: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.add_state("total", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("units", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("tokens", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, nats: Tensor) -> None:
-        """Count units, `(S,)`, each by minus the natural logarithm of its probability."""
+        """Add tokens, `(S,)`, as minus the natural logarithm of their probabilities."""
         self.total += nats.double().sum()
-        self.units += nats.numel()
+        self.tokens += nats.numel()
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the means over all units; the perplexity is e to the power of the nats."""
-        nats = self.total / self.units
+        """Return the means over all tokens; the perplexity is e to the power of the nats."""
+        nats = self.total / self.tokens
         return {"nats": nats, "bits": nats / math.log(2), "perplexity": nats.exp()}
 
 
-class MacroF1(Metric):
-    """The mean of the labels' F1, over those that occur or were predicted.
+class LabelCounts(Metric):
+    """Correct, predicted and true labels, counted per label: the basis of precision, recall and F1.
 
     Args:
-        labels: how many there are; their number may be large, as where a wrong column is scored
+        names: of the labels, in the order of their numbers
 
-    Example:
-        >>> metric = MacroF1(4)
-        >>> metric.update(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 2, -100]))
-        >>> metric.compute()  # 1 of label 0, 2/3 of label 1, 0 of label 2
-        tensor(0.5556, dtype=torch.float64)
+    Attributes:
+        counted: what the names are: "label", "entity" or "intent"
     """
 
     full_state_update = False
+    counted: ClassVar[str] = "label"
 
     right: Tensor
     found: Tensor
     wanted: Tensor
 
-    def __init__(self, labels: int):
+    def __init__(self, names: Sequence[str]):
         super().__init__()
+        self.names = list(names)
         for name in ("right", "found", "wanted"):
-            self.add_state(name, torch.zeros(labels, dtype=torch.long), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Count a batch, both of one shape, `target` negative where there is no label."""
-        preds, target = preds[target >= 0], target[target >= 0]
-        for counts, labels in ((self.right, target[preds == target]), (self.found, preds), (self.wanted, target)):
+    def count(self, right: Tensor, found: Tensor, wanted: Tensor) -> None:
+        """Add labels, `(S,)` each: those predicted correctly, all that were predicted, and the true ones."""
+        for counts, labels in ((self.right, right), (self.found, found), (self.wanted, wanted)):
             counts += labels.bincount(minlength=len(counts))
 
+    def by_label(self) -> dict[str, LabelScores]:
+        """Return the scores of each label that occurs or was predicted, the most frequent first."""
+        rows = zip(self.names, self.right.tolist(), self.found.tolist(), self.wanted.tolist(), strict=True)
+        scores = {
+            name: {
+                "precision": right / max(1, found),
+                "recall": right / max(1, wanted),
+                "f1": 2 * right / (found + wanted),
+                "support": wanted,
+            }
+            for name, right, found, wanted in rows
+            if found + wanted
+        }
+        return dict(sorted(scores.items(), key=lambda row: (-row[1]["support"], row[0])))
+
+
+def by_label(metrics: MetricCollection) -> dict[str, dict[str, LabelScores]]:
+    """Return the scores per label of each metric that counts by label, under "label", "entity" or "intent"."""
+    return {each.counted: each.by_label() for each in metrics.values() if isinstance(each, LabelCounts)}
+
+
+def label_table(counted: str, scores: Mapping[str, LabelScores]) -> str:
+    """Return scores per label as a table of percentages.
+
+    Example:
+        >>> print(label_table("label", {"NOUN": {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "support": 4}}))
+        label  precision   recall       f1  support
+        NOUN      50.00%  100.00%   66.67%        4
+    """
+    width = max(map(len, [counted, *list(scores)[:_ROWS]]))
+    lines = [f"{counted:{width}}  precision   recall       f1  support"]
+    for name, each in list(scores.items())[:_ROWS]:
+        shares = f"{each['precision']:11.2%}{each['recall']:9.2%}{each['f1']:9.2%}"
+        lines.append(f"{name:{width}}{shares}{each['support']:9,}")
+    if len(scores) > _ROWS:
+        lines.append(f"and {len(scores) - _ROWS} more; --json prints all")
+    return "\n".join(lines)
+
+
+class MacroF1(LabelCounts):
+    """The mean of the labels' F1, over those that occur or were predicted.
+
+    Memory grows with the number of labels, not with its square as for the metric of torchmetrics: a wrong label column
+    may have many thousand.
+
+    Example:
+        >>> metric = MacroF1(["DET", "NOUN", "VERB", "ADJ"])
+        >>> metric.update(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 2, -100]))
+        >>> metric.compute()  # 1 of DET, 2/3 of NOUN, 0 of VERB
+        tensor(0.5556, dtype=torch.float64)
+        >>> metric.by_label()["NOUN"]
+        {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666, 'support': 1}
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch, both of one shape, `target` negative where there is no label."""
+        preds, target = preds[target >= 0], target[target >= 0]
+        self.count(target[preds == target], preds, target)
+
     def compute(self) -> Tensor:
-        """Return the mean, not a number where there is no label."""
+        """Return the mean, NaN without labels."""
         total = self.found + self.wanted
         return (2.0 * self.right.double() / total)[total > 0].mean()
 
 
 class WholeTokens(Metric):
-    """The share of tokens, each made of several units, whose units are all labelled right.
+    """The fraction of tokens, each of several units, whose units all have the correct label.
 
     Example:
         >>> metric = WholeTokens()
@@ -121,7 +185,7 @@ class WholeTokens(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
-        """Count a batch: all arguments `(N, L)`, tokens numbered from 0 in each row, -1 where there is none."""
+        """Add a batch: all arguments `(N, L)`, tokens numbered from 0 in each row, -1 where there is none."""
         rows = torch.arange(len(tokens), device=tokens.device)[:, None] * (tokens.max() + 1)
         inside = tokens >= 0
         numbers, places = torch.unique((tokens + rows)[inside], return_inverse=True)
@@ -131,39 +195,41 @@ class WholeTokens(Metric):
         self.total += len(numbers)
 
     def compute(self) -> Tensor:
-        """Return the share, not a number where there was no token."""
+        """Return the fraction, NaN without tokens."""
         return self.right / self.total
 
 
-class Frames(Metric):
-    """The share of sequences whose intent is right, and of those whose intent and labels are all right.
+class Frames(LabelCounts):
+    """The fraction of sequences with the correct intent, and of those whose labels are all correct, too.
+
+    Args:
+        names: of the intents, in the order of their numbers
 
     Example:
-        >>> metric = Frames()
-        >>> intents = torch.tensor([3, 4])
+        >>> metric = Frames(["book", "play"])
+        >>> intents = torch.tensor([0, 1])
         >>> metric.update(torch.tensor([[1, 1], [1, 0]]), torch.tensor([[1, 2], [1, -100]]), intents, intents)
         >>> {name: float(value) for name, value in metric.compute().items()}
         {'intent_accuracy': 1.0, 'frame_accuracy': 0.5}
     """
 
-    full_state_update = False
+    counted = "intent"
 
-    intents: Tensor
     frames: Tensor
     sequences: Tensor
 
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("intents", "frames", "sequences"):
+    def __init__(self, names: Sequence[str]):
+        super().__init__(names)
+        for name in ("frames", "sequences"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
-        """Count a batch: labels `(N, L)`, `target` negative where there is no unit, and intents `(N,)`."""
-        right = intents == true_intents
-        self.intents += right.sum()
+        """Add a batch: labels `(N, L)`, `target` negative where there is no unit, and intents `(N,)`."""
+        right, known = intents == true_intents, true_intents >= 0
+        self.count(true_intents[right], intents[known], true_intents[known])
         self.frames += (right & ((preds == target) | (target < 0)).all(1)).sum()
         self.sequences += len(right)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the two shares."""
-        return {"intent_accuracy": self.intents / self.sequences, "frame_accuracy": self.frames / self.sequences}
+        """Return the two fractions."""
+        return {"intent_accuracy": self.right.sum() / self.sequences, "frame_accuracy": self.frames / self.sequences}

@@ -296,9 +296,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if self.facts["bio"]:
             scores["entities"] = bio.EntityScores(labels)
         else:
-            scores["macro_f1"] = MacroF1(len(labels))
+            scores["macro_f1"] = MacroF1(labels)
         if "intents" in self.vocabularies:
-            scores["frames"] = Frames()
+            scores["frames"] = Frames(self.answers("intents"))
         else:
             scores["whole_tokens"] = WholeTokens()
         return MetricCollection(scores)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
+from torchmetrics import MetricCollection
 
 from glassgate.tasks.by_size import by_size
 from glassgate.tasks.data import keyed
@@ -199,13 +200,21 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
         Args:
             quickly: whether as between epochs; see `glance`
-            processes: that each take a share; this one alone if None
+            processes: that divide the examples among themselves; only this one if None
+        """
+        return scored(self.measured(encoded, quickly, processes.share if processes else ALL), processes)
+
+    def measured(self, encoded: Sequence[Encoded], quickly: bool = False, share: Share = ALL) -> MetricCollection:
+        """Return the metrics, updated with encoded examples; see `score`.
+
+        Args:
+            share: the rows of the batches that are counted
         """
         observe = self.glance if quickly else self.observe
         metrics = self.metrics().to(next(self.network.parameters()).device)
-        for output, batch, _ in self.outputs(encoded, share=processes.share if processes else ALL):
+        for output, batch, _ in self.outputs(encoded, share=share):
             metrics.update(**observe(output, batch))
-        return scored(metrics, processes)
+        return metrics
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """Return a prediction for each example, in their order."""

@@ -83,9 +83,25 @@ def test_train_ends_with_what_to_try_next(files: Path, tmp_path: Path, capsys: p
 def test_evaluate(run: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), f"{files}/dev.conllu", "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
+    labels, unknown = scores.pop("by_label"), scores.pop("unknown_tokens")
     assert scores == pytest.approx(json.loads((run / "metrics.json").read_text())["dev"])
+    assert unknown == 0
+    assert sum(each["f1"] for each in labels.values()) / len(labels) == pytest.approx(scores["macro_f1"])
+    true = [label for each in sentences(20, seed=1) for label in each.labels or ()]
+    assert {name: each["support"] for name, each in labels.items()} == {name: true.count(name) for name in set(true)}
     assert main(["evaluate", str(run), f"{files}/dev.conllu"]) == 0
-    assert f"accuracy {scores['accuracy']:.2%}" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert f"accuracy {scores['accuracy']:.2%}" in out
+    assert "unknown tokens 0.00%\n\nlabel  precision   recall       f1  support\nNOUN " in out
+    assert "warning" not in err
+
+
+def test_evaluate_on_another_language(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "french.tsv").write_text("le\tDET\nchat\tNOUN\nvoit\tVERB\nthe\tDET\n")
+    assert main(["evaluate", str(run), str(tmp_path / "french.tsv")]) == 0
+    out, err = capsys.readouterr()
+    assert "unknown tokens 75.00%" in out
+    assert re.search(r"warning: 75% of the tokens of .*french.tsv are not in the training data: check that", err)
 
 
 def test_predict_a_file_and_standard_input(

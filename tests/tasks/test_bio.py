@@ -91,3 +91,14 @@ def test_valid_paths() -> None:
     assert start.tolist() == [0.0 if may_follow(None, label) else -torch.inf for label in LABELS]
     assert follow.tolist() == [[0.0 if may_follow(a, b) else -torch.inf for b in LABELS] for a in LABELS]
     assert torch.isinf(follow).sum() == 2 + 1 + 1 + 1 + 1
+
+
+def test_scores_per_type() -> None:
+    """One of two people is found, one place is found in addition to the true one."""
+    metric = EntityScores(LABELS)
+    target, preds = (torch.tensor([[0, 2, 1, 0, 1, 3]]), torch.tensor([[0, 2, 1, 3, 1, 3]]))
+    metric.update(preds, target)
+    assert metric.by_label() == {
+        "PER": {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2},
+        "LOC": {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "support": 1},
+    }

@@ -94,15 +94,26 @@ def test_evaluate_and_report_of_a_file(
     assert Path("page.html").exists()
 
 
-def test_macro_f1_is_that_of_torchmetrics() -> None:
+def test_scores_per_label_are_those_of_torchmetrics() -> None:
     import torch
-    from torchmetrics.classification import MulticlassF1Score
+    from torchmetrics.classification import MulticlassF1Score, MulticlassPrecision, MulticlassRecall
 
     torch.manual_seed(0)
-    ours, theirs = MacroF1(9), MulticlassF1Score(9, average="macro", ignore_index=-100)
+    ours, macro = MacroF1("abcdefghi"), MulticlassF1Score(9, average="macro", ignore_index=-100)
+    kinds = (MulticlassPrecision, MulticlassRecall, MulticlassF1Score)
+    theirs = [kind(9, average="none", ignore_index=-100) for kind in kinds]
+    supports = torch.zeros(9, dtype=torch.long)
     for _ in range(3):
         preds, target = torch.randint(6, (4, 7)), torch.randint(7, (4, 7))
         target[0, :3] = -100
-        ours.update(preds, target)
-        theirs.update(preds, target)
-    assert float(ours.compute()) == pytest.approx(float(theirs.compute()))
+        supports += target[target >= 0].bincount(minlength=9)
+        for metric in (ours, macro, *theirs):
+            metric.update(preds, target)
+    assert float(ours.compute()) == pytest.approx(float(macro.compute()))
+    rows = ours.by_label()
+    assert sorted(rows) == list("abcdefg")  # the others neither occur nor were predicted
+    assert [each["support"] for each in rows.values()] == sorted(supports[:7].tolist(), reverse=True)
+    for place, name in enumerate("abcdefg"):
+        found = [float(metric.compute()[place]) for metric in theirs]
+        assert [rows[name][key] for key in ("precision", "recall", "f1")] == pytest.approx(found)
+        assert rows[name]["support"] == supports[place]

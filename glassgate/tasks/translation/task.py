@@ -73,6 +73,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     try_next = ("translate {run} {file}", "evaluate {run} {file}")
     own_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
     padding = {"source": PADDING, "target": PADDING, "reference": 0}
+    given_field = "source"
     own_options = {
         "source_unit": "character",
         "target_unit": "character",

@@ -1,0 +1,52 @@
+"""Tokens of an input that the training data lacks: how many, and a note where they are too many for useful answers."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.vocabulary import UNKNOWN
+
+if TYPE_CHECKING:
+    from glassgate.tasks.definition import Definition
+
+MANY = 0.3
+"""Above this fraction of unknown tokens the data is probably of another kind or language."""
+_AT_ONCE = 2**20
+
+
+def unknown_fraction(task: "Definition[Any, Any, Any]", encoded: Sequence[Encoded]) -> float | None:
+    """Return the fraction of the input's tokens that the vocabulary of a run lacks.
+
+    Returns:
+        the fraction; None for a task whose input has no vocabulary, such as numbers
+    """
+    if not task.vocabularies:
+        return None
+    unknown = total = 0
+    for fields in encoded:
+        numbers = fields.get(task.given_field)
+        if numbers is None or numbers.ndim != 1:
+            return None
+        total += len(numbers)
+        for start in range(0, len(numbers), _AT_ONCE):  # a large text is read from disk in parts
+            unknown += int((numbers[start : start + _AT_ONCE] == UNKNOWN).sum())
+    return unknown / total if total else None
+
+
+def note_on(fraction: float | None, data: str) -> str:
+    """Return a sentence about data with many unknown tokens, empty for few.
+
+    Args:
+        fraction: of unknown tokens
+        data: the name of the data in the sentence
+
+    Example:
+        >>> note_on(0.05, "test.tsv"), note_on(0.81, "test.tsv").split(":")[0]
+        ('', '81% of the tokens of test.tsv are not in the training data')
+    """
+    if fraction is None or fraction < MANY:
+        return ""
+    return (
+        f"{fraction:.0%} of the tokens of {data} are not in the training data: check that its language, case and "
+        "tokens (words, characters, punctuation) are those of the training data"
+    )
