@@ -88,13 +88,15 @@ class _Throughput(ProgressColumn):
         return Text(f"{speed:>8,.0f}/s" if task.fields["said"] else "")
 
 
-# The scores that are no shares; and those that count to 100.
-_PLAIN = frozenset({"loss", "nats", "bits", "perplexity", "mse", "mae", "mase", "rmsse", "wql"})
+# Scores that are not fractions, and those from 0 to 100.
+_PLAIN = frozenset(
+    {"loss", "nats", "bits", "perplexity", "mse", "mae", "mase", "rmsse", "wql", "data_mae", "data_rmse"}
+)
 _OF_100 = frozenset({"bleu", "chrf"})
 
 
 def told(scores: Mapping[str, float]) -> str:
-    """Scores as people read them: shares in per cent, a loss in nats."""
+    """Return scores as text: fractions in percent, a loss in nats."""
     return "  ".join(f"{name.replace('_', ' ')} {_value(name, value)}" for name, value in scores.items())
 
 

@@ -19,6 +19,7 @@ from glassgate.tasks.data.frequency import MONTH, TIME, Frequency
 from glassgate.tasks.data.series import Series, given
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.options import HEADS, MODELS
+from glassgate.tasks.forecasting.scores import DataErrors
 from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
@@ -100,7 +101,8 @@ def test_scores_are_those_of_numpy() -> None:
     series[1] = replace(series[1], values=given(100 * series[1].values[:]).values)
     task = trained(series, head="quantiles")
     parts = task.split(series)
-    wanted: dict[str, list[Any]] = {name: [] for name in ("mse", "mae", "mase", "rmsse", "loss", "size", "in")}
+    names = ("mse", "mae", "mase", "rmsse", "loss", "size", "in", "away", "mape", "smape", "last_mape")
+    wanted: dict[str, list[Any]] = {name: [] for name in names}
     plain: dict[str, list[float]] = {"naive": [], "seasonal": []}
     for part, train in zip(parts.test, parts.train, strict=True):
         known = train.values[:]
@@ -111,6 +113,11 @@ def test_scores_are_those_of_numpy() -> None:
             wanted["mae"].append(np.mean(np.abs(away / deviation)))
             wanted["mase"].append(np.mean(np.abs(away)) / np.mean(np.abs(apart)))
             wanted["rmsse"].append(np.sqrt(np.mean(away**2) / np.mean(apart**2)))
+            wanted["away"] += np.abs(away).tolist()
+            for value, last, target in zip(origin.forecast.values, origin.naive, origin.target, strict=True):
+                wanted["mape"].append(abs(value - target) / abs(target))
+                wanted["smape"].append(2 * abs(value - target) / (abs(value) + abs(target)))
+                wanted["last_mape"].append(abs(last - target) / abs(target))
             for step, target in zip(origin.forecast.quantiles or [], origin.target, strict=True):
                 for level, value in zip((0.1, 0.5, 0.9), step, strict=True):
                     wanted["loss"].append(2 * max(level * (target - value), (level - 1) * (target - value)) / 3)
@@ -123,9 +130,27 @@ def test_scores_are_those_of_numpy() -> None:
         assert scores[name] == pytest.approx(np.mean(wanted[name]), rel=1e-4), name
     assert scores["wql"] == pytest.approx(sum(wanted["loss"]) / sum(wanted["size"]), rel=1e-4)
     assert scores["coverage"] == pytest.approx(np.mean(wanted["in"]))
+    assert scores["data_mae"] == pytest.approx(np.mean(wanted["away"]), rel=1e-4)
+    assert scores["data_rmse"] == pytest.approx(np.sqrt(np.mean(np.square(wanted["away"]))), rel=1e-4)
+    assert scores["mape"] == pytest.approx(np.mean(wanted["mape"]), rel=1e-3)
+    assert scores["smape"] == pytest.approx(np.mean(wanted["smape"]), rel=1e-4)
+    assert scores["naive_mape"] == pytest.approx(np.mean(wanted["last_mape"]), rel=1e-3)
     assert scores["naive_mse"] == pytest.approx(np.mean(plain["naive"]), rel=1e-4)
     assert scores["seasonal_mse"] == pytest.approx(np.mean(plain["seasonal"]), rel=1e-4)
     assert [line.split()[0] for line in task.table(scores).splitlines()[1:4]] == ["model", "last", "season"]
+
+
+def test_percentages_leave_zeros_out() -> None:
+    """Values 0, 10 and 0 after scaling; a forecast of 0, 5 and 10. Only 10 has a relative error."""
+    metric = DataErrors()
+    values, said = torch.tensor([[0.0, 10.0, 0.0]]), torch.tensor([[0.0, 5.0, 10.0]])
+    shift, scale = torch.tensor([3.0]), torch.tensor([7.0])
+    values, said = (values - shift) / scale, (said - shift) / scale
+    metric.update(said, said, said, values, shift, scale)
+    scores = {name: float(value) for name, value in metric.compute().items()}
+    assert scores["mape"] == pytest.approx(0.5)
+    assert scores["smape"] == pytest.approx((0 + 5 / 7.5 + 2) / 3)
+    assert (scores["data_mae"], scores["seasonal_data_rmse"]) == pytest.approx((5.0, (125 / 3) ** 0.5))
 
 
 def test_a_model_that_does_not_beat_the_naive_forecast_says_so() -> None:
@@ -217,7 +242,11 @@ def test_the_commands(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["predict", run, str(table)]) == 0
     assert capsys.readouterr().out.splitlines()[0].split("\t") == list(rows[0].values())
     assert main(["evaluate", run, str(table), "--json"]) == 0
-    assert {"mase", "coverage", "naive_mse"} <= json.loads(capsys.readouterr().out).keys()
+    assert {"mase", "coverage", "naive_mse", "data_mae", "seasonal_smape"} <= json.loads(capsys.readouterr().out).keys()
+    assert main(["evaluate", run, str(table)]) == 0
+    assert re.search(
+        r"in the units of the data, and in percent\n +mae +rmse +mape +smape\nmodel ", capsys.readouterr().out
+    )
     assert main(["forecast", run, str(table), "--picture", "fan.jpg"]) == 2
     assert "expected a file that ends in .svg or .png, got fan.jpg" in capsys.readouterr().err
 

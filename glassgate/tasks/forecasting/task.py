@@ -20,7 +20,15 @@ from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
 from glassgate.tasks.forecasting.networks import Forecaster, Output, Recursive, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.scores import Errors, Intervals, naive_forecasts, score_table
+from glassgate.tasks.forecasting.scores import (
+    IN_UNITS,
+    WHO,
+    DataErrors,
+    Errors,
+    Intervals,
+    naive_forecasts,
+    score_table,
+)
 from glassgate.tasks.forecasting.shown import (
     PICTURE,
     SHOWN,
@@ -202,7 +210,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return [Mean.of(self.head.loss(output.parameters, target, batch["scale"][:, None]))]
 
     def metrics(self) -> MetricCollection:
-        found: dict[str, Metric | MetricCollection] = {"errors": Errors()}
+        found: dict[str, Metric | MetricCollection] = {"errors": Errors(), "data_errors": DataErrors()}
         if self.head.has_quantiles:
             found["intervals"] = Intervals(self.options.levels)
         return MetricCollection(found)
@@ -339,7 +347,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return score_table(scores, self.options.levels)
 
     def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
-        return {name: value for name, value in scores.items() if not name.startswith(("naive_", "seasonal_"))}
+        left_out = (*WHO[1:], *IN_UNITS)
+        return {name: value for name, value in scores.items() if not name.startswith(left_out)}
 
     def _made(self) -> Series:
         times, values = made_series.made()
