@@ -29,11 +29,12 @@ def evaluate(
     value: dict[Node, Any] = {}
     for node in ordered(results):
         args = tuple([value[arg] if isinstance(arg, Node) else arg for arg in node.args])
-        value[node] = taken(node, _computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args))
+        value[node] = taken(node, computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args))
     return value
 
 
-def _computed(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
+def computed(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
+    """The result of an elementwise operation on tensors and numbers; `dtype`: of a choice between two numbers."""
     if op in _OF_TENSORS_ALONE or (op == "where" and isinstance(args[1], float) and isinstance(args[2], float)):
         kind = torch.float64 if dtype is None or op != "where" else dtype
         args = tuple([torch.tensor(arg, dtype=kind) if isinstance(arg, float) else arg for arg in args])

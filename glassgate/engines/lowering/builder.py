@@ -1,0 +1,192 @@
+"""Writes a pass line by line: infers types, makes names unique, moves lines that do not vary out of the loop."""
+
+from collections.abc import Iterable, Mapping
+
+from glassgate.engines.lowering.infer import result_type
+from glassgate.engines.lowering.ir import (
+    Axes,
+    Axis,
+    Block,
+    Broadcast,
+    Carry,
+    Constant,
+    Contract,
+    Elementwise,
+    Line,
+    Loop,
+    Operation,
+    Pass,
+    Port,
+    Read,
+    Reshape,
+    Role,
+    Shift,
+    Size,
+    Stack,
+    Sum,
+    Take,
+    Type,
+    Value,
+    Write,
+    operands,
+)
+from glassgate.engines.lowering.verify import verify
+
+
+class Builder:
+    """A pass that is being written: first inputs and lines before the loop, then the loop, then lines after it.
+
+    Args:
+        title: of the pass.
+        axes: in the order that all values have them in.
+        steps: the axis of the loop.
+        reverse: whether it runs from the last step to the first.
+
+    Example:
+        >>> from glassgate.engines.lowering.ir import Axis, Port, Role
+        >>> b = Builder("a running sum", [Axis("T"), Axis("N"), Axis("H")])
+        >>> x = b.input(Port(Role.DATA), ("T", "N", "H"))
+        >>> total = b.carry("total", b.broadcast(b.constant(0.0), ("N", "H")))
+        >>> final = b.end_loop({total: b.elementwise("add", total, b.read(x))})
+        >>> program = b.finish({Port(Role.FINAL, "total"): final[total]})
+    """
+
+    def __init__(self, title: str, axes: Iterable[Axis], steps: str = "T", reverse: bool = False) -> None:
+        self.title, self.axes = title, Axes({axis.name: axis for axis in axes})
+        self.steps, self.reverse = steps, reverse
+        self.inputs: dict[Port, Value] = {}
+        self.lengths: Value | None = None
+        self._names: set[str] = set()
+        self._before: list[Line] = []
+        self._body: list[Line] = []
+        self._after: list[Line] = []
+        self._inside: set[Value] = set()
+        self._reads: dict[Value, Read] = {}
+        self._carries: list[tuple[Value, Value]] = []
+        self._writes: list[Write] = []
+        self._loop: Loop | None = None
+
+    def value(self, name: str, axes: Iterable[str], dtype: str = "float") -> Value:
+        """A value with a unique name."""
+        unique, number = name, 1
+        while unique in self._names:
+            number += 1
+            unique = f"{name}_{number}"
+        self._names.add(unique)
+        return Value(Type(self.axes.sorted({*axes}), dtype), unique)
+
+    def input(self, port: Port, axes: Iterable[str], dtype: str = "float", name: str = "") -> Value:
+        """One more input."""
+        self.inputs[port] = self.value(name or port.name or port.role.value, axes, dtype)
+        if port.role is Role.LENGTHS:
+            self.lengths = self.inputs[port]
+        return self.inputs[port]
+
+    def carry(self, name: str, initial: Value) -> Value:
+        """A value that goes from step to step, as the body reads it; `end_loop` takes its next value."""
+        before = self.value(name, initial.type.axes, initial.type.dtype)
+        self._carries.append((initial, before))
+        self._inside.add(before)
+        return before
+
+    def read(self, sequence: Value) -> Value:
+        """The element of a sequence at the present step."""
+        if sequence not in self._reads:
+            axes = [axis for axis in sequence.type.axes if axis != self.steps]
+            at = self.value(f"{sequence.name}_t", axes, sequence.type.dtype)
+            self._reads[sequence] = Read(sequence, at)
+            self._inside.add(at)
+        return self._reads[sequence].at
+
+    def write(self, value: Value, name: str = "") -> Value:
+        """The sequence of a value's elements, one per step."""
+        sequence = self.value(f"{name or value.name}_all", (*value.type.axes, self.steps), value.type.dtype)
+        self._writes.append(Write(value, sequence))
+        return sequence
+
+    def end_loop(self, following: Mapping[Value, Value]) -> dict[Value, Value]:
+        """Ends the body.
+
+        Args:
+            following: the next value of each carry.
+
+        Returns:
+            For each carry, its value after the last step.
+        """
+        finals = {
+            before: self.value(f"{following[before].name}_n", before.type.axes, before.type.dtype)
+            for _, before in self._carries
+        }
+        carries = tuple(Carry(initial, b, following[b], finals[b]) for initial, b in self._carries)
+        reads, body = tuple(self._reads.values()), tuple(self._body)
+        self._loop = Loop(self.steps, self.reverse, self.lengths, reads, carries, body, tuple(self._writes))
+        return finals
+
+    def finish(self, outputs: Mapping[Port, Value]) -> Pass:
+        """The pass, verified."""
+        assert self._loop is not None, "end_loop comes before finish"
+        before, after = tuple(self._before), tuple(self._after)
+        return verify(Pass(self.title, self.axes, self.inputs, before, self._loop, after, dict(outputs)))
+
+    def emit(self, operation: Operation, name: str = "") -> Value:
+        """One more line; before the loop, if it reads nothing of the loop."""
+        of_type = result_type(operation, self.axes)
+        result = self.value(name or f"v{len(self._names)}", of_type.axes, of_type.dtype)
+        lines = self._after
+        if self._loop is None:
+            inside = any(value in self._inside for value in operands(operation))
+            lines = self._body if inside else self._before
+            if inside:
+                self._inside.add(result)
+        lines.append(Line(result, operation))
+        return result
+
+    def elementwise(self, op: str, *args: Value | float, name: str = "") -> Value:
+        """`Elementwise`."""
+        return self.emit(Elementwise(op, args), name)
+
+    def contract(self, a: Value, b: Value, over: Iterable[str], name: str = "") -> Value:
+        """`Contract`."""
+        return self.emit(Contract(a, b, tuple(over)), name)
+
+    def sum(self, x: Value, over: Iterable[str], name: str = "") -> Value:
+        """`Sum`; x itself where it has none of the axes."""
+        over = tuple(axis for axis in over if axis in x.type.axes)
+        return self.emit(Sum(x, over), name) if over else x
+
+    def constant(self, value: float, name: str = "") -> Value:
+        """`Constant`."""
+        return self.emit(Constant(value), name)
+
+    def size(self, axis: str, name: str = "") -> Value:
+        """`Size`."""
+        return self.emit(Size(axis), name)
+
+    def block(self, x: Value, axis: str, index: int, name: str = "") -> Value:
+        """`Block`."""
+        return self.emit(Block(x, axis, index), name)
+
+    def take(self, x: Value, axis: str, indices: Iterable[int], to: str, name: str = "") -> Value:
+        """`Take`; x itself where that is all of the axis in its order."""
+        indices = tuple(indices)
+        if axis == to and indices == tuple(range(self.axes.number(axis) or 0)):
+            return x
+        return self.emit(Take(x, axis, indices, to), name)
+
+    def stack(self, values: Iterable[Value], axis: str, name: str = "") -> Value:
+        """`Stack`."""
+        return self.emit(Stack(tuple(values), axis), name)
+
+    def reshape(self, x: Value, axes: Iterable[str], name: str = "") -> Value:
+        """`Reshape`; x itself where it has these axes."""
+        axes = self.axes.sorted({*axes})
+        return x if axes == x.type.axes else self.emit(Reshape(x, axes), name)
+
+    def broadcast(self, x: Value, axes: Iterable[str], name: str = "") -> Value:
+        """`Broadcast` to these axes as well; x itself where it has them."""
+        axes = self.axes.sorted({*axes, *x.type.axes})
+        return x if axes == x.type.axes else self.emit(Broadcast(x, axes), name)
+
+    def shift(self, x: Value, first: Value, reverse: bool, name: str = "") -> Value:
+        """`Shift` along the steps."""
+        return self.emit(Shift(x, first, self.steps, reverse, self.lengths), name)

@@ -1,0 +1,268 @@
+"""The forward pass of one direction: bias sums and the input's matrix product, then the steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glassgate.engines.lowering.builder import Builder
+from glassgate.engines.lowering.ir import Axis, Pass, Port, Role, Value
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import Key, Node
+from glassgate.engines.symbolic.operations import OPERATIONS
+from glassgate.engines.symbolic.trace import Trace
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a pass depends on besides the cell's equations.
+
+    Attributes:
+        reverse: whether the direction runs from the last step to the first.
+        bias: whether the layer has `bias_ih` and `bias_hh`.
+        lengths: whether rows have lengths of their own.
+        resets: whether states fall back to their initial values before some steps.
+        restarts: whether they fall back to states of their own instead.
+        save: whether the forward pass outputs the values that the backward pass reads.
+    """
+
+    reverse: bool = False
+    bias: bool = True
+    lengths: bool = False
+    resets: bool = False
+    restarts: bool = False
+    save: bool = False
+
+
+def forward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
+    """The forward pass of a cell's equations.
+
+    Args:
+        cell: the equations.
+        trace: their graphs.
+        form: of the call.
+    """
+    return _Forward(cell, trace, form).program()
+
+
+class Layer:
+    """The common part of both passes of a direction: axes, inputs, weights by gate.
+
+    Args:
+        cell, trace, form: as in `forward_pass`.
+        backward: which pass.
+    """
+
+    def __init__(self, cell: Equations, trace: Trace, form: Form, backward: bool) -> None:
+        self.cell, self.trace, self.form = cell, trace, form
+        self.products = [*trace.hh_only, *trace.shared]
+        self.gradients = [*(node.args[0] for node in self.products), *trace.ih_only]
+        """The gates of the columns `d_pre`."""
+        self.ih_gates = tuple(gate for gate in cell.gates if gate in trace.ih)
+        self.axis_of_gates: dict[tuple[str, ...], str] = {cell.gates: "G"}
+        for gates in [
+            self.ih_gates,
+            *(gates for _, gates in self.groups()),
+            *([tuple(self.gradients)] if backward else []),
+        ]:
+            self.axis_of_gates.setdefault(gates, f"G{len(self.axis_of_gates)}")
+        title = f"{'backward' if backward else 'forward'} pass, {'last' if form.reverse else 'first'} step first"
+        self.b = Builder(title, self._axes(), reverse=form.reverse != backward)
+        self.state_axis = dict.fromkeys(cell.state, "H") | {cell.state[0]: self.out}
+        self.weights: dict[str, Value] = {}
+        self.noise: dict[str, Value] = {}
+
+    @property
+    def out(self) -> str:
+        """The axis of the output."""
+        return "P" if self.cell.projected else "H"
+
+    def groups(self) -> list[tuple[Node, tuple[str, ...]]]:
+        """The row vectors that recurrent weights are multiplied by, each with its gates in the order of the weights."""
+        lefts = list(dict.fromkeys(node.args[1] for node in self.products))
+        return [(u, tuple(g for g in self.cell.gates if self.product(u, g) is not None)) for u in lefts]
+
+    def product(self, u: Node, gate: str) -> int | None:
+        """The column of the gradient of a gate's product with a row vector."""
+        return next((k for k, node in enumerate(self.products) if node.args[0] == gate and node.args[1] is u), None)
+
+    def _axes(self) -> list[Axis]:
+        cell, K = self.cell, self.cell.heads
+        gates = [Axis(name, (len(labels),), labels) for labels, name in self.axis_of_gates.items() if labels]
+        # A recurrent product sums over J: as wide as the output, with a name of its own.
+        if K > 1:
+            P = [Axis("P", ("K", "V"))] if cell.projected else []
+            V = Axis("V") if cell.projected else Axis("V", ("U",))
+            units = [*P, Axis("H", ("K", "U")), Axis("K", (K,)), Axis("U"), V]
+        else:
+            units = [*([Axis("P")] if cell.projected else []), Axis("H"), Axis("J", (self.out,))]
+        return [Axis("T"), Axis("N"), *gates, *units, Axis("D")]
+
+    def declare(self) -> None:
+        """Declares the inputs of both passes: data, weights, noise, lengths, initial states, resets."""
+        cell, form, b = self.cell, self.form, self.b
+        self.data = b.input(Port(Role.DATA), ("T", "N", "D"), name="x")
+        recurrent = ("G", "K", "U", "V") if cell.heads > 1 else ("G", "H", "J")
+        shapes: dict[str, Sequence[str]] = {"weight_ih": "GHD"}
+        if cell.recurrent:
+            shapes["weight_hh"] = recurrent
+        if form.bias:
+            shapes["bias_ih"] = "GH"
+            if cell.recurrent:
+                shapes["bias_hh"] = "GH"
+        if cell.projected:
+            shapes["weight_hr"] = "PH"
+        shapes |= {name: "GH" if spec.per_gate else "H" for name, spec in cell.parameters.items()}
+        self.weights = {name: b.input(Port(Role.WEIGHT, name), axes) for name, axes in shapes.items()}
+        for name, spec in cell.noise.items():
+            axes = ("N", self.state_axis.get(spec.state or "", "H"), *(("T",) if spec.per_step else ()))
+            self.noise[name] = b.input(Port(Role.NOISE, name), axes, name=f"{name}_noise")
+        if form.lengths:
+            b.input(Port(Role.LENGTHS), "N", "int")
+        self.initial = {s: b.input(Port(Role.INITIAL, s), ("N", a), name=f"{s}_0") for s, a in self.state_axis.items()}
+        self.restart = self.initial
+        if form.resets:
+            self.resets = b.input(Port(Role.RESETS), ("T", "N"), "bool")
+            if form.restarts:
+                self.restart = {
+                    s: b.input(Port(Role.RESTART, s), ("N", a), name=f"{s}_restart") for s, a in self.state_axis.items()
+                }
+
+    def rows(self, weight: str, gates: tuple[str, ...]) -> Value:
+        """The rows of some gates of a weight."""
+        places = [self.cell.gates.index(gate) for gate in gates]
+        return self.b.take(self.weights[weight], "G", places, self.axis_of_gates[gates], f"{weight}_of_{len(gates)}")
+
+    def by_head(self, x: Value, axis: str, left: bool = False) -> Value:
+        """Units along the axes of a recurrent weight: of its rows, or of the row vectors `left` of it."""
+        to = ("K", "V" if left else "U") if self.cell.heads > 1 else ("J" if left else axis,)
+        return self.b.reshape(x, {*x.type.axes} - {axis} | {*to})
+
+    def together(self, x: Value, axis: str) -> Value:
+        """Units of all heads along one axis again."""
+        return self.b.reshape(x, {*x.type.axes} - {"J", "K", "U", "V"} | {axis})
+
+    def leaf(self, node: Node, args: tuple[Value | float, ...]) -> Value:
+        """The value of a node that either graph can have."""
+        b, name = self.b, node.name or ""
+        match node.op, node.args:
+            case "parameter", (parameter, gate):
+                weight = self.weights[parameter]
+                return weight if gate is None else b.block(weight, "G", self.cell.gates.index(gate), name)
+            case "noise", (noise,):
+                value = self.noise[noise]
+                return b.read(value) if "T" in value.type.axes else value
+            case "size", (axis,):
+                return b.size(axis, name) if axis != "1" else b.constant(1.0)
+            case "constant", (number,):
+                return b.broadcast(b.constant(number), () if node.axis == "1" else (node.axis,), name)
+            case "row_sum", _:
+                assert isinstance(args[0], Value)
+                return b.sum(args[0], (node.inputs[0].axis,), name)
+        assert node.op in OPERATIONS, node
+        return b.elementwise(node.op, *args, name=name)
+
+    def unless_reset(self, resets: Value | None, restart: Value, x: Value, name: str) -> Value:
+        """A state before a step: where there is a reset, what that falls back to."""
+        return x if resets is None else self.b.elementwise("where", resets, restart, x, name=name)
+
+    def wide(self, x: Value, axis: str) -> Value:
+        """A value as one of each row and unit."""
+        return self.b.broadcast(x, ("N", axis))
+
+    def kept(self) -> dict[Key, Port]:
+        """The values that the forward pass keeps in addition to the states, by column."""
+        return {key: Port(Role.KEPT, f"{key[0]}{key[1]}") for key in self.trace.saved if key[0] != "state"}
+
+
+class _Forward(Layer):
+    def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
+        super().__init__(cell, trace, form, backward=False)
+        self.values: dict[Node, Value] = {}
+        self.by_left: dict[Node, Value] = {}
+        self.groups_of = dict(self.groups())
+
+    def program(self) -> Pass:
+        b, trace = self.b, self.trace
+        self.declare()
+        self.ih = self._input_halves()
+        resets = b.read(self.resets) if self.form.resets else None
+        name = "{}_prev" if resets is None else "{}_carried"
+        carries = {state: b.carry(name.format(state), initial) for state, initial in self.initial.items()}
+        self.before = {s: self.unless_reset(resets, self.restart[s], v, f"{s}_prev") for s, v in carries.items()}
+        for node in trace.forward.nodes:
+            args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
+            self.values[node] = self._value(node, args)
+        following, outputs = {}, {}
+        for k, state in enumerate(self.cell.state):
+            new = self.wide(self.values[trace.forward.outputs["state", k]], self.state_axis[state])
+            following[carries[state]] = new
+            outputs[Port(Role.STATES, state)] = b.write(new, state)
+        for key, port in self.kept().items() if self.form.save else ():
+            value = self._kept(trace.saved[key])
+            outputs[port] = b.write(value)
+        for gate in trace.recorded:
+            value = self.wide(self.values[trace.forward.outputs["gate", gate]], "H")
+            outputs[Port(Role.GATE, gate)] = b.write(value, f"gate_{gate}")
+        finals = b.end_loop(following)
+        outputs |= {Port(Role.FINAL, state): finals[carries[state]] for state in self.cell.state}
+        return b.finish(outputs)
+
+    def _kept(self, node: Node) -> Value:
+        """A kept value with an element for each row."""
+        return self.b.broadcast(self.values[node], "N")
+
+    def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
+        b, name = self.b, node.name or ""
+        match node.op, node.args:
+            case "state", (state,):
+                return self.before[state]
+            case "ih", (gate,):
+                return self._input_half(gate, name)
+            case "hh", (gate, _):
+                return self._recurrent(node, gate, name)
+            case "sum", (gate, _):
+                return b.elementwise(
+                    "add", self._input_half(gate, f"{gate}_ih"), self._recurrent(node, gate, f"{gate}_hh"), name=name
+                )
+            case "hr", _:
+                assert isinstance(args[0], Value)
+                return b.contract(self.wide(args[0], "H"), self.weights["weight_hr"], "H", name)
+        return self.leaf(node, args)
+
+    def _input_halves(self) -> Value | None:
+        """`W_ih x + b_ih` of all steps, and `b_hh` where a gate needs the sum of both halves alone."""
+        gates, b = self.ih_gates, self.b
+        if not gates:
+            return None
+        products = b.contract(self.data, self.rows("weight_ih", gates), "D", "Wx")
+        if not self.form.bias:
+            return products
+        bias = self.rows("bias_ih", gates)
+        shared = {node.args[0] for node in self.trace.shared}
+        if shared == {*gates}:
+            bias = b.elementwise("add", bias, self.rows("bias_hh", gates), name="bias")
+        elif shared:
+            halves = [b.block(self.weights["bias_ih"], "G", self.cell.gates.index(gate)) for gate in gates]
+            for k, gate in enumerate(gates):
+                if gate in shared:
+                    of_state = b.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
+                    halves[k] = b.elementwise("add", halves[k], of_state)
+            bias = b.stack(halves, self.axis_of_gates[gates], "bias")
+        return b.elementwise("add", products, bias, name="ih")
+
+    def _input_half(self, gate: str, name: str) -> Value:
+        assert self.ih is not None
+        gates = self.ih_gates
+        return self.b.block(self.b.read(self.ih), self.axis_of_gates[gates], gates.index(gate), name)
+
+    def _recurrent(self, node: Node, gate: str, name: str) -> Value:
+        b, u = self.b, node.args[1]
+        gates = self.groups_of[u]
+        if u not in self.by_left:
+            left = self.by_head(self.wide(self.values[u], self.out), self.out, left=True)
+            product = b.contract(left, self.rows("weight_hh", gates), "J" if self.cell.heads == 1 else "V", "Wh")
+            self.by_left[u] = self.together(product, "H")
+        half = b.block(self.by_left[u], self.axis_of_gates[gates], gates.index(gate), "" if node.op == "hh" else name)
+        if node.op == "sum" or not self.form.bias:
+            return half
+        bias = b.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
+        return b.elementwise("add", half, bias, name=name)

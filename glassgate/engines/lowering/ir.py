@@ -1,0 +1,311 @@
+"""The intermediate representation: one direction of a layer through time, in SSA form with named axes.
+
+A pass defines the computation. Memory, the order of rows and the method of multiplication are the backend's choice.
+`verify.py` checks a pass, `printer.py` prints it, `evaluate.py` runs it in plain torch.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import prod
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dimension of values, by name.
+
+    Attributes:
+        name: "T" steps, "N" sequences, "G" gates, "H" units, "P" projected units, "D" input width, and others.
+        of: its extent as a product of numbers and of other axes; empty for a base axis, whose extent the caller gives.
+        labels: a name for each index, e.g. the gates' names.
+    """
+
+    name: str
+    of: tuple[int | str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+class Axes(dict[str, Axis]):
+    """The axes of a pass by name. Every value has its axes in this order."""
+
+    def sorted(self, names: frozenset[str] | set[str]) -> tuple[str, ...]:
+        """These axes in the order of the pass."""
+        return tuple(name for name in self if name in names)
+
+    def factors(self, name: str) -> tuple[int | str, ...]:
+        """An extent as numbers and base axes, in row-major order."""
+        axis = self[name]
+        if not axis.of:
+            return (name,)
+        return tuple(f for part in axis.of for f in ((part,) if isinstance(part, int) else self.factors(part)))
+
+    def number(self, name: str) -> int | None:
+        """The extent of an axis, where it depends on no base axis."""
+        factors = self.factors(name)
+        return prod(f for f in factors if isinstance(f, int)) if all(isinstance(f, int) for f in factors) else None
+
+    def extent(self, name: str, sizes: Mapping[str, int]) -> int:
+        """The extent of an axis, given those of the base axes."""
+        return prod(f if isinstance(f, int) else sizes[f] for f in self.factors(name))
+
+
+@dataclass(frozen=True)
+class Type:
+    """The axes of a value, row-major, and the kind of its elements: "float", "bool", or "int" for lengths."""
+
+    axes: tuple[str, ...] = ()
+    dtype: str = "float"
+
+    def __str__(self) -> str:
+        letter = {"float": "", "bool": "bool", "int": "int"}[self.dtype]
+        return f"{letter}[{', '.join(self.axes)}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """The result of one line, or an input. Values are compared by identity; names are for readers."""
+
+    type: Type
+    name: str
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """An operation of `symbolic.operations.OPERATIONS`. Arguments are broadcast to the union of their axes."""
+
+    op: str
+    args: tuple[Value | float, ...]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The product of two values, summed over some axes, as einsum has it: the other axes are kept."""
+
+    a: Value
+    b: Value
+    over: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum over some axes."""
+
+    x: Value
+    over: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Size:
+    """The extent of an axis as a float."""
+
+    axis: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """The values at one index of an axis, e.g. the rows of one gate. The axis is removed."""
+
+    x: Value
+    axis: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Take:
+    """The values at some indices of an axis, which another axis replaces."""
+
+    x: Value
+    axis: str
+    indices: tuple[int, ...]
+    to: str
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Values of one type side by side along a new axis."""
+
+    values: tuple[Value, ...]
+    axis: str
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """The same elements under other axes, e.g. units as heads and units of a head."""
+
+    x: Value
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """The same values along more axes."""
+
+    x: Value
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A sequence delayed by one step in the order of a loop: at each step the element of `x` at the previous step, and
+    `first` at the first step of each row.
+
+    Attributes:
+        x: with the loop's axis.
+        first: without it.
+        axis: the loop's.
+        reverse: whether the loop runs from the last step to the first.
+        lengths: as in `Loop`.
+    """
+
+    x: Value
+    first: Value
+    axis: str
+    reverse: bool
+    lengths: Value | None = None
+
+
+Operation = Elementwise | Contract | Sum | Constant | Size | Block | Take | Stack | Reshape | Broadcast | Shift
+
+
+class Line(NamedTuple):
+    """One line of a program: `result = operation`."""
+
+    result: Value
+    operation: Operation
+
+
+@dataclass(frozen=True)
+class Carry:
+    """A value that goes from step to step.
+
+    Attributes:
+        initial: before the first step, from outside the loop.
+        before: inside, before the step.
+        next: inside, after it.
+        final: outside, after the last step.
+    """
+
+    initial: Value
+    before: Value
+    next: Value
+    final: Value
+
+
+@dataclass(frozen=True)
+class Read:
+    """Inside the loop, `at` is the element of `sequence` at the current step."""
+
+    sequence: Value
+    at: Value
+
+
+@dataclass(frozen=True)
+class Write:
+    """After the loop, `sequence` holds the `value` of every step."""
+
+    value: Value
+    sequence: Value
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps one after the other.
+
+    With `lengths`, row n takes part in steps t < lengths[n] only, whatever the loop's direction. In the other steps its
+    carries keep their values and its elements of written sequences are 0 (false).
+
+    Attributes:
+        axis: of the steps.
+        reverse: whether they run from the last to the first.
+        lengths: int, one number for each row; None where every row takes part in every step.
+        reads, carries: the inputs of the body.
+        body: the lines of one step.
+        writes: the loop's results other than the final values of carries.
+    """
+
+    axis: str
+    reverse: bool
+    lengths: Value | None
+    reads: tuple[Read, ...]
+    carries: tuple[Carry, ...]
+    body: tuple[Line, ...]
+    writes: tuple[Write, ...]
+
+
+class Role(Enum):
+    """The meaning of an input or an output of a pass."""
+
+    DATA = "input"
+    LENGTHS = "lengths"
+    RESETS = "resets"
+    WEIGHT = "weight"
+    """A parameter, by name."""
+    INITIAL = "initial state"
+    RESTART = "restart state"
+    """The state after a reset, if it is not the initial state."""
+    NOISE = "noise"
+    STATES = "states"
+    """A state after each step."""
+    FINAL = "final state"
+    KEPT = "kept"
+    """A value that the forward pass keeps for the backward pass."""
+    GATE = "gate"
+    """A recorded gate."""
+    D_DATA = "d_input"
+    D_WEIGHT = "d_weight"
+    D_INITIAL = "d_initial state"
+    D_RESTART = "d_restart state"
+    D_STATES = "d_states"
+    D_FINAL = "d_final state"
+    D_GATE = "d_gate"
+    D_NEW = "d_new state"
+    """The whole gradient of a new state, for recordings."""
+
+
+class Port(NamedTuple):
+    """An input or output: its role, and of which weight, state, gate or value."""
+
+    role: Role
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.role.value} {self.name}".rstrip()
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One direction of a layer, forward or backward.
+
+    Attributes:
+        title: for readers.
+        axes: by name.
+        inputs: by port.
+        before: lines before the loop.
+        loop: the steps.
+        after: lines after it.
+        outputs: by port.
+    """
+
+    title: str
+    axes: Axes
+    inputs: Mapping[Port, Value]
+    before: tuple[Line, ...]
+    loop: Loop
+    after: tuple[Line, ...]
+    outputs: Mapping[Port, Value] = field(default_factory=dict)
+
+
+def operands(operation: Operation) -> Iterator[Value]:
+    """The values that an operation reads."""
+    for part in vars(operation).values():
+        for value in part if isinstance(part, tuple) else (part,):
+            if isinstance(value, Value):
+                yield value

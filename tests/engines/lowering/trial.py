@@ -1,0 +1,97 @@
+"""One direction of a cell as passes on the evaluator and as the reference, on the same numbers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Cell
+from glassgate.engines import reference
+from glassgate.engines.contract import Direction, Steps
+from glassgate.engines.lowering.evaluate import evaluate
+from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.lowering.ir import Port, Role
+from glassgate.engines.symbolic.costs import Costs
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.trace import differentiated
+from tests.cases import Shape
+from tests.compare import Results, measure, noise
+from tests.engines.costs import OF_CPU
+
+
+@dataclass
+class Trial:
+    """A call of one direction; its lengths fall, as engines have them."""
+
+    cell: Cell
+    shape: Shape
+    form: Form
+    costs: Costs = OF_CPU
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        s, cell, form = self.shape, self.cell, self.form
+        self.widths = dict.fromkeys(cell.state, s.H_cell) | {cell.state[0]: s.H_out or s.H_cell}
+        self.lengths = torch.tensor(sorted(s.lengths or [s.L] * s.N, reverse=True))
+        self.active = torch.arange(s.L)[:, None] < self.lengths
+        shapes: dict[Port, tuple[int, ...]] = {
+            Port(Role.WEIGHT, name): form
+            for name, form in cell.shapes(s.H_in, s.H_cell, s.H_out, self.form.bias).items()
+        }
+        shapes |= {Port(Role.INITIAL, name): (s.N, width) for name, width in self.widths.items()}
+        if form.restarts:
+            shapes |= {Port(Role.RESTART, name): (s.N, width) for name, width in self.widths.items()}
+        scale = s.H_cell**-0.5
+        self.leaves = {
+            port: (noise(self.seed + k, *form) * (scale if port.role is Role.WEIGHT else 1)).requires_grad_()
+            for k, (port, form) in enumerate(shapes.items())
+        }
+        x = noise(self.seed + 90, s.L, s.N, s.H_in) * self.active[..., None]
+        self.leaves[Port(Role.DATA)] = x.requires_grad_()
+        self.resets = noise(self.seed + 91, s.L, s.N) > 0.5
+        self.factors = {}
+        for k, (name, spec) in enumerate(cell.noise.items()):
+            width = self.widths.get(spec.state or "", s.H_cell)
+            rows = (s.L, s.N, width) if spec.per_step else (s.N, width)
+            self.factors[name] = noise(self.seed + 70 + k, *rows).abs()
+
+    def by_reference(self) -> Results:
+        """Every state at every step, the final ones, and the gradients of all leaves."""
+        flat = self.leaves[Port(Role.DATA)][self.active]
+        sizes = self.active.sum(1)
+        steps = Steps(flat, sizes, self.resets[self.active] if self.form.resets else None)
+        weights = {port.name: v for port, v in self.leaves.items() if port.role is Role.WEIGHT}
+        per_step = {name: spec.per_step for name, spec in self.cell.noise.items()}
+        factors = {name: v[self.active] if per_step[name] else v for name, v in self.factors.items()}
+        direction = Direction(
+            self.cell, weights, self._states(Role.INITIAL), self.form.reverse, factors, self._states(Role.RESTART)
+        )
+        (result,) = reference.run(steps, [direction], all_states=True)
+        outputs = {}
+        for name, every, final in zip(self.cell.state, result.states, result.final, strict=True):
+            padded = every.new_zeros(*self.active.shape, every.shape[1])
+            outputs[f"states {name}"] = padded.masked_scatter(self.active[..., None], every)
+            outputs[f"final state {name}"] = final
+        return measure(outputs, {str(port): v for port, v in self.leaves.items()}, self.seed)
+
+    def by_passes(self) -> Results:
+        """The same of the forward and backward passes."""
+        cell = equations_of(self.cell, bool(self.shape.H_out))
+        traced = differentiated(cell, self.costs)
+        values = self.inputs()
+        with torch.no_grad():
+            found = evaluate(forward_pass(cell, traced, self.form), values, self.sizes)
+        return {str(port): v for port, v in found.items() if port.role in (Role.STATES, Role.FINAL)}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        s = self.shape
+        return {"T": s.L, "N": s.N, "D": s.H_in, "H": s.H_cell} | ({"P": s.H_out} if s.H_out else {})
+
+    def inputs(self) -> dict[Port, Tensor]:
+        values = {port: v.detach() for port, v in self.leaves.items()}
+        values |= {Port(Role.NOISE, name): v for name, v in self.factors.items()}
+        return values | {Port(Role.LENGTHS): self.lengths, Port(Role.RESETS): self.resets}
+
+    def _states(self, role: Role) -> tuple[Tensor, ...]:
+        return tuple(self.leaves[port] for port in self.leaves if port.role is role)
