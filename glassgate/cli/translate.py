@@ -4,7 +4,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+
 from glassgate.cli.parser import Parser
+from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.attention import attention_picture
 from glassgate.tasks.data.lines import STDIN
@@ -36,7 +39,8 @@ def command(words: list[str]) -> None:
         raise OptionError(
             f"best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.best}; enlarge --beam"
         )
-    pairs = task.read(arguments.file, labelled=False)
+    with display(Console(stderr=True)) as bars:
+        pairs = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
     strange = [pair for pair in pairs if task.unknown(pair)]
     if len(strange) == len(pairs):
         raise OptionError(

@@ -17,6 +17,7 @@ from glassgate.tasks import confusion
 from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import keyed, python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
 from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
@@ -103,14 +104,24 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         if format in table.SERIES:
             return list(examples)
         said = table.said(path, format, *columns, labelled)
+        unsegmented: list[int] = []
+
+        def cut() -> Iterator[Labelled]:
+            for each in examples:
+                if self._is_unsegmented(each):
+                    unsegmented.append(each.line or 0)
+                yield replace(each, content=self._units(each))
+
         stored = store(
-            (replace(each, content=self._units(each)) for each in examples),
+            cut(),
             {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
             partial(Labelled, source=str(path)),
             [path],
             ["table", format, *columns, labelled, options.unit, said],
             progress,
         )
+        if unsegmented and progress is not None:
+            progress.note(note_on_unsegmented(path, unsegmented))
         if labelled and progress is not None:
             labels = plural(len(stored.counts("label")), "label")
             progress.note(f"{path}: {said}; {plural(len(stored), 'text')}, {labels}")
@@ -245,9 +256,22 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
                 example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
             )
         units = text.split(content, self.options.unit) if isinstance(content, str) else content
+        if (raw := self._raw_text(example)) is not None:
+            units = raw.refined(units)
         if not units:
             raise DataError(example.source, example.line, "the text is empty; remove it")
         return units
+
+    def _raw_text(self, example: Labelled) -> RawText | None:
+        """What splits an unlabelled text further, for a run that reads words."""
+        known = vars(self).get("vocabularies", {}).get("units")
+        if example.label is not None or known is None or self.options.unit not in ("word", "token"):
+            return None
+        return raw_text_like(known) if isinstance(example.content, str) else None
+
+    def _is_unsegmented(self, example: Labelled) -> bool:
+        raw = self._raw_text(example)
+        return raw is not None and isinstance(example.content, str) and raw.is_unsegmented(example.content)
 
     def _series(self, example: Labelled, channels: int) -> np.ndarray:
         content = example.content

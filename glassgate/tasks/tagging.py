@@ -17,12 +17,12 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks import bio, confusion
 from glassgate.tasks.data import keyed, python_source
-from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS, recognised, sources_of
 from glassgate.tasks.data.labels import check_labels, counted, some, source_of
 from glassgate.tasks.data.mapped import Units
+from glassgate.tasks.data.raw_text import raw_text_like, read_raw, starts_of
 from glassgate.tasks.data.spellings import Spellings
 from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
@@ -149,6 +149,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         layout = self._as_before(layout)
         if format == "python":
             return python_source.read(path, labelled)
+        trained = "vocabularies" in vars(self)
+        if format == "text" and trained and not labelled and options.unit != "character":
+            return read_raw(path, raw_text_like(self.vocabularies["units"]), progress)
         table: TokenTable | None = None
         sources = sources_of(path, format, options.label_suffix if labelled else None)
         if format == "conllu":
@@ -351,9 +354,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 return python_source.label(text)
             except (SyntaxError, TokenError):
                 return Tagged(text, None)
-        if all(len(unit) == 1 for unit in self.vocabularies["units"].symbols):
+        raw = raw_text_like(self.vocabularies["units"])
+        if raw.characters:
             return Tagged(text, None)
-        return Tagged(texts.split(text, "word"), None)
+        units = raw.split(text)
+        return Tagged(units, None, starts=starts_of(units, text))
 
     def _keeps_to_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
         """Whether results are to keep to BIO."""

@@ -33,7 +33,8 @@ class Tagged:
         tokens: `(start, end)` of each token made of several units, in order
         source: the file it came from
         lines: the line of each unit, or the one line of all
-        intent: what the whole sequence asks for, where it is known
+        intent: the request of the whole sequence, where it is known
+        starts: where each unit begins in its line of raw text, in characters; empty for other formats
     """
 
     units: Sequence[str]
@@ -42,6 +43,7 @@ class Tagged:
     source: str = ""
     lines: Sequence[int] | int = 1
     intent: str | None = None
+    starts: Sequence[int] = ()
 
     def line(self, unit: int = 0) -> int:
         """The number of the line that holds this unit."""

@@ -16,6 +16,7 @@ from glassgate.tasks.attention import Attended, attention_picture
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
 from glassgate.tasks.data.pairs import Pair, hold_out, read_pairs
+from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
 from glassgate.tasks.data.spoken import dates_and_numbers
 from glassgate.tasks.data.subwords import Subwords
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
@@ -97,7 +98,13 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return whole(lengths, _AT_ONCE, most_units=_UNITS_AT_ONCE)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
-        return read_pairs(path, labelled, self.options.reverse)
+        pairs = read_pairs(path, labelled, self.options.reverse)
+        if labelled or self._raw_text is None:
+            return pairs
+        unsegmented = [pair.line or 0 for pair in pairs if self._raw_text.is_unsegmented(self._lower(pair.source))]
+        if unsegmented and progress is not None:
+            progress.note(note_on_unsegmented(path, unsegmented))
+        return [dataclasses.replace(pair, source=self._prepared(pair.source)) for pair in pairs]
 
     def read_own(self) -> Split[Pair]:
         return Split(*hold_out(dates_and_numbers(_OWN), self.options.held_out))
@@ -182,7 +189,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def translate(self, sources: Sequence[str]) -> list[str]:
         """Return the best translation of each source."""
-        return [found[0].text for found in self.predict([Pair(source) for source in sources])]
+        return [found[0].text for found in self.predict([Pair(self._prepared(source)) for source in sources])]
 
     def attend(self, example: Pair) -> Attended:
         """Return where the decoder looks while it writes a translation: the one given, or the best that it finds."""
@@ -248,8 +255,23 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self._split(self._lower(example.source), 0)
 
     def of_text(self, text: str) -> Pair:
-        """A source and, as its target, what the run makes of it."""
-        return Pair(text, self.translate([text])[0])
+        """A source and, as its target, its translation by this run."""
+        return Pair(self._prepared(text), self.translate([text])[0])
+
+    @property
+    def _raw_text(self) -> RawText | None:
+        """What splits raw text like the sources of the training data; None if they are not words."""
+        if self.options.source_unit not in ("word", "token") or "vocabularies" not in vars(self):
+            return None
+        return raw_text_like(self.vocabularies["source"])
+
+    def _prepared(self, text: str) -> str:
+        """A source whose units are separated by blanks where raw text lacks them."""
+        if self._raw_text is None:
+            return text
+        units = texts.split(self._lower(text), self.options.source_unit)
+        refined = self._raw_text.refined(units)
+        return text if refined == list(units) else " ".join(refined)
 
     def _observed(self, output: Output, batch: Batch, how: Search) -> dict[str, Any]:
         scores, targets = _inside(output, batch)

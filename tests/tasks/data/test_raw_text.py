@@ -1,0 +1,116 @@
+"""Raw text is split like the training data, and a note names unsegmented Chinese."""
+
+from pathlib import Path
+
+import pytest
+
+from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.raw_text import RawText, read_raw, starts_of
+from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.task import Split
+from glassgate.tasks.translation import Translation, TranslationOptions
+
+TINY = {"hidden_size": 4, "embedding_size": 4, "epochs": 1, "threads": 1}
+WORDS = [f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+TOKENISED = RawText(Vocabulary([*WORDS, "the", "weather", "in", "Mr.", "do", "n't", "'s", "$", ".", "..."]))
+JOINED = RawText(Vocabulary(["the", "weather", "in", "Rome.", "Paris,", "you?", "yes!"]))
+SEGMENTED = RawText(Vocabulary(["我", "爱", "北京", "天气", "喜欢", "。"]))
+
+
+class Notes(Progress):
+    """Keeps what a reader notes."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("weather in Dodoma.", "weather in Dodoma ."),
+        ('"the Dodoma" (weather)', '" the Dodoma " ( weather )'),
+        ("Mr. Dodoma's", "Mr. Dodoma 's"),
+        ("Don't", "Do n't"),
+        ("$5.50, 7%", "$ 5.50 , 7%"),
+        ("the U.S.A. Oh... no!?", "the U.S.A. Oh ... no ! ?"),
+        ("http://a.org/b-c.", "http://a.org/b-c ."),
+        (". ...", ". ..."),
+    ],
+)
+def test_punctuation_is_split_off(text: str, units: str) -> None:
+    assert TOKENISED.tokenised
+    assert " ".join(TOKENISED.split(text)) == units
+
+
+def test_text_stays_whole_if_the_training_data_was_not_tokenised() -> None:
+    assert not JOINED.tokenised
+    assert JOINED.split("the weather in Dodoma.") == ["the", "weather", "in", "Dodoma."]
+
+
+def test_chinese_without_blanks() -> None:
+    assert SEGMENTED.segmented
+    assert SEGMENTED.split("我爱上海GDP天气。") == [*"我爱上海", "GDP", *"天气", "。"]
+    assert SEGMENTED.split("我 喜欢 加拿大 天气") == ["我", "喜欢", *"加拿大", "天气"]  # longer than any known word
+    assert SEGMENTED.split("我 喜欢 上海 。") == ["我", "喜欢", "上海", "。"]
+    assert not SEGMENTED.is_unsegmented("我 喜欢 上海 。")
+    characters = RawText(Vocabulary(list("我爱北京")))
+    assert not characters.segmented
+    assert characters.split("我爱 上海") == list("我爱上海")
+    assert not RawText(Vocabulary(["the", "cat"])).segmented
+
+
+def test_a_note_names_the_lines(tmp_path: Path) -> None:
+    path, notes = tmp_path / "raw.txt", Notes()
+    path.write_text("我 爱 北京 。\n我爱北京。\n\n北京天气。\n")
+    read = read_raw(path, SEGMENTED, notes)
+    assert [" ".join(each.units) for each in read] == ["我 爱 北京 。", "我 爱 北 京 。", "北 京 天 气 。"]
+    assert [(each.lines, list(each.starts)) for each in read][::2] == [(1, [0, 2, 4, 7]), (4, [0, 1, 2, 3, 4])]
+    assert len(notes.texts) == 1
+    assert "2 lines, the first of them 2, have no blanks between Chinese or Japanese words" in notes.texts[0]
+    with pytest.raises(ValueError, match="substring not found"):
+        starts_of(["b", "a"], "a b")
+
+
+def test_a_tagger_reads_raw_text_like_tokens(tmp_path: Path) -> None:
+    """A period that touches its word changes neither the units nor the labels."""
+    places = [f"Place{number}" for number in range(30)]
+    train = [Tagged(["weather", "in", place, "."], ["O", "O", "B-CITY", "O"]) for place in places]
+    options = TINY | {"epochs": 20, "learning_rate": 0.1, "character_size": 0, "dropout": 0.0, "batch_size": 4}
+    tagging = Tagging(TaggingOptions.from_mapping(options))
+    tagging.fit(Split(train))
+    (tmp_path / "raw.txt").write_text("weather in Dodoma.\nweather in Dodoma .\n")
+    joined, separate = tagging.read(tmp_path / "raw.txt", labelled=False)
+    assert list(joined.units) == list(separate.units) == ["weather", "in", "Dodoma", "."]
+    assert (list(joined.starts), list(separate.starts)) == ([0, 8, 11, 17], [0, 8, 11, 18])
+    assert tagging.predict([joined, separate]) == [["O", "O", "B-CITY", "O"]] * 2
+    assert tagging.of_text("weather in Dodoma.").units == ["weather", "in", "Dodoma", "."]
+
+
+def test_classification_and_translation_read_unsegmented_chinese(tmp_path: Path) -> None:
+    rows = [Labelled("我 爱 北京", "good"), Labelled("天气 不 好", "bad")] * 4
+    classifier = Classification(ClassificationOptions.from_mapping(TINY | {"unit": "word", "least_count": 1}))
+    classifier.fit(Split(rows))
+    (tmp_path / "raw.txt").write_text("我爱天气\n")
+    notes = Notes()
+    (read,) = classifier.read(tmp_path / "raw.txt", labelled=False, progress=notes)
+    assert list(read.content) == ["我", "爱", "天", "气"]
+    assert "line 1 has no blanks between Chinese" in notes.texts[0]
+    numbers = classifier.vocabularies["units"].encode(["我", "爱", "天", "气"])
+    assert classifier.encode(Labelled("我爱天气"))["units"].tolist() == numbers.tolist()
+
+    options = TINY | {"source_unit": "word", "target_unit": "word"}
+    translation = Translation(TranslationOptions.from_mapping(options))
+    translation.fit(Split([Pair("我 爱 北京", "I love Beijing"), Pair("天气 好", "fine weather")] * 4))
+    notes = Notes()
+    (pair,) = translation.read(tmp_path / "raw.txt", labelled=False, progress=notes)
+    assert pair.source == "我 爱 天 气"
+    assert "line 1 has no blanks between Chinese" in notes.texts[0]
+    assert translation.translate(["我爱天气"]) == translation.translate(["我 爱 天 气"])
