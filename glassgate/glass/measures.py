@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,9 +10,7 @@ from torch import Tensor
 from glassgate.cell import Cell, author_names
 from glassgate.engines.reference import advance
 from glassgate.glass.highway import kept
-
-if TYPE_CHECKING:
-    from glassgate.glass.record import Tape
+from glassgate.glass.recorded import Recorded
 
 # A gate below the first is closed, above the second open (Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078).
 CLOSED, OPEN = 0.1, 0.9
@@ -73,10 +71,10 @@ def _range(values: Tensor) -> str:
     return "gate" if bool((values >= 0).all()) else "signed"
 
 
-def saturation(tape: "Tape") -> dict[str, Saturation]:
+def saturation(tape: Recorded) -> dict[str, Saturation]:
     """See `Tape.saturation`."""
     result = {}
-    for label, call, _ in tape._parts():
+    for label, call, _ in tape.parts():
         inside = tape.inside(label)
         for name, kind in ranges(call.layer.cell).items():
             if kind != "open" and f"{label}.{name}" in tape:
@@ -88,10 +86,10 @@ def saturation(tape: "Tape") -> dict[str, Saturation]:
     return result
 
 
-def half_life(tape: "Tape") -> dict[str, Tensor]:
+def half_life(tape: Recorded) -> dict[str, Tensor]:
     """See `Tape.half_life`."""
     result = {}
-    for label, call, number in tape._parts():
+    for label, call, number in tape.parts():
         inside = tape.inside(label)
         for name, each in kept(call, number).items():
             mean = each.by_step[inside].double().abs().log().mean(0)
@@ -113,10 +111,10 @@ def lags(longest: int) -> list[int]:
     return [*chosen, longest]
 
 
-def memory(tape: "Tape", longest: int = 100) -> dict[str, Memory]:
+def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
     """See `Tape.memory`."""
     result = {}
-    for label, call, number in tape._parts():
+    for label, call, number in tape.parts():
         inside = tape.inside(label)
         reverse = call.layer._parts[number].direction == 1
         for name, each in kept(call, number).items():
@@ -140,9 +138,9 @@ def _left(rows: Sequence[Tensor], longest: int) -> Memory:
     return Memory(torch.tensor(steps), median, low, high)
 
 
-def connectivity(tape: "Tape", target: Tensor) -> Tensor:
+def connectivity(tape: Recorded, target: Tensor) -> Tensor:
     """See `Tape.connectivity`."""
-    source = tape._call().steps.data
+    source = tape.call().steps.data
     rows = []
     for each in _scalars(target):
         if not each.requires_grad or not source.requires_grad:
@@ -153,12 +151,12 @@ def connectivity(tape: "Tape", target: Tensor) -> Tensor:
         (grad,) = torch.autograd.grad(each, source, retain_graph=True, allow_unused=True)
         if grad is None:
             raise ValueError("connectivity: target does not depend on the recorded input; compute it from the output")
-        rows.append(tape._call().layout.by_step((grad * source.detach()).sum(-1, keepdim=True))[..., 0])
+        rows.append(tape.call().layout.by_step((grad * source.detach()).sum(-1, keepdim=True))[..., 0])
     matrix = torch.stack(rows)
     return matrix if target.dim() else matrix[0]
 
 
-def gradient_flow(tape: "Tape", target: Tensor | None = None) -> dict[str, Tensor]:
+def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Tensor]:
     """See `Tape.gradient_flow`."""
     if target is None:
         if not len(tape.grad):
@@ -171,10 +169,10 @@ def gradient_flow(tape: "Tape", target: Tensor | None = None) -> dict[str, Tenso
                 "gradient_flow: target must be computed from the recorded output with gradients on, got one without; "
                 "leave torch.no_grad() and torch.inference_mode()"
             )
-        tape._forget_gradients()
-        torch.autograd.grad(each, tape._call().steps.data, retain_graph=True, allow_unused=True)
+        tape.forget_gradients()
+        torch.autograd.grad(each, tape.call().steps.data, retain_graph=True, allow_unused=True)
         every.append(_norms(tape))
-    tape._forget_gradients()
+    tape.forget_gradients()
     stacked = {name: torch.stack([norms[name] for norms in every]) for name in every[0]}
     return stacked if target.dim() else {name: value[0] for name, value in stacked.items()}
 
@@ -185,7 +183,7 @@ def _scalars(target: Tensor) -> list[Tensor]:
     return list(target.reshape(-1))
 
 
-def _norms(tape: "Tape") -> dict[str, Tensor]:
+def _norms(tape: Recorded) -> dict[str, Tensor]:
     """The norm over units of the gradient that reached each state at each step, (L, N)."""
-    states = {f"{label}.{name}" for label, call, _ in tape._parts() for name in call.layer.cell.state}
+    states = {f"{label}.{name}" for label, call, _ in tape.parts() for name in call.layer.cell.state}
     return {name: grad.norm(dim=-1) for name, grad in tape.grad.items() if name in states}

@@ -11,7 +11,7 @@ from glassgate.glass.figures import by_likeness
 from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
 from glassgate.glass.png import heat_map
-from glassgate.glass.record import Tape
+from glassgate.glass.recorded import Recorded
 from glassgate.glass.step import diagrams
 from glassgate.glass.study import Passage, Study, by_backward, directions
 
@@ -35,7 +35,7 @@ class Picture:
         Path(path).write_text(self._svg, encoding="utf-8")
 
 
-def plot(tape: Tape, name: str, row: int = 0) -> Picture:
+def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     """See `Tape.plot`."""
     values, kind = _values(tape, name, row), _kind(tape, name)
     label = f"{name}: {values.shape[1]} units, downward, over {values.shape[0]} steps"
@@ -48,10 +48,10 @@ def plot(tape: Tape, name: str, row: int = 0) -> Picture:
     )
 
 
-def report(tape: Tape, path: Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
+def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
     """See `Tape.report`."""
     found = directions(tape)
-    label, call, _ = next(tape._parts())
+    label, call, _ = next(tape.parts())
     lengths = tape.inside(label).sum(0).tolist()
     given = [steps] if steps and isinstance(steps[0], str) else list(steps)
     names = [list(map(str, each)) for each in given] or [[str(k + 1) for k in range(length)] for length in lengths]
@@ -67,7 +67,7 @@ def report(tape: Tape, path: Path, steps: Sequence[str] | Sequence[Sequence[str]
     path.write_text(page(study), encoding="utf-8")
 
 
-def of_tape(tape: Tape) -> str:
+def of_tape(tape: Recorded) -> str:
     """See `Tape._repr_html_`."""
     rows = []
     for name in tape:
@@ -82,14 +82,14 @@ def of_tape(tape: Tape) -> str:
     return f"<table>{head}{''.join(rows)}</table>"
 
 
-def _values(tape: Tape, name: str, row: int) -> np.ndarray:
+def _values(tape: Recorded, name: str, row: int) -> np.ndarray:
     values = tape[name]
     return np.asarray(values[tape.inside(name.rsplit(".", 1)[0])[:, row], row].float().cpu())
 
 
-def _kind(tape: Tape, name: str) -> str:
+def _kind(tape: Recorded, name: str) -> str:
     label, short = name.rsplit(".", 1)
-    return ranges(next(call for known, call, _ in tape._parts() if known == label).layer.cell).get(short, "state")
+    return ranges(next(call for known, call, _ in tape.parts() if known == label).layer.cell).get(short, "state")
 
 
 def _heat(values: np.ndarray, kind: str) -> str:

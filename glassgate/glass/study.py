@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from glassgate.glass import measures
 from glassgate.glass.diagrams.values import wires
 from glassgate.glass.highway import Kept, kept
 from glassgate.glass.measures import Memory, Saturation, lags, ranges
-from glassgate.glass.record import Tape, record
+from glassgate.glass.recorded import Recorded, watched
 
 # Copies of a sequence times its steps: how many targets are differentiated at once, and in all.
 _AT_ONCE = 60_000
@@ -193,11 +194,11 @@ class Study:
         return np.concatenate([[0], np.cumsum([len(each.steps) for each in self.passages])]).astype(int).tolist()
 
 
-def directions(tape: Tape, layer: str = "") -> list[Direction]:
+def directions(tape: Recorded, layer: str = "") -> list[Direction]:
     """Each direction of a recorded layer, its values row after row."""
-    saturated, half, memories = tape.saturation(), tape.half_life(), tape.memory(_LONGEST_LAG)
+    saturated, half, memories = measures.saturation(tape), measures.half_life(tape), measures.memory(tape, _LONGEST_LAG)
     result = []
-    for label, call, number in tape._parts():
+    for label, call, number in tape.parts():
         if layer and not label.startswith(f"{layer}."):
             continue
         part, cell = call.layer._parts[number], call.layer.cell
@@ -262,7 +263,7 @@ def differentiate(
                 direction.flow[name] = _flow(norms[key], before.get(key), highways.get(key))
 
 
-def by_backward(study: Study, tape: Tape) -> None:
+def by_backward(study: Study, tape: Recorded) -> None:
     """Fill in gradient flow with what `backward()` has brought: lags are counted from where each direction ends."""
     grads = tape.grad
     for direction in study.directions:
@@ -297,11 +298,11 @@ def spread(count: int, most: int) -> list[int]:
 
 def _backward(
     network: nn.Module, evidence: Evidence, number: int, chosen: list[int], layer: str
-) -> tuple[Tape, np.ndarray]:
+) -> tuple[Recorded, np.ndarray]:
     """The recording after a backward pass, row b of the batch from answer `chosen[b]`; gradient times input (B, L)."""
-    with torch.enable_grad(), record(network, first=True) as tape:
+    with torch.enable_grad(), watched(network, Recorded(first=True)) as tape:
         rows = evidence(network, number, len(chosen))
-    call = next(call for label, call, _ in tape._parts() if label.startswith(f"{layer}."))
+    call = next(call for label, call, _ in tape.parts() if label.startswith(f"{layer}."))
     source = call.steps.data
     picked = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
     (grad,) = torch.autograd.grad(picked.sum(), source)
@@ -309,11 +310,13 @@ def _backward(
     return tape, np.asarray(mattered.T.float().cpu())
 
 
-def _collect(tape: Tape, study: Study, number: int, chosen: list[int], norms: Curves, highways: Curves | None) -> None:
+def _collect(
+    tape: Recorded, study: Study, number: int, chosen: list[int], norms: Curves, highways: Curves | None
+) -> None:
     """Add to each state's curves: the gradient's norm at lag 0, 1, ... from each target's step."""
     grads, passage, start = tape.grad, study.passages[number], study.starts[number]
     left = {f"{each.label}.{name}": kept for each in study.directions for name, kept in each.left.items()}
-    for label, call, part in tape._parts():
+    for label, call, part in tape.parts():
         reverse = call.layer._parts[part].direction == 1
         for name in call.layer.cell.state:
             key = f"{label}.{name}"

@@ -72,7 +72,7 @@ def test_what_a_step_leaves_equals_autograd_unit_by_unit(make):
     layer = make().double()
     x = torch.randn(L, 1, D, dtype=torch.float64)
     tape, output = recorded(layer, x)
-    (label, call, number), *_ = tape._parts()
+    (label, call, number), *_ = tape.parts()
     found = kept(call, number)["h"]
     assert found.direct == (not isinstance(layer, gg.RNN))
     for t in (1, 4):

@@ -1,0 +1,130 @@
+"""The values that a module's recurrent layers computed in a call: gates and states by name, and their gradients."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.engines.contract import Recording, Result, Steps
+from glassgate.glass.highway import Call
+from glassgate.glass.uncompiled import uncompiled
+from glassgate.layers.stack import Recurrent
+from glassgate.layout import Layout
+
+R = TypeVar("R", bound="Recorded")
+
+
+class Values(Mapping[str, Tensor]):
+    """Tensors (L, N, H) by names such as "layer0.forward.f"."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._values:
+            known = ", ".join(self._values) or "nothing yet"
+            raise KeyError(f"tape: {name!r} was not recorded; there is {known}")
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Recorded(Values):
+    """The gates and states of one call of each recorded layer.
+
+    A gate has the name of its variable in `step`, a state its own name. All tensors are time-major, (L, N, H), and zero
+    at padded positions.
+
+    Args:
+        first: keep the first call of a layer that is called several times; otherwise the last.
+    """
+
+    def __init__(self, first: bool = False) -> None:
+        super().__init__()
+        self._first = first
+        self._recordings: dict[str, tuple[Layout, Recording]] = {}
+        self._calls: dict[str, tuple[Call, int]] = {}
+
+    def _take(
+        self,
+        name: str,
+        layer: Recurrent,
+        layout: Layout,
+        steps: Steps,
+        initial: list[tuple[Tensor, ...]],
+        results: list[Result],
+        shown: list[Recording],
+    ) -> None:
+        call = Call(layer, layout, steps, initial, results)
+        for number, (part, result, recording) in enumerate(zip(layer._parts, results, shown, strict=True)):
+            label = f"{name}.{part.label}" if name else part.label
+            if self._first and label in self._calls:
+                continue
+            states = dict(zip(layer.cell.state, result.states, strict=True))
+            self._recordings[label], self._calls[label] = (layout, recording), (call, number)
+            self._values |= _by_step(label, layout, {**recording.values, **states})
+
+    @property
+    def grad(self) -> Values:
+        """The gradient of each gate and state, by the same names; empty before `backward()`."""
+        grad = Values()
+        for label, (layout, recording) in self._recordings.items():
+            grad._values |= _by_step(label, layout, recording.grad)
+        return grad
+
+    def inside(self, label: str) -> Tensor:
+        """A mask (L, N) of the steps that are not padding, for a label such as "layer0.forward"."""
+        layout = self._recordings[label][0]
+        steps = self._calls[label][0].steps
+        rows = torch.ones(len(steps.data), 1, dtype=torch.bool)
+        if steps.batch_sizes is not None:
+            rows[int(steps.batch_sizes.sum()) :] = False
+        return layout.by_step(rows.to(steps.data.device))[..., 0]
+
+    def parts(self) -> Iterator[tuple[str, Call, int]]:
+        """Each recorded direction: its label, its call, and its index in the layer."""
+        if not self._calls:
+            raise ValueError("tape: nothing was recorded; call the module inside the `with`")
+        return ((label, call, number) for label, (call, number) in self._calls.items())
+
+    def call(self) -> Call:
+        """The call of the first layer that was recorded."""
+        return next(self.parts())[1]
+
+    def forget_gradients(self) -> None:
+        """Set the recorded gradients to zero."""
+        for _, recording in self._recordings.values():
+            for grad in recording.grad.values():
+                grad.zero_()
+
+
+def _by_step(label: str, layout: Layout, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{label}.{name}": layout.by_step(value.detach()) for name, value in values.items()}
+
+
+@contextmanager
+def watched(module: nn.Module, tape: R) -> Iterator[R]:
+    """Record the recurrent layers of a module into `tape` inside the `with`.
+
+    Raises:
+        TypeError: the module contains no recurrent layer of glassgate.
+    """
+    layers = {name: part for name, part in module.named_modules() if isinstance(part, Recurrent)}
+    if not layers:
+        got = type(module).__name__
+        raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
+    with uncompiled("record"):
+        for name, layer in layers.items():
+            layer._watchers.append(partial(tape._take, name, layer))
+        try:
+            yield tape
+        finally:
+            for layer in layers.values():
+                layer._watchers.pop()
