@@ -136,9 +136,9 @@ class Layer:
         to = ("K", "V" if left else "U") if self.cell.heads > 1 else ("J" if left else axis,)
         return self.b.reshape(x, {*x.type.axes} - {axis} | {*to})
 
-    def together(self, x: Value, axis: str) -> Value:
+    def together(self, x: Value, axis: str, name: str = "") -> Value:
         """Units of all heads along one axis again."""
-        return self.b.reshape(x, {*x.type.axes} - {"J", "K", "U", "V"} | {axis})
+        return self.b.reshape(x, {*x.type.axes} - {"J", "K", "U", "V"} | {axis}, name)
 
     def leaf(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         """The value of a node that either graph can have."""

@@ -1,6 +1,6 @@
 """One direction of a cell as passes on the evaluator and as the reference, on the same numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from glassgate.cell import Cell
 from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
+from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.evaluate import evaluate
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Port, Role
@@ -17,6 +18,14 @@ from glassgate.engines.symbolic.trace import differentiated
 from tests.cases import Shape
 from tests.compare import Results, measure, noise
 from tests.engines.costs import OF_CPU
+
+D_OF = {
+    Role.DATA: Role.D_DATA,
+    Role.WEIGHT: Role.D_WEIGHT,
+    Role.INITIAL: Role.D_INITIAL,
+    Role.RESTART: Role.D_RESTART,
+}
+"""The output with the gradient of an input."""
 
 
 @dataclass
@@ -79,9 +88,17 @@ class Trial:
         cell = equations_of(self.cell, bool(self.shape.H_out))
         traced = differentiated(cell, self.costs)
         values = self.inputs()
-        with torch.no_grad():
-            found = evaluate(forward_pass(cell, traced, self.form), values, self.sizes)
-        return {str(port): v for port, v in found.items() if port.role in (Role.STATES, Role.FINAL)}
+        found = evaluate(forward_pass(cell, traced, replace(self.form, save=True)), values, self.sizes)
+        outputs = {}
+        for name in cell.state:
+            outputs |= {port: found[port] for port in (Port(Role.STATES, name), Port(Role.FINAL, name))}
+        of = {Role.STATES: Role.D_STATES, Role.FINAL: Role.D_FINAL}
+        d = {Port(of[p.role], p.name): noise(self.seed + k, *v.shape) for k, (p, v) in enumerate(outputs.items())}
+        gradients = evaluate(backward_pass(cell, traced, self.form), values | found | d, self.sizes)
+        results = {str(port): v for port, v in outputs.items()}
+        return results | {
+            f"grad {p}": gradients[Port(D_OF[p.role], p.name)].reshape_as(v) for p, v in self.leaves.items()
+        }
 
     @property
     def sizes(self) -> dict[str, int]:

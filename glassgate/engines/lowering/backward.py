@@ -1,0 +1,218 @@
+"""The backward pass of one direction: the steps in the other order, then the gradients of weights as contractions."""
+
+from functools import reduce
+
+from glassgate.engines.lowering.forward import Form, Layer
+from glassgate.engines.lowering.ir import Pass, Port, Role, Value
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.trace import Trace
+
+EVERY_ROW = ("T", "N")
+"""The axes that gradients of weights are summed over."""
+
+
+def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
+    """The gradients of one direction's inputs, from those of its states and the values that the forward pass keeps.
+
+    Args:
+        cell: the equations.
+        trace: their graphs.
+        form: of the call.
+    """
+    return _Backward(cell, trace, form).program()
+
+
+class _Backward(Layer):
+    def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
+        super().__init__(cell, trace, form, backward=True)
+        self.values: dict[Node, Value] = {}
+        self.outputs: dict[Port, Value] = {}
+        self.sequences: dict[str, Value] = {}
+        """The sequences that the loop writes, by kind and number of the column."""
+
+    def program(self) -> Pass:
+        b = self.b
+        self.declare()
+        self._declare_states()
+        zeros = {axis: b.broadcast(b.constant(0.0), ("N", axis)) for axis in {*self.state_axis.values(), "H"}}
+        carries = {s: b.carry(f"d_{s}_next", self.d_final[s]) for s in self.cell.state}
+        self.d_next = dict(carries)
+        of_restart = {}
+        if self.form.resets:
+            of_restart = {s: b.carry(f"d_{s}_restart", zeros[axis]) for s, axis in self.state_axis.items()}
+        count = self.trace.gradients["d_parameter"]
+        sums = [b.carry(f"d_parameter_{k}", zeros["H"]) for k in range(count)]
+        for node in self.trace.backward.nodes:
+            args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
+            self.values[node] = self._value(node, args)
+        following: dict[Value, Value] = {}
+        for k, (state, axis) in enumerate(self.state_axis.items()):
+            d = self._result("d_state", k, axis)
+            if self.form.resets:
+                resets = b.read(self.resets)
+                kept = b.elementwise("where", resets, d, 0.0)
+                following[of_restart[state]] = b.elementwise("add", of_restart[state], kept)
+                d = b.elementwise("where", resets, 0.0, d)
+            following[carries[state]] = d
+        for k, total in enumerate(sums):
+            following[total] = b.elementwise("add", total, self._result("d_parameter", k, "H"))
+        self._write()
+        finals = b.end_loop(following)
+        for state in self.cell.state:
+            d = finals[carries[state]]
+            if of_restart and not self.form.restarts:
+                d = b.elementwise("add", d, finals[of_restart[state]])
+            elif of_restart:
+                self.outputs[Port(Role.D_RESTART, state)] = finals[of_restart[state]]
+            self.outputs[Port(Role.D_INITIAL, state)] = d
+        self._of_input_weights()
+        self._of_recurrent_weights()
+        self._of_own_parameters([b.sum(finals[total], "N") for total in sums])
+        return b.finish(self.outputs)
+
+    def _declare_states(self) -> None:
+        """Declares states, kept values and gradients; writes each state before every step where it is read."""
+        b, trace = self.b, self.trace
+        read = {node.args[0] for node in trace.backward.nodes if node.op == "state"}
+        read |= {u.args[0] for u, _ in self.groups() if not self._is_left(u)}
+        again = {self.cell.state[key[1]] for key in trace.saved if key[0] == "state"}
+        axes = {s: ("T", "N", axis) for s, axis in self.state_axis.items()}
+        self.states = {s: b.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | again}
+        self.kept_values = {
+            key: b.input(port, ("T", "N", *([node.axis] if node.axis != "1" else [])), name=node.name or port.name)
+            for (key, port), node in zip(self.kept().items(), self._kept_nodes(), strict=True)
+        }
+        self.d_states = {s: b.input(Port(Role.D_STATES, s), axes[s], name=f"d_{s}_all") for s in axes}
+        self.d_final = {s: b.input(Port(Role.D_FINAL, s), axes[s][1:], name=f"d_{s}_n") for s in axes}
+        self.before = {}
+        for state in [s for s in axes if s in read]:
+            shifted = b.shift(self.states[state], self.initial[state], self.form.reverse)
+            resets = self.resets if self.form.resets else None
+            self.before[state] = self.unless_reset(resets, self.restart[state], shifted, f"{state}_prev_all")
+
+    def _kept_nodes(self) -> list[Node]:
+        return [self.trace.saved[key] for key in self.kept()]
+
+    def _is_left(self, u: Node) -> bool:
+        return any(u is left for left in self.trace.left)
+
+    def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
+        b, name = self.b, node.name or ""
+        match node.op, node.args:
+            case "state", (state,):
+                return b.read(self.before[state])
+            case "saved", ("state", k):
+                return b.read(self.states[self.cell.state[k]])
+            case "saved", key:
+                return b.read(self.kept_values[key])
+            case "grad", (state,):
+                return b.elementwise("add", b.read(self.d_states[state]), self.d_next[state], name=name)
+            case "hh_t", (gates, *d):
+                return self._transposed(dict(zip(gates, (self.values[v] for v in d), strict=True)), node.axis, name)
+            case "hr_t", _:
+                assert isinstance(args[0], Value)
+                return b.contract(self.wide(args[0], "P"), self.weights["weight_hr"], "P", name)
+        return self.leaf(node, args)
+
+    def _transposed(self, d: dict[str, Value], axis: str, name: str) -> Value:
+        """The gradient of the row vectors that recurrent weights were multiplied by, from those of the products."""
+        b, gates = self.b, tuple(gate for gate in self.cell.gates if gate in d)
+        stacked = b.stack([self.wide(d[gate], "H") for gate in gates], self.axis_of_gates[gates])
+        units = "U" if self.cell.heads > 1 else "H"
+        over = (self.axis_of_gates[gates], units)
+        product = b.contract(self.by_head(stacked, "H"), self.rows("weight_hh", gates), over)
+        return self.together(product, axis, name)
+
+    def _result(self, what: str, k: int | str, axis: str) -> Value:
+        """A result of the backward graph, of each row and unit."""
+        return self.wide(self.values[self.trace.backward.outputs[what, k]], axis)
+
+    def _write(self) -> None:
+        """Writes the sequences that are read after the loop, and recorded gradients."""
+        b, outputs = self.b, self.trace.backward.outputs
+        if self.gradients:
+            d = [self._result("d_pre", k, "H") for k in range(len(self.gradients))]
+            self.d_pre = b.write(b.stack(d, self.axis_of_gates[tuple(self.gradients)], "d_pre"))
+        for what, k in outputs:
+            axis = {"left": self.out, "raw": "H", "d_hr": "P"}.get(what)
+            if axis:
+                self.sequences[f"{what}{k}"] = b.write(self._result(what, k, axis), f"{what}{k}")
+            elif what in ("d_gate", "d_new"):
+                axis = "H" if what == "d_gate" else self.state_axis[str(k)]
+                role = Role.D_GATE if what == "d_gate" else Role.D_NEW
+                self.outputs[Port(role, str(k))] = b.write(self._result(what, k, axis), f"{what}_{k}")
+
+    def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
+        """The gradients of some gates' products at every step."""
+        return self.b.take(
+            self.d_pre, self.axis_of_gates[tuple(self.gradients)], columns, self.axis_of_gates[gates], name
+        )
+
+    def _of_input_weights(self) -> None:
+        b, gates, first = self.b, self.ih_gates, len(self.trace.hh_only)
+        parts, biases = [], []
+        if gates:
+            d = self._columns(gates, [first + self.trace.ih.index(gate) for gate in gates], "d_ih")
+            parts.append((gates, b.contract(d, self.data, EVERY_ROW)))
+            biases.append((gates, b.sum(d, EVERY_ROW)))
+            over = (self.axis_of_gates[gates], "H")
+            d_x = b.contract(d, self.rows("weight_ih", gates), over, "d_x")
+        else:
+            d_x = b.broadcast(b.constant(0.0), ("T", "N", "D"), "d_x")
+        self.outputs[Port(Role.D_DATA)] = d_x
+        self._place("weight_ih", parts)
+        if self.form.bias:
+            self._place("bias_ih", biases)
+
+    def _of_recurrent_weights(self) -> None:
+        b, parts, biases = self.b, [], []
+        for u, gates in self.groups():
+            d = self._columns(gates, [k for k in (self.product(u, gate) for gate in gates) if k is not None], "d_hh")
+            k = next((k for k, left in enumerate(self.trace.left) if left is u), None)
+            left = self.before[u.args[0]] if k is None else self.sequences[f"left{k}"]
+            left = self.by_head(left, self.out, left=True)
+            parts.append((gates, b.contract(self.by_head(d, "H"), left, EVERY_ROW)))
+            biases.append((gates, b.sum(d, EVERY_ROW)))
+        if self.cell.recurrent:
+            self._place("weight_hh", parts)
+            if self.form.bias:
+                self._place("bias_hh", biases)
+        if self.cell.projected:
+            d_weight = b.contract(self.sequences["d_hr0"], self.sequences["raw0"], EVERY_ROW, "d_weight_hr")
+            self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = d_weight
+
+    def _of_own_parameters(self, sums: list[Value]) -> None:
+        for name, spec in self.cell.parameters.items():
+            found = [
+                (gate, sums[column])
+                for (of, gate), column in zip(self.trace.parameters, self.trace.parameter_columns, strict=True)
+                if of == name
+            ]
+            if spec.per_gate:
+                self._place_blocks(name, {gate or "": [value] for gate, value in found})
+            else:
+                zero = self.b.broadcast(self.b.constant(0.0), "H") if not found else found[0][1]
+                self.outputs[Port(Role.D_WEIGHT, name)] = zero
+
+    def _place(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
+        """The gradient of a weight, from those of the rows of some gates."""
+        if len(parts) == 1 and parts[0][0] == self.cell.gates:
+            self.outputs[Port(Role.D_WEIGHT, weight)] = parts[0][1]
+            return
+        blocks: dict[str, list[Value]] = {gate: [] for gate in self.cell.gates}
+        for gates, value in parts:
+            for k, gate in enumerate(gates):
+                blocks[gate].append(self.b.block(value, self.axis_of_gates[gates], k))
+        self._place_blocks(weight, blocks)
+
+    def _place_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
+        """The gradient of a weight, from some terms for each gate; it is zero where there are none."""
+        b, axes = self.b, {*self.weights[weight].type.axes} - {"G"}
+        rows = [
+            reduce(lambda x, y: b.elementwise("add", x, y), terms)
+            if (terms := blocks.get(gate))
+            else b.broadcast(b.constant(0.0), axes)
+            for gate in self.cell.gates
+        ]
+        self.outputs[Port(Role.D_WEIGHT, weight)] = b.stack(rows, "G", f"d_{weight}")
