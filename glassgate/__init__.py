@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from glassgate.checking import check as check
     from glassgate.conversion import convert as convert
     from glassgate.conversion import restore as restore
+    from glassgate.engines.cell_json import cell_from_json as cell_from_json
+    from glassgate.engines.cell_json import cell_to_json as cell_to_json
     from glassgate.engines.choose import EngineError as EngineError
     from glassgate.engines.choose import engine as engine
     from glassgate.engines.source import source as source
@@ -59,6 +61,8 @@ _HOMES = {
     "RecurrentCell": "glassgate.layers.cells",
     "ShapeError": "glassgate.shapes",
     "ablate": "glassgate.glass.ablate",
+    "cell_from_json": "glassgate.engines.cell_json",
+    "cell_to_json": "glassgate.engines.cell_json",
     "cells": "glassgate",
     "check": "glassgate.checking",
     "convert": "glassgate.conversion",

@@ -39,7 +39,7 @@ HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page fo
 
 REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
-    "cells": ("Cells", ["Cell", "Parameter", "check", "cells"]),
+    "cells": ("Cells", ["Cell", "Parameter", "check", "cells", "cell_to_json", "cell_from_json"]),
     "glass": ("Seeing inside", ["record", "draw", "edit", "hold", "scale", "replace", "patch", "ablate"]),
     "engines": (
         "Engines",

@@ -21,8 +21,10 @@ def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str
             told["action"] = BooleanOptionalAction
         elif rules["choices"]:
             told |= {"type": str.lower if kind is str else kind, "choices": rules["choices"]}
+        elif kind in (int, float):
+            told |= {"type": kind, "metavar": kind.__name__.upper()}
         else:
-            told |= {"type": kind, "metavar": each.name.upper() if kind is str else kind.__name__.upper()}
+            told |= {"type": str, "metavar": each.name.upper()}
         groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **told)
 
 

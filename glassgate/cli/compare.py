@@ -11,10 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from glassgate.claims import contest as contests
 from glassgate.claims.contest import Contest
-from glassgate.claims.contestants import CELLS, cell_of, hidden_size
+from glassgate.claims.contestants import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Trial
 from glassgate.cli.parser import Parser
+from glassgate.tasks.cells import CELLS
 from glassgate.tasks.errors import UserError
 
 LAGS = (50, 100, 200, 500, 1000)
@@ -33,8 +34,12 @@ def command(words: list[str]) -> None:
         "compute one LSTM.",
         "one problem at one lag: minutes",
     )
-    cells, problems = ", ".join(CELLS), ", ".join(PROBLEMS)
-    parser.add_argument("--cells", default="rnn,gru,lstm", help=f"by commas: {cells}, or FILE.py:Class (rnn,gru,lstm)")
+    problems = ", ".join(PROBLEMS)
+    parser.add_argument(
+        "--cells",
+        default="rnn,gru,lstm",
+        help=f"separated by commas: {', '.join(CELLS)}, or FILE.py:Class for a custom one (default: rnn,gru,lstm)",
+    )
     parser.add_argument("--problems", help=f"by commas: {problems} (all; with --quick adding)")
     parser.add_argument("--lags", help="steps, by commas (50,100,200,500,1000; with --quick 100)")
     parser.add_argument("--seeds", type=int, default=5, help="trainings of each kind (5)")

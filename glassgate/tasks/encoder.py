@@ -3,6 +3,8 @@
 from typing import Any
 
 import glassgate as gg
+from glassgate.tasks import cells
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options
 
 
@@ -13,9 +15,18 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
         options: cell, sizes, depth, directions and dropout
         input_size: features of a step; those of an embedding if None
         others: what else the layer's constructor takes
+
+    Raises:
+        OptionError: a hidden size that the heads of a custom cell do not divide
     """
+    cell = cells.made(options.cell)
+    if options.hidden_size % cell.heads:
+        raise OptionError(
+            f"hidden_size: expected a multiple of the {cell.heads} heads of {type(cell).__name__}, got "
+            f"{options.hidden_size}"
+        )
     return gg.Recurrent(
-        _cell(options.cell),
+        cell,
         input_size or options.embedding_size,
         options.hidden_size,
         options.num_layers,
@@ -25,8 +36,3 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
         init=getattr(gg.init, options.init),
         **others,
     )
-
-
-def _cell(name: str) -> gg.Cell:
-    types: dict[str, type[gg.Cell]] = {each.lower(): getattr(gg.cells, each) for each in gg.cells.__all__}
-    return types[name]()

@@ -12,14 +12,8 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from glassgate.tasks import cells
 from glassgate.tasks.errors import OptionError
-
-# The names of `glassgate.cells`, kept here too, so that help can be given before torch is loaded.
-CELLS = (
-    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "gru", "grup", "gruv1", "indrnn", "janet", "layernormgru",
-    "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
-)  # fmt: skip
-
 
 _MOST = 2**31 - 1  # of whole numbers without a limit of their own: what is larger overflows somewhere below
 
@@ -60,7 +54,7 @@ class Options:
     dev: str | None = option(None, "file whose scores decide which epoch was best", group="data")
     test: str | None = option(None, "file to evaluate when training is over", group="data")
 
-    cell: str = option("lstm", "recurrent cell, one of those of glassgate.cells", choices=CELLS)
+    cell: Any = option("lstm", cells.HELP)  # noqa: RUF009
     hidden_size: int = option(128, "units per direction", least=1, most=2**16)
     num_layers: int = option(1, "recurrent layers", least=1, most=1000)
     bidirectional: bool = option(True, "read from both ends")
@@ -94,6 +88,9 @@ class Options:
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
+            if each.name == "cell":
+                object.__setattr__(self, "cell", cells.checked(value))
+                continue
             if each.metadata["choices"] and isinstance(value, str):
                 object.__setattr__(self, each.name, value.lower())
             _check(each, value_type(type(self), each.name), getattr(self, each.name))
@@ -124,13 +121,16 @@ class Options:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return all names and values, ready for JSON and YAML."""
-        return dataclasses.asdict(self)
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return values | {"cell": cells.as_json(self.cell)}
 
     def to_yaml(self) -> str:
         """Return all names and values as a YAML file, each with its explanation."""
-        lines = []
+        values, lines = self.to_mapping(), []
         for each in dataclasses.fields(self):
-            text = yaml.safe_dump({each.name: getattr(self, each.name)}).strip()
+            value = values[each.name]
+            is_cell = isinstance(value, dict)  # JSON, which is YAML on one line
+            text = f"{each.name}: {json.dumps(value)}" if is_cell else yaml.safe_dump({each.name: value}).strip()
             lines.append(f"{text}  # {each.metadata['help']}")
         return "\n".join(lines) + "\n"
 

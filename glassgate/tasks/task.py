@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torchmetrics import MetricCollection
 
+from glassgate.tasks import cells
 from glassgate.tasks.by_size import by_size
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data.batches import (
@@ -90,6 +91,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 check_device(self.options, processes.world)
                 if run is not None and leads:
                     Run.check_new(run)
+                if isinstance(self.options.cell, str) and self.options.cell not in cells.CELLS:
+                    self.options = self.asked = replace(self.options, cell=cells.from_file(self.options.cell))
                 split = self.read_split(progress) if split is None else self._split_of(split)
                 if not len(split.train):
                     raise UserError(f"{self.name}: expected examples to train on, got none")

@@ -123,7 +123,7 @@ def test_what_has_been_trained_is_not_trained_again_and_the_page_stays_the_same(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--cells lstn", "cells must be of rnn, gru"),
+        ("--cells lstn", "cell: expected one of activatedgru, .*got 'lstn'"),
         ("--cells {}/mine.py:Lazy", "must be a subclass of glassgate.Cell, got nothing of that name"),
         ("--cells {}/mine.py:not_a_cell", "must be a subclass of glassgate.Cell, got int not_a_cell"),
         ("--cells {}/none.py:Leaky", "no such file"),

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 import glassgate as gg
+from glassgate.tasks.cells import CELLS
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import CELLS, read_config
+from glassgate.tasks.options import read_config
 from glassgate.tasks.tagging import TaggingOptions
 
 
@@ -22,7 +23,10 @@ from glassgate.tasks.tagging import TaggingOptions
         ({"dropout": 1.5}, "dropout: expected 1 or less, got 1.5"),
         ({"dropout": float("nan")}, "dropout: expected 0 or more, got nan"),
         ({"learning_rate": "fast"}, "learning_rate: expected a value of type float, got 'fast'"),
-        ({"cell": "lsmt"}, "cell: expected one of activatedgru, .*, rnn, slstm, got 'lsmt'"),
+        ({"cell": "lsmt"}, "cell: expected one of activatedgru, .*, rnn, slstm, or FILE.py:Class, got 'lsmt'"),
+        ({"cell": "mine.py"}, "cell: expected one of .*, or FILE.py:Class, got 'mine.py'"),
+        ({"cell": 3}, "cell: expected a name, FILE.py:Class or a gg.Cell that can be stored: .* got 3"),
+        ({"cell": {"name": "Mine"}}, "cell: cell_from_json: expected the text that cell_to_json returns"),
         ({"epochs": None}, "epochs: expected a value of type int, got None"),
         ({"hiden_size": 3}, "unknown option 'hiden_size'; did you mean hidden_size"),
         ({"xyz": 3}, "unknown option 'xyz'; known are data, dev,"),

@@ -62,7 +62,7 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
 
     def tell(name: str, value: object) -> None:
         if name in names and isinstance(value, Tensor):
-            named[name] = value
+            named[name] = value.expand(len(x), value.shape[-1])  # a value of parameters alone has no rows
 
     ih = linear(x, weights["weight_ih"], weights.get("bias_ih"))
     with author_names(tell):

@@ -69,7 +69,8 @@ class Translator(nn.Module):
 class Bridge(nn.Module):
     """From the last states of the encoder's directions to the first ones of the decoder, layer by layer.
 
-    The states h and c of a cell come from those of the encoder; others, such as the counters of sLSTM, start at zero.
+    The output state, and a state called c, come from the states of the encoder. Others, such as the counters of sLSTM,
+    start at zero.
 
     Args:
         encoder: whose states they are
@@ -83,7 +84,7 @@ class Bridge(nn.Module):
             {
                 name: nn.ModuleList(nn.Linear(self.directions * size, size) for _ in range(layers))
                 for name in self.names
-                if name in ("h", "c")
+                if name in (self.names[0], "c")
             }
         )
 
@@ -99,7 +100,7 @@ class Bridge(nn.Module):
             linear = self.layers[name]
             assert isinstance(linear, nn.ModuleList)
             new = torch.stack([of_layer(rows) for of_layer, rows in zip(linear, both, strict=True)])
-            first.append(new.tanh() if name == "h" else new)
+            first.append(new.tanh() if name == self.names[0] else new)
         return tuple(first)
 
 

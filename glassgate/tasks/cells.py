@@ -1,0 +1,113 @@
+"""The `cell` option: a name of `glassgate.cells`, a class in a Python file, or a `gg.Cell` object."""
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from glassgate.tasks.errors import OptionError
+
+if TYPE_CHECKING:
+    import glassgate as gg
+
+# The lower-case names of `glassgate.cells`, listed here so that help is available before torch is loaded.
+CELLS = (
+    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "gru", "grup", "gruv1", "indrnn", "janet", "layernormgru",
+    "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
+)  # fmt: skip
+
+HELP = f"recurrent cell: {', '.join(CELLS)}, or FILE.py:Class for a custom one"
+
+
+def checked(value: Any) -> "str | gg.Cell":
+    """Return the value of the option: a lower-case name, `FILE.py:Class`, or a cell made of equations.
+
+    Args:
+        value: one of these, a `gg.Cell` object, or what `as_json` returned
+
+    Raises:
+        OptionError: none of these, or a cell that cannot be stored
+    """
+    if isinstance(value, str):
+        if value.lower() in CELLS:
+            return value.lower()
+        file, _, name = value.rpartition(":")
+        if not file.endswith(".py") or not name.isidentifier():
+            raise OptionError(f"cell: expected one of {', '.join(CELLS)}, or FILE.py:Class, got {value!r}")
+        return value
+
+    import glassgate as gg
+
+    try:
+        if isinstance(value, Mapping):
+            return gg.cell_from_json(json.dumps(value))
+        return gg.cell_from_json(gg.cell_to_json(value))
+    except ValueError as error:
+        raise OptionError(f"cell: {error}") from None
+    except TypeError as error:
+        reason = str(error).removesuffix("; it runs on the reference engine")
+        raise OptionError(f"cell: expected a name, FILE.py:Class or a gg.Cell that can be stored: {reason}") from None
+
+
+def as_json(value: "str | gg.Cell") -> Any:
+    """Return a value of the option as JSON holds it: a name, or the cell's equations."""
+    if isinstance(value, str):
+        return value
+
+    import glassgate as gg
+
+    return json.loads(gg.cell_to_json(value))
+
+
+def made(value: "str | gg.Cell") -> "gg.Cell":
+    """Return the cell of a value of the option; no file is read.
+
+    Raises:
+        OptionError: a value that names a file
+    """
+    import glassgate as gg
+
+    if isinstance(value, gg.Cell):
+        return value
+    types: dict[str, type[gg.Cell]] = {each.lower(): getattr(gg.cells, each) for each in gg.cells.__all__}
+    if value not in types:
+        raise OptionError(f"cell: expected the equations of {value}, got its name alone; train again")
+    return types[value]()
+
+
+def from_file(place: str) -> "gg.Cell":
+    """Execute a Python file and return a cell of a class in it.
+
+    Args:
+        place: `FILE.py:Class`
+
+    Raises:
+        OptionError: no such file, it fails, it has no such class, or the class needs arguments
+    """
+    import glassgate as gg
+
+    file, _, name = place.rpartition(":")
+    found = getattr(_module(Path(file)), name, None)
+    if not (isinstance(found, type) and issubclass(found, gg.Cell)):
+        got = "nothing of that name" if found is None else f"{type(found).__name__} {name}"
+        raise OptionError(f"{file}: {name} must be a subclass of glassgate.Cell, got {got}")
+    try:
+        return found()
+    except TypeError as error:
+        raise OptionError(f"{place}: the cell must be made without arguments, got {error}") from None
+
+
+def _module(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise OptionError(f"{file}: no such file; give the Python file that defines the cell")
+    spec = importlib.util.spec_from_file_location(f"glassgate_cell_of_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's file may raise anything
+        raise OptionError(f"{file}: cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
