@@ -113,5 +113,5 @@ def _written(content: Any) -> str:
 def _equations(content: Any, projected: bool) -> Equations:
     equations = parse(json.dumps(content))
     if equations.projected != projected:
-        raise ValueError(f"equations {'without' if projected else 'with'} a projection")
+        raise ValueError("the plain equations and those with a projection are interchanged")
     return equations

@@ -69,7 +69,10 @@ def _changed(**changes: object) -> str:
         (_changed(format=9), "expected format 1, got 9; upgrade glassgate"),
         (_changed(name="a b"), "expected the name of a class, got 'a b'"),
         (_changed(equations={}), "expected the text that cell_to_json returns"),
-        (_changed(projected=json.loads(gg.cell_to_json(cells.LSTM()))["equations"]), "equations without a projection"),
+        (
+            _changed(projected=json.loads(gg.cell_to_json(cells.LSTM()))["equations"]),
+            "the plain equations and those with a projection are interchanged",
+        ),
     ],
 )
 def test_damaged_texts(text: str, message: str) -> None:
