@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from glassgate.layers.drop_in import RNN as RNN
     from glassgate.layers.explain import explain as explain
     from glassgate.layers.stack import Recurrent as Recurrent
+    from glassgate.sessions.file import load_session as load_session
+    from glassgate.sessions.session import freeze as freeze
     from glassgate.shapes import ShapeError as ShapeError
 
 __version__ = "0.1.0"
@@ -70,10 +72,12 @@ _HOMES = {
     "edit": "glassgate.glass.edit",
     "engine": "glassgate.engines.choose",
     "explain": "glassgate.layers.explain",
+    "freeze": "glassgate.sessions.session",
     "functional": "glassgate",
     "gates": "glassgate",
     "hold": "glassgate.glass.edit",
     "init": "glassgate",
+    "load_session": "glassgate.sessions.file",
     "patch": "glassgate.glass.edit",
     "record": "glassgate.glass.record",
     "replace": "glassgate.glass.edit",

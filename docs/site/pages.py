@@ -45,13 +45,18 @@ REFERENCE = {
         "Engines",
         ["engine", "explain", "source", "convert", "restore", "EngineError", "ShapeError"],
     ),
+    "sessions": ("Inference sessions", ["freeze", "load_session"]),
     "functional": ("Functions", ["functional"]),
     "init": ("Initial values", ["init"]),
     "gates": ("Gate by gate", ["gates"]),
 }
 """Pages of the reference: title and public names."""
 
-ALSO = {"record": ["glassgate.glass.record.Tape"], "explain": ["glassgate.engines.choose.Choice"]}
+ALSO = {
+    "record": ["glassgate.glass.record.Tape"],
+    "explain": ["glassgate.engines.choose.Choice"],
+    "freeze": ["glassgate.sessions.session.Session"],
+}
 """What a public name returns, shown below it."""
 
 MEMBERS = {"Cell": "[step, project]", "Recurrent": "[forward, stream]", "RecurrentCell": "[forward]", "cells": "false"}

@@ -170,14 +170,6 @@ def prepared(
     return found if found.fits else None
 
 
-def stepper(direction: Direction) -> Stepper:
-    """One direction to be run step by step, on the kernel where it can be."""
-    x = direction.weights["weight_ih"].new_zeros(len(direction.initial[0]), direction.weights["weight_ih"].shape[1])
-    exact = x.dtype in (torch.float32, torch.float64)
-    on_kernel = exact and _wanted.name in ("auto", "cpu") and kernels.why_not(Steps(x, None, None), [direction]) is None
-    return (kernels if on_kernel else reference).Stepper(direction)
-
-
 def choose(steps: Steps, directions: list[Direction]) -> Choice:
     """What `run` would do, with every engine's reason."""
     found = {name: _why_not(name, steps, directions, False, False) for name in ENGINES}

@@ -141,29 +141,3 @@ class Prepared:
             return results
         (output,), final, _ = self._passes.forward(data, given)
         return output, *final
-
-
-class Stepper:
-    """One direction, one step at a time, on the kernel: memory and packed weights are made once.
-
-    Args:
-        direction: the call; its initial states are the states before the first step.
-    """
-
-    def __init__(self, direction: Direction) -> None:
-        from glassgate.engines.numba_cpu.step import Step
-
-        given = [v.detach().clone().contiguous() for v in given_of([direction])]
-        plan = backend.planned(direction)
-        n = len(plan.weights)
-        x = given[0].new_empty(len(given[n]), given[plan.weights.index("weight_ih")].shape[1])
-        self._step = Step(plan, plan.sizes(given, x), given[:n], given[n:])
-
-    @property
-    def states(self) -> Sequence[Tensor]:
-        """The states after the last step, (N, W) each; writing to them changes the next step."""
-        return self._step.states
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """One step from x (N, H_in) to the output (N, W), whose memory is used again."""
-        return self._step.run(x.contiguous())

@@ -382,7 +382,9 @@ class Recurrent(Shown, nn.Module):
         Raises:
             ValueError: the layer is bidirectional.
         """
-        return Stream(self, batch_size)
+        from glassgate.layers.frozen import freeze_layer
+
+        return freeze_layer(self).stream(batch_size)
 
     def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> States:
         """One tuple of states (N, H) for each layer and direction, rows by rank."""

@@ -1,4 +1,4 @@
-"""One step at a time, with no graph and no new memory: for audio, control and other work as it comes in."""
+"""One step at a time, with no graph and no new memory: for audio, control and other data that arrive step by step."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,26 +6,24 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from glassgate.engines.choose import stepper
-from glassgate.engines.contract import Direction
-from glassgate.shapes import check_like, check_shape
+from glassgate.shapes import check_like, check_shape, check_size
 
 if TYPE_CHECKING:
-    from glassgate.layers.stack import Recurrent
+    from glassgate.layers.frozen import FrozenLayer
 
 
 class Stream:
-    """Sequences of unknown length through a layer, from `layer.stream(batch_size)`.
+    """Sequences of unknown length through a layer, from `layer.stream(batch_size)` or `session.stream(batch_size)`.
 
-    The weights are read when the stream is made; a stream of a layer in training has neither dropout nor noise. Two
-    streams of one layer are independent; one stream belongs to one thread.
+    The weights are read when the stream is made. Dropout and noise are off, also for a layer in training mode. Streams
+    of one layer are independent of each other. One stream must not be used by two threads at once.
 
     Args:
         layer: a layer, or several on top of each other, in one direction.
         batch_size: N, how many sequences run side by side.
 
     Raises:
-        ValueError: the layer is bidirectional: its second direction starts at the end; or it is being edited.
+        ValueError: the layer is bidirectional: its second direction starts at the end.
 
     Example:
         >>> import torch, glassgate as gg
@@ -38,24 +36,18 @@ class Stream:
     """
 
     @torch.no_grad()
-    def __init__(self, layer: "Recurrent", batch_size: int) -> None:
-        if layer.bidirectional:
+    def __init__(self, layer: "FrozenLayer", batch_size: int) -> None:
+        spec = layer.spec
+        if spec.num_directions > 1:
             raise ValueError(
-                f"{layer._name}: stream must have one direction, got bidirectional=True, whose second direction "
+                f"{spec.name}: stream must have one direction, got bidirectional=True, whose second direction "
                 "starts at the end of a sequence"
             )
-        if layer._edits is not None:
-            raise ValueError(f"{layer._name}: a stream has no edits, whose steps are those of whole sequences")
-        self._layer, self._residual = layer, layer.residual
-        weight = layer.weight_ih_l0
-        self._like = weight.detach()
-        self.batch_size, self._shape = batch_size, (batch_size, layer.input_size)
-        self._first = layer._resting_states(weight.detach(), batch_size)
-        directions = [
-            Direction(layer._calm_cell, weights, first, False)
-            for weights, first in zip(layer.checked_weights(), self._first, strict=True)
-        ]
-        self._steps = [stepper(direction) for direction in directions]
+        check_size("stream", "batch_size", batch_size)
+        self.batch_size, self._shape = batch_size, (batch_size, spec.input_size)
+        self._residual, self._dtype, self._computed_in = spec.residual, spec.dtype, layer.computed_in
+        self._device = layer.weights[0]["weight_ih"].device
+        self._steps, self._first = layer.steppers(batch_size)
 
     @torch.no_grad()
     def step(self, x: Tensor) -> Tensor:
@@ -65,32 +57,34 @@ class Stream:
             x: (N, H_in).
 
         Returns:
-            the output, (N, H_out); its memory is used again by later steps, so clone what is to be kept.
+            the output, (N, H_out). Later steps reuse its memory: clone it to keep it.
 
         Raises:
             ShapeError: x does not fit.
         """
-        if x.shape != self._shape or x.dtype != self._like.dtype or x.device != self._like.device:
+        if x.shape != self._shape or x.dtype != self._dtype or x.device != self._device:
             check_shape("Stream", "x", x, "(N, H_in)", self._shape)
-            check_like("Stream", "x", x, self._like.dtype, self._like.device, "the layer")
+            check_like("Stream", "x", x, self._dtype, self._device, "the layer")
+        if self._dtype is not self._computed_in:
+            x = x.to(self._computed_in)
         for k, step in enumerate(self._steps):
             out = step(x)
             x = out + x if self._residual and k > 0 and out.shape == x.shape else out
-        return x
+        return x if self._dtype is self._computed_in else x.to(self._dtype)
 
     @property
     def states(self) -> list[Sequence[Tensor]]:
-        """Each layer's states, (N, H_out or H_cell), as they are now."""
+        """Each layer's states after the last step, (N, H_out or H_cell)."""
         return [step.states for step in self._steps]
 
     @torch.no_grad()
     def reset(self, rows: Tensor | Sequence[int] | None = None) -> None:
-        """Let sequences start again.
+        """Returns sequences to their initial state.
 
         Args:
             rows: (N,) bool, or the numbers of the rows; all of them if not given.
         """
-        index = slice(None) if rows is None else torch.as_tensor(rows, device=self._like.device)
+        index = slice(None) if rows is None else torch.as_tensor(rows, device=self._device)
         for step, first in zip(self._steps, self._first, strict=True):
             for state, value in zip(step.states, first, strict=True):
                 state[index] = value[index]

@@ -64,9 +64,13 @@ class Pass:
         self.fits = room <= MOST_KEPT and sharing_units(plan, time, usually) == 1
 
     def run(self, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
-        """Do it, with what each call says."""
+        """Runs the pass on these tensors."""
+        self.run_at([*map(Tensor.data_ptr, tensors), *rest])
+
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """Runs the pass on tensors at these addresses."""
         room, _memory = lent(self._room)
-        numbers = array("q", [*map(Tensor.data_ptr, tensors), *rest, room])
+        numbers = array("q", [*addresses, room])
         for launches in self._rounds:
             threads.run([launch.filled(numbers) for launch in launches])
 

@@ -1,0 +1,365 @@
+"""A layer with fixed weights: `Recurrent.forward` without gradients, noise, or any look at the module."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from glassgate.cell import Cell, Weights
+from glassgate.engines.choose import Stepper
+from glassgate.engines.contract import Direction, Recording, Result, Steps, is_undisturbed
+from glassgate.engines.frozen import Frozen, frozen
+from glassgate.engines.meaning import meant, untraceable
+from glassgate.engines.memory import COMPUTED_IN, empty
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.layers import states
+from glassgate.layers.merge import merge
+from glassgate.layers.parts import Part
+from glassgate.layers.states import State, States
+from glassgate.layers.stream import Stream
+from glassgate.layout import Layout, arrange
+from glassgate.shapes import check_like, check_parameters
+
+if TYPE_CHECKING:
+    from glassgate.engines.numba_cpu.prepared import Pass
+    from glassgate.layers.stack import Recurrent
+
+MOST_FORMS = 256
+"""Forms of calls that a layer prepares."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a layer is, apart from its equations and weights.
+
+    Attributes:
+        name: of the layer's class, for messages.
+        dtype: of input, output and states.
+        parts: each direction of each layer.
+
+    The other attributes are arguments of `Recurrent`: those that matter for inference.
+    """
+
+    name: str
+    dtype: torch.dtype
+    parts: tuple[Part, ...]
+    input_size: int
+    hidden_size: Sequence[tuple[int, ...]]
+    num_layers: int
+    bias: bool
+    batch_first: bool
+    bidirectional: bool
+    proj_size: int
+    merge: str
+    residual: bool
+    learn_initial_state: bool
+
+    @staticmethod
+    def of(layer: "Recurrent", dtype: torch.dtype, name: str | None = None) -> "Spec":
+        """The description of a layer whose parameters have this type."""
+        options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer._sizes}
+        return Spec(name or layer._name, dtype, layer._parts, **options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Recurrent`."""
+        return {option: getattr(self, option) for option in OPTIONS}
+
+    @property
+    def num_directions(self) -> int:
+        """D: 2 if bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+
+OPTIONS = tuple(field.name for field in fields(Spec))[3:]
+
+
+class FrozenLayer(nn.Module):
+    """A layer whose weights were copied and packed. It is called as a `Recurrent`, and may be called by many threads.
+
+    Args:
+        spec: the layer.
+        cell: its equations.
+        weights: of each part, copied by the caller, in the type that is computed in.
+        learned: of each part, the initial states (W,) if they are learned; else empty.
+        precision: one of `engines.frozen.PRECISIONS`.
+    """
+
+    def __init__(
+        self, spec: Spec, cell: Cell, weights: Sequence[Weights], learned: Sequence[Sequence[Tensor]], precision: str
+    ) -> None:
+        super().__init__()
+        self.spec, self.cell, self.weights, self.learned, self.precision = spec, cell, weights, learned, precision
+        self.computed_in = weights[0]["weight_ih"].dtype
+        one = self.resting(1)
+        directions = [
+            Direction(cell, own, first, part.direction == 1)
+            for part, own, first in zip(spec.parts, weights, one, strict=True)
+        ]
+        D = spec.num_directions
+        self._layers: list[Frozen] = [frozen(directions[k : k + D], precision) for k in range(0, len(directions), D)]
+        self._forms: dict[Any, _Form | None] = {}
+        self.training = False
+
+    def extra_repr(self) -> str:
+        """Its class and precision."""
+        return f"{self.spec.name}, precision={self.precision!r}"
+
+    def train(self, mode: bool = True) -> "FrozenLayer":
+        """Does nothing: it always evaluates."""
+        return self
+
+    @torch.no_grad()
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        resets: Tensor | None = None,
+        restart: State | None = None,
+        return_states: bool = False,
+        recordings: Sequence[Recording] | None = None,
+    ) -> Any:
+        """Runs whole sequences; arguments and results are those of `Recurrent.forward`.
+
+        Args:
+            recordings: one per part, filled with the gates.
+        """
+        if lengths is None and resets is None and not return_states and recordings is None:
+            form = self._form(input, hx) if restart is None else None
+            if form is not None:
+                return form(cast(Tensor, input), hx)
+        spec = self.spec
+        steps, layout = arrange(spec.name, input, spec.input_size, spec.batch_first, lengths, resets)
+        check_like(spec.name, "input", steps.data, spec.dtype, self._like.device, "the layer")
+        first = self.resting(layout.rows) if hx is None else self._given(hx, steps.data, layout, "hx")
+        if restart is not None and resets is None:
+            raise TypeError(f"{spec.name}: restart gives the states that resets fall back to; pass resets too")
+        again = None if restart is None else self._given(restart, steps.data, layout, "restart")
+        steps = steps._replace(data=steps.data.to(self.computed_in))
+        outputs, results = self._run(steps, first, again, return_states, recordings)
+        merged = tuple([layout.restore(v.to(spec.dtype)) for v in outputs])
+        output = merged if len(merged) > 1 else merged[0]
+        final = states.as_hx([tuple([v.to(spec.dtype) for v in result.final]) for result in results], layout)
+        if not return_states:
+            return output, final
+        every = {
+            f"{part.label}.{name}": layout.restore(value.to(spec.dtype))
+            for part, result in zip(spec.parts, results, strict=True)
+            for name, value in zip(self.cell.state, result.states, strict=True)
+        }
+        return output, final, every
+
+    def _run(
+        self,
+        steps: Steps,
+        initial: States,
+        restart: States | None,
+        all_states: bool,
+        recordings: Sequence[Recording] | None,
+    ) -> tuple[list[Tensor], list[Result]]:
+        """The outputs of the last layer and every direction's result."""
+        D, data = self.spec.num_directions, [steps.data]
+        every: list[Result] = []
+        for k, layer in enumerate(self._layers):
+            own = slice(k * D, k * D + D)
+            inputs = [steps._replace(data=v) for v in (data * D if len(data) == 1 else data)]
+            every += layer.run(
+                inputs, initial[own], restart and restart[own], all_states, recordings and recordings[own]
+            )
+            below, data = data, merge(self.spec.merge, [result.states[0] for result in every[-D:]])
+            if self.spec.residual and k > 0:
+                data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
+        return data, every
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "FrozenLayer":
+        """Itself: it never changes."""
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of its numbers by name, as `from_tensors` takes them."""
+        found: dict[str, Tensor] = {}
+        for part, weights, learned in zip(self.spec.parts, self.weights, self.learned, strict=True):
+            found |= {part.names[name]: v for name, v in weights.items()}
+            found |= {f"{state}_0{part.suffix}": v for state, v in zip(part.widths, learned, strict=False)}
+        return found
+
+    @staticmethod
+    def from_tensors(spec: Spec, cell: Cell, tensors: Mapping[str, Tensor], precision: str) -> "FrozenLayer":
+        """The layer with these numbers.
+
+        Raises:
+            KeyError: one is missing.
+            ShapeError: one does not fit.
+        """
+        weights, learned = [], []
+        like = tensors[spec.parts[0].names["weight_ih"]]
+        for part in spec.parts:
+            own = {name: tensors[full] for name, full in part.names.items()}
+            check_parameters(spec.name, own, part.shapes, like.dtype, like.device, part.suffix)
+            names = {f"{state}_0{part.suffix}": (width,) for state, width in part.widths.items()}
+            first = {name: tensors[name] for name in names if name in tensors}
+            if first:
+                check_parameters(spec.name, first, names, like.dtype, like.device, part.suffix)
+            weights.append(own)
+            learned.append(list(first.values()))
+        return FrozenLayer(spec, cell, weights, learned, precision)
+
+    def stream(self, batch_size: int = 1) -> Stream:
+        """Sequences that advance one step at a time; see `Stream`.
+
+        Args:
+            batch_size: how many side by side.
+
+        Raises:
+            ValueError: the layer is bidirectional.
+        """
+        return Stream(self, batch_size)
+
+    def resting(self, rows: int) -> States:
+        """The states that sequences start from, for each part: zero, or the learned ones."""
+        initial = []
+        for part, learned in zip(self.spec.parts, self.learned, strict=True):
+            rest = learned or [self._like.new_zeros(width) for width in part.widths.values()]
+            initial.append(tuple([v.expand(rows, -1) for v in rest]))
+        return initial
+
+    def steppers(self, batch_size: int) -> tuple[list[Stepper], States]:
+        """For each layer what advances it by one step, and the states that it starts from."""
+        first = [tuple([v.contiguous() for v in own]) for own in self.resting(batch_size)]
+        copies = [tuple([v.clone() for v in own]) for own in first]
+        return [layer.stepper(own) for layer, own in zip(self._layers, copies, strict=True)], first
+
+    def _given(self, hx: State, data: Tensor, layout: Layout, called: str) -> States:
+        """States that the caller passed, checked, in the type that is computed in."""
+        found = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, called)
+        return [tuple([v.to(self.computed_in) for v in own]) for own in found]
+
+    def _form(self, input: Any, hx: Any) -> "_Form | None":
+        """What runs calls of this form, if they are plain: tensors in memory, sequences of equal length."""
+        given = () if hx is None else hx if type(hx) is tuple else (hx,)
+        for v in (input, *given):
+            if type(v) is not Tensor or v.dtype is not self.computed_in or not v.is_cpu:
+                return None
+        if not is_undisturbed():
+            raise RuntimeError(
+                f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
+                "made from"
+            )
+        key = input.shape, *[v.shape for v in given]
+        form = self._forms.get(key, _NEW)
+        if form is _NEW:
+            form = _Form.of(self, input, given)
+            if len(self._forms) >= MOST_FORMS:
+                self._forms.clear()
+            self._forms[key] = form
+        return form
+
+    @property
+    def _like(self) -> Tensor:
+        return self.weights[0]["weight_ih"]
+
+
+class _Form:
+    """Calls of one form: sequences of equal length, layers whose parts have equal widths.
+
+    Args:
+        layers: each layer's passes, one per direction.
+        shape: of the output of one direction, time-major.
+        final: the shape of each state for all parts.
+        resting: the states to start from if none are given, in these shapes.
+        turned: whether input and output are batch-first.
+    """
+
+    def __init__(
+        self,
+        layers: "Sequence[Sequence[Pass]]",
+        shape: tuple[int, ...],
+        final: Sequence[tuple[int, ...]],
+        resting: tuple[Tensor, ...],
+        turned: bool,
+    ) -> None:
+        self._layers, self._shape, self._final, self._resting, self._turned = layers, shape, final, resting, turned
+        self._dtype = resting[0].dtype
+        self._bytes = [v.nbytes // final[0][0] for v in resting]
+
+    @staticmethod
+    def of(layer: FrozenLayer, input: Tensor, given: tuple[Tensor, ...]) -> "_Form | None":
+        """The form of such calls; None if they need the general path, which also reports what does not fit."""
+        spec = layer.spec
+        widths = {tuple(part.widths.values()) for part in spec.parts}
+        if len(widths) > 1 or spec.dtype != layer.computed_in or spec.residual or spec.merge != "concat":
+            return None
+        if input.dim() not in (2, 3) or input.shape[-1] != spec.input_size or 0 in input.shape:
+            return None
+        turned = spec.batch_first and input.dim() == 3
+        shape = input.shape[1::-1] if turned else input.shape[:-1]
+        N, parts, (own,) = shape[1] if len(shape) > 1 else 1, len(spec.parts), widths
+        final = [(parts, *shape[1:], width) for width in own]
+        if given and [tuple(v.shape) for v in given] != final:
+            return None
+        every = [each.passes(shape[0], N, resets=False) for each in layer._layers]
+        layers = [passes for passes in every if passes is not None]
+        if len(layers) < len(every):
+            return None
+        by_state = zip(*layer.resting(N), strict=True)
+        resting = tuple([torch.stack(v).view(form) for v, form in zip(by_state, final, strict=True)])
+        return _Form(layers, (*shape, own[0]), final, resting, turned)
+
+    def __call__(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
+        x = input.transpose(0, 1) if self._turned else input
+        states = self._resting if hx is None else hx if type(hx) is tuple else (hx,)
+        x, *given = [v if v.is_contiguous() else v.contiguous() for v in (x, *states)]
+        final = [empty(form, self._dtype) for form in self._final]
+        initial_at, final_at = ([v.data_ptr() for v in tensors] for tensors in (given, final))
+        for passes in self._layers:
+            outputs = []
+            for each in passes:
+                outputs.append(empty(self._shape, self._dtype))
+                each.run_at((x.data_ptr(), *initial_at, outputs[-1].data_ptr(), *final_at))
+                initial_at = [at + size for at, size in zip(initial_at, self._bytes, strict=True)]
+                final_at = [at + size for at, size in zip(final_at, self._bytes, strict=True)]
+            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        return x.transpose(0, 1) if self._turned else x, tuple(final) if len(final) > 1 else final[0]
+
+
+_NEW: Any = object()
+"""Stands for a form that was not called before."""
+
+
+def freeze_layer(layer: "Recurrent", precision: str | None = None) -> FrozenLayer:
+    """A copy of a layer, in eval mode, whose weights no longer change.
+
+    Args:
+        layer: the layer; it may be in training mode, whose noise is left out.
+        precision: one of `engines.frozen.PRECISIONS`; the layer's own type if not given.
+
+    Raises:
+        ValueError: the layer is being edited.
+        EngineError: the processor or the cell does not support the precision.
+    """
+    if layer._edits is not None:
+        raise ValueError(f"{layer._name}: a frozen layer has no edits; leave the `with gg.edit(...)` block first")
+    every = layer.checked_weights()
+    own = every[0]["weight_ih"].dtype
+    dtype = (
+        COMPUTED_IN.get(own, own) if precision is None else torch.float64 if precision == "float64" else torch.float32
+    )
+    spec = Spec.of(layer, own)
+    learned: list[list[Tensor]] = [[] for _ in layer._parts]
+    if layer.learn_initial_state:
+        learned = [[_copied(v[0], dtype) for v in states] for states in layer._resting_states(every[0]["weight_ih"], 1)]
+    weights = [{name: _copied(v, dtype) for name, v in weights.items()} for weights in every]
+    cell, projected = layer._calm_cell, bool(layer.proj_size)
+    cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(meant(cell, projected))
+    return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."))
+
+
+def _copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Memory of its own, without gaps."""
+    return tensor.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)

@@ -1,0 +1,1 @@
+"""Inference sessions: models whose recurrent layers have fixed, packed weights."""

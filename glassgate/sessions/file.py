@@ -1,0 +1,179 @@
+"""Session files: one safetensors file with tensors, and in its metadata a description in JSON."""
+
+import json
+import os
+import tempfile
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.engines.symbolic.equations import parse
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.layers.frozen import OPTIONS, FrozenLayer, Spec
+from glassgate.layers.stack import Recurrent
+from glassgate.sessions.session import STOCK, Session, frozen_layers
+
+FORMAT = 1
+KEY = "glassgate_session"
+"""Where the description is in the file's metadata."""
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+"""Of a layer's input and output."""
+
+
+class NotASession(ValueError):
+    """A file that holds no session, or one of another version."""
+
+
+def save(session: Session, path: Path) -> None:
+    """Write the session's file, all of it or none."""
+    from safetensors.torch import save as serialized
+
+    module = session.module
+    tensors: dict[str, Tensor] = {}
+    layers = {}
+    for name, layer in frozen_layers(module):
+        layers[name] = _described(layer)
+        for key, tensor in layer.tensors().items():
+            tensors[f"layer:{name}:{key}"] = tensor
+    for name, tensor in module.state_dict().items():
+        tensors[f"module:{name}"] = tensor.contiguous().clone()
+    content = {
+        "format": FORMAT,
+        "model": None if isinstance(module, FrozenLayer) else type(module).__name__,
+        "precision": session.precision,
+        "layers": layers,
+    }
+    data = serialized(tensors, {KEY: json.dumps(content)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+
+
+def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
+    """Load a session that `session.save` wrote, on this or another machine, and pack its weights for this processor.
+
+    Args:
+        path: the file.
+        model: for a session of a whole model, an instance of it, which gives the code that the file does not hold. Its
+            weights are not read, and it stays as it is.
+
+    Returns:
+        the session.
+
+    Raises:
+        OSError: there is no such file.
+        NotASession: (a ValueError) the file is truncated, holds something else, or was written by another version.
+        ValueError: `model` is missing, or it does not fit.
+        EngineError: this processor does not support the session's precision.
+
+    Example:
+        >>> import tempfile, pathlib, torch, glassgate as gg
+        >>> session, x = gg.freeze(gg.GRU(3, 4).eval()), torch.randn(5, 2, 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "gru.safetensors"
+        ...     session.save(path)
+        ...     loaded = gg.load_session(path)
+        >>> torch.equal(loaded(x)[0], session(x)[0])
+        True
+    """
+    content, tensors = _read(Path(path))
+    try:
+        layers = {name: _layer(spec, name, tensors) for name, spec in content["layers"].items()}
+        kind, precision = content["model"], content["precision"]
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise NotASession(f"{path}: its description cannot be read ({type(error).__name__}: {error})") from None
+    others = {name.removeprefix("module:"): v for name, v in tensors.items() if name.startswith("module:")}
+    if kind is None:
+        return Session(None, layers[""], precision)
+    if model is None:
+        raise ValueError(
+            f"{path} is a session of the model {kind}, whose code is not in the file; "
+            f"pass an instance: gg.load_session(path, model={kind}(...))"
+        )
+    return Session(None, _filled(path, model, layers, others), precision)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description and the tensors of a file."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such session file")
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise NotASession(
+            f"{path}: expected a session file, got a truncated or different file ({error}); save the session again"
+        ) from None
+    try:
+        content = json.loads(text) if text is not None else None
+    except ValueError as error:
+        raise NotASession(f"{path}: its description is not valid JSON ({error}); save the session again") from None
+    if not isinstance(content, dict):
+        raise NotASession(f"{path}: expected a session file, got a safetensors file without a session's description")
+    if content.get("format") != FORMAT:
+        raise NotASession(
+            f"{path}: expected a session in format {FORMAT}, got format {content.get('format')!r}, which another "
+            "version of glassgate wrote; save the session again with this version"
+        )
+    return content, tensors
+
+
+def _described(layer: FrozenLayer) -> dict[str, Any]:
+    """A layer apart from its weights."""
+    spec, cell = layer.spec, layer.cell
+    if not isinstance(cell, GraphCell):
+        raise ValueError(
+            f"save: the cell {type(cell).__name__} runs on the reference engine, so it has no equations that a file "
+            "can hold; save the module's state_dict instead"
+        )
+    return {
+        "name": spec.name,
+        "dtype": str(spec.dtype).removeprefix("torch."),
+        "options": spec.options,
+        "precision": layer.precision,
+        "equations": cell.equations.text,
+    }
+
+
+def _layer(described: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> FrozenLayer:
+    """The layer of a description, whose options the layer's own constructor checks."""
+    cell, options, dtype = GraphCell(parse(described["equations"])), described["options"], described["dtype"]
+    if dtype not in DTYPES or options.keys() != set(OPTIONS):
+        raise KeyError(f"dtype {dtype!r} and the options {sorted(options)}")
+    sizes = [tuple(of_layer) for of_layer in options["hidden_size"]]
+    layer = Recurrent(cell, **{**options, "hidden_size": sizes}, device="meta")
+    spec = Spec.of(layer, getattr(torch, dtype), str(described["name"]))
+    prefix = f"layer:{name}:"
+    own = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
+    return FrozenLayer.from_tensors(spec, cell, own, described["precision"])
+
+
+def _filled(path: str | Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]) -> nn.Module:
+    """A copy of the model with the layers and the other weights of a file."""
+    found = {name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in STOCK}
+    if found.keys() != layers.keys():
+        raise ValueError(
+            f"{path}: model must have the recurrent layers {sorted(layers)}, got {type(model).__name__} with "
+            f"{sorted(found)}"
+        )
+    copy = deepcopy(model, {id(part): layers[name] for name, part in found.items()})
+    try:
+        copy.load_state_dict(others)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: model does not fit the file: {error}") from None
+    return copy.eval().requires_grad_(False)

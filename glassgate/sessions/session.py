@@ -1,0 +1,202 @@
+"""`gg.freeze` and the session that it returns; `file.py` saves and loads one."""
+
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from glassgate.conversion import NAMESAKES, convert
+from glassgate.layers.frozen import FrozenLayer, freeze_layer
+from glassgate.layers.stack import Recurrent
+from glassgate.layers.stream import Stream
+
+STOCK = (nn.RNN, nn.GRU, nn.LSTM)
+NOISE = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
+"""Rates of a recurrent layer that act in training mode."""
+
+
+def freeze(
+    module: nn.Module,
+    precision: str | None = None,
+    *,
+    compile_for: Iterable[tuple[int, int]] = (),
+) -> "Session":
+    """Make an inference session of a layer or of a whole model.
+
+    The weights are copied, and those of recurrent layers are packed once. All other modules of a model run unchanged,
+    on copies of their weights. Layers of `torch.nn` (RNN, GRU, LSTM) become the ones of Glassgate.
+
+    Args:
+        module: a recurrent layer, or a model with at least one, in eval mode, on the CPU.
+        precision: type of the weights and matrix products of recurrent layers: "float32", "float64", or "bfloat16"
+            (needs AVX512-BF16 or AMX-BF16). Inputs, outputs and states have the type of the module. Each layer's own
+            type if not given; float32 for float16 and bfloat16.
+        compile_for: pairs (L, N). If `module` is one layer, calls of these shapes are compiled and prepared now rather
+            than at their first call.
+
+    Returns:
+        the session. Call it as the module.
+
+    Raises:
+        TypeError: this is no module.
+        ValueError: a module is in training mode with dropout or another noise, is not on the CPU, or is edited; or the
+            model has no recurrent layer.
+        EngineError: the processor or a cell does not support the precision.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer = gg.LSTM(3, 4).eval()
+        >>> session = gg.freeze(layer)
+        >>> x = torch.randn(5, 2, 3)
+        >>> torch.allclose(session(x)[0], layer(x)[0], atol=1e-6)
+        True
+    """
+    session = Session(module, _snapshot(module, precision), precision)
+    shapes = list(compile_for)
+    layer = session.module
+    if shapes and not isinstance(layer, FrozenLayer):
+        raise ValueError(
+            f"freeze: compile_for needs a single layer, got {type(module).__name__}; call the session once"
+        )
+    for L, N in shapes:
+        assert isinstance(layer, FrozenLayer)
+        form = (N, L) if layer.spec.batch_first else (L, N)
+        session(torch.zeros(*form, layer.spec.input_size, dtype=layer.spec.dtype))
+    return session
+
+
+class Session:
+    """A model for inference, from `gg.freeze` or `gg.load_session`.
+
+    It never changes between two calls of `refresh`, so any number of threads may call it at the same time. Calls build
+    no autograd graph. Kernels release the GIL. Each thread keeps working memory for the largest call that it has made.
+
+    Attributes:
+        module: the frozen copy: a frozen layer, or a model with frozen layers.
+        source: the module that it was made from; None if it was loaded from a file or is a clone of such a session.
+        precision: the argument of `gg.freeze`.
+    """
+
+    def __init__(self, source: nn.Module | None, module: nn.Module, precision: str | None) -> None:
+        self.source, self.module, self.precision = source, module, precision
+
+    @torch.no_grad()
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model, with the arguments and results of its `forward`."""
+        return self.module(*args, **kwargs)
+
+    def stream(self, batch_size: int = 1) -> Stream:
+        """Sequences that advance one step at a time; only for a session of one layer.
+
+        Args:
+            batch_size: how many side by side.
+
+        Raises:
+            TypeError: the session is that of a whole model.
+            ValueError: the layer is bidirectional.
+        """
+        if not isinstance(self.module, FrozenLayer):
+            raise TypeError(
+                "stream: only a session of one layer runs step by step, and this one is of "
+                f"{type(self.module).__name__}; freeze the layer itself: gg.freeze(model.layer)"
+            )
+        return self.module.stream(batch_size)
+
+    def refresh(self) -> None:
+        """Copy and pack the weights of the module again. Calls in other threads finish with the former ones.
+
+        Raises:
+            RuntimeError: the session was loaded from a file.
+        """
+        if self.source is None:
+            raise RuntimeError("refresh: this session was loaded from a file and has no module to read weights from")
+        self.module = _snapshot(self.source, self.precision)
+
+    def clone(self) -> "Session":
+        """A second session that shares the weights. After a `refresh` of one of the two, they differ."""
+        return Session(self.source, self.module, self.precision)
+
+    def save(self, path: str | Path) -> None:
+        """Write the session to one safetensors file, with its description as JSON in the file's metadata.
+
+        The file holds tensors, sizes and equations, and nothing that can be executed. Of a model, it holds the weights
+        of all modules, but not their code.
+
+        Args:
+            path: the file. An existing one is replaced only once the new one is complete.
+
+        Raises:
+            ValueError: a cell runs on the reference engine, so it has no equations to write.
+        """
+        from glassgate.sessions.file import save
+
+        save(self, Path(path))
+
+    def __repr__(self) -> str:
+        return f"Session({self.module!r})"
+
+
+def frozen_layers(module: nn.Module) -> Iterator[tuple[str, FrozenLayer]]:
+    """The frozen layers of a model by name, each once."""
+    for name, part in module.named_modules():
+        if isinstance(part, FrozenLayer):
+            yield name, part
+
+
+def _snapshot(module: nn.Module, precision: str | None) -> nn.Module:
+    """A copy of the module in which recurrent layers are frozen."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"freeze: module must be a layer or a model, a torch.nn.Module, got {type(module).__name__}")
+    layers: dict[str, nn.Module] = {}
+    for name, part in module.named_modules():
+        _check(name, part)
+        if isinstance(part, Recurrent) or type(part) in STOCK:
+            layers[name] = part
+    if not layers:
+        raise ValueError(f"freeze: {type(module).__name__} has no recurrent layer; a session has at least one")
+    memo: dict[int, Any] = {}
+    for part in layers.values():
+        memo[id(part)] = freeze_layer(part if isinstance(part, Recurrent) else _converted(part), precision)
+    if id(module) in memo:
+        return memo[id(module)]
+    copy = deepcopy(module, memo)
+    for parameter in copy.parameters():
+        parameter.requires_grad_(False)
+    return copy
+
+
+def _converted(part: nn.Module) -> Recurrent:
+    """Glassgate's layer with the parameters of one of `torch.nn`."""
+    (layer,) = convert(nn.Sequential(part)).children()
+    if not isinstance(layer, Recurrent):
+        raise ValueError(
+            f"freeze: {part} has attributes with the names that {NAMESAKES[type(part)].__name__} uses itself"
+        )
+    return layer
+
+
+def _check(name: str, part: nn.Module) -> None:
+    """Raise unless a module gives the same result at every call, on the CPU."""
+    label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
+    for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
+        if tensor.device.type != "cpu":
+            raise ValueError(
+                f"freeze: sessions run on the CPU, and {label} is on {tensor.device}; freeze a copy of the model: "
+                "gg.freeze(copy.deepcopy(model).cpu())"
+            )
+    if not part.training:
+        return
+    rates = {rate: value for rate in NOISE if (value := getattr(part, rate, 0))}
+    if isinstance(part, nn.modules.dropout._DropoutNd) and part.p:
+        rates = {"p": part.p}
+    if isinstance(part, nn.modules.batchnorm._NormBase):
+        rates = {"training": True}
+    if rates:
+        name, value = next(iter(rates.items()))
+        raise ValueError(
+            f"freeze: {label} is in training mode with {name}={value}, so its results are random or change its "
+            "statistics; call model.eval() first"
+        )
