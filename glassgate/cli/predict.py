@@ -1,5 +1,6 @@
-"""`glassgate predict`: what a trained run says of a file or of standard input."""
+"""`glassgate predict`: the predictions of a trained run for a file or standard input."""
 
+import json
 from pathlib import Path
 
 from rich.console import Console
@@ -18,11 +19,17 @@ _DRAWN = 4
 
 
 def command(words: list[str]) -> None:
-    """Predict as the words after `glassgate predict` say."""
-    parser = Parser(prog="glassgate predict", description="Let a trained run label a file or standard input.")
-    parser.add_argument("run", metavar="RUN", help="folder that training made")
-    parser.add_argument("file", metavar="FILE", help=f"data, or {STDIN} for standard input, a sequence a line")
-    parser.add_argument("--picture", metavar="SVG", help="draw where a run with attention looks in the first sequences")
+    """Predict as the arguments after `glassgate predict` say."""
+    parser = Parser(prog="glassgate predict", description="Print the predictions of a trained run.")
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument("file", metavar="FILE", help=f"data, or {STDIN} for standard input, a sequence per line")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="of the output: text, or a JSON object per line with probabilities, spans and character offsets (text)",
+    )
+    parser.add_argument("--picture", metavar="SVG", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
@@ -31,7 +38,9 @@ def command(words: list[str]) -> None:
     for start in range(0, len(examples), _AT_ONCE):
         part = examples[start : start + _AT_ONCE]
         for example, prediction in zip(part, task.predict(part), strict=True):
-            if console.is_terminal and isinstance(example, Tagged) and can_colour(example.units, prediction):
+            if arguments.format == "json":
+                print(json.dumps(task.record(example, prediction), ensure_ascii=False))
+            elif console.is_terminal and isinstance(example, Tagged) and can_colour(example.units, prediction):
                 console.print(coloured(example.units, prediction), soft_wrap=True)
             else:
                 print(task.text(example, prediction))

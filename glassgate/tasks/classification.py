@@ -17,7 +17,7 @@ from glassgate.tasks import confusion
 from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import keyed, python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
-from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
+from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like, starts_of
 from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
@@ -27,6 +27,7 @@ from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.plural import plural
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.records import Record, tokens_of
 from glassgate.tasks.scores import MacroF1
 from glassgate.tasks.seen import Seen, seen
 from glassgate.tasks.task import Split, Task, Vocabularies
@@ -213,6 +214,19 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             steps = range(1, len(example.content) + 1) if numbered else self._units(example)
             words.append(" ".join(f"{s}:{w:.3f}" for s, w in zip(steps, prediction.attention, strict=True)))
         return "\t".join(words)
+
+    def record(self, example: Labelled, prediction: Answer) -> Record:
+        """Return the label, the probabilities of all labels, and each token with its weight under attention."""
+        record: Record = {"label": prediction.label, "probability": prediction.probabilities[prediction.label]}
+        record["probabilities"] = prediction.probabilities
+        if isinstance(example.content, np.ndarray):
+            return record | ({} if prediction.attention is None else {"attention": prediction.attention})
+        units = self._units(example)
+        raw = example.content if isinstance(example.content, str) else None
+        text, tokens = tokens_of(units, () if raw is None else starts_of(units, raw))
+        for token, weight in zip(tokens, prediction.attention or (), strict=False):
+            token["weight"] = weight
+        return {"text": raw or text, **record, "tokens": tokens}
 
     def attend(self, example: Labelled) -> Attended:
         """Return the weight of each unit, or step, in the decision, with pooling "attention"."""

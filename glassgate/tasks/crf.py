@@ -8,7 +8,7 @@ class CRF(nn.Module):
     """Lafferty, McCallum and Pereira 2001: a path's score is the sum of its labels' scores and its transitions' scores.
 
     Args:
-        labels: how many labels there are, K
+        labels: the number of labels, K
     """
 
     def __init__(self, labels: int):
@@ -22,7 +22,7 @@ class CRF(nn.Module):
 
         Args:
             scores: of each label at each step, `(N, L, K)`
-            labels: the paths, `(N, L)`; what stands behind a path's end is of no account
+            labels: the paths, `(N, L)`; labels after a path's end are ignored
             lengths: of the paths, from 1 to L, `(N,)`
         """
         with torch.autocast(scores.device.type, enabled=False):
@@ -54,7 +54,7 @@ class CRF(nn.Module):
 
 
 def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor) -> Tensor:
-    """Return the paths of the largest score, `(N, L)`, 0 behind their ends (Viterbi 1967).
+    """Return the paths of the largest score, `(N, L)`, 0 after their ends (Viterbi 1967).
 
     Args:
         scores: of each label at each step, `(N, L, K)`
@@ -80,6 +80,32 @@ def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tens
     for where in reversed(before):
         path.append(where.gather(1, path[-1][:, None]).squeeze(1))
     return torch.stack(path[::-1], 1) * inside
+
+
+def marginals(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor) -> Tensor:
+    """Return the probability of each label at each step over all paths, `(N, L, K)` (forward-backward algorithm).
+
+    Args:
+        scores, lengths, start, transitions, end: as for `best_paths`
+
+    Example:
+        >>> scores = torch.tensor([[[2.0, 1.0], [0.0, 3.0]]])
+        >>> never = torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])  # from the first label to the second
+        >>> marginals(scores, torch.tensor([2]), torch.zeros(2), never, torch.zeros(2)).argmax(-1).tolist()
+        [[1, 1]]
+    """
+    inside = _inside(scores, lengths.to(scores.device))[..., None]
+    forward = [start + scores[:, 0]]
+    for step in range(1, scores.shape[1]):
+        longer = (forward[-1][:, :, None] + transitions).logsumexp(1) + scores[:, step]
+        forward.append(longer.where(inside[:, step], forward[-1]))
+    total = (forward[-1] + end).logsumexp(1, keepdim=True)
+    backward = [end.expand(len(scores), -1)]
+    for step in range(scores.shape[1] - 1, 0, -1):
+        longer = (transitions + (scores[:, step] + backward[-1])[:, None]).logsumexp(2)
+        backward.append(longer.where(inside[:, step], backward[-1]))
+    both = torch.stack(forward, 1) + torch.stack(backward[::-1], 1)
+    return (both - total[:, None]).exp() * inside
 
 
 def _inside(scores: Tensor, lengths: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.mean import Loss
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.records import Record
 from glassgate.tasks.seen import Seen, Shown
 
 OptionsType = TypeVar("OptionsType", bound=Options)
@@ -181,6 +182,10 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     @abstractmethod
     def text(self, example: Example, prediction: Prediction) -> str:
         """Return a prediction as lines of text."""
+
+    def record(self, example: Example, prediction: Prediction) -> Record:
+        """Return a prediction as a JSON object: probabilities, and character offsets of what has a place in a text."""
+        return {"prediction": self.text(example, prediction)}
 
     @abstractmethod
     def decode(self, output: Any, batch: Batch) -> list[Prediction]:

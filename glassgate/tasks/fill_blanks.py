@@ -24,6 +24,7 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.records import Record, text_record
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.seen import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
@@ -176,6 +177,19 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
             return "".join(f"{u!r}\t{best[0].text!r}\n" for u, best in zip(example.units, prediction, strict=True))
         first, *rest = self.parts(example)
         return first + "".join(best[0].text + part for best, part in zip(prediction, rest, strict=True))
+
+    def record(self, example: Text | str, prediction: list[list[Candidate]]) -> Record:
+        """Return the candidates of each blank and its place in the filled text; of a text those of each token."""
+        found = [{"candidates": [each._asdict() for each in candidates]} for candidates in prediction]
+        if isinstance(example, Text):
+            return text_record(example.units, self.options.unit, found)
+        text, *rest = self.parts(example)
+        blanks: list[Record] = []
+        for candidates, part in zip(found, rest, strict=True):
+            best = str(candidates["candidates"][0]["text"])
+            blanks.append({"start": len(text), "end": len(text) + len(best), **candidates})
+            text += best + part
+        return {"text": text, "blanks": blanks}
 
     def fill(
         self, text: str, *, length: int | None = None, longest: int | None = None, most: int = _MOST

@@ -1,6 +1,7 @@
 """Language model: the next unit of a text, or the notes of the next step of a piece of music, from those before."""
 
 import codecs
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from glassgate.tasks.language_network import LanguageNetwork
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.records import Record, text_record
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.seen import Answer, Chances, Choice, Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
@@ -188,6 +190,14 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         else:
             said = [unit if unit.isprintable() else unit.encode("unicode_escape").decode() for unit in example.units]
         return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))
+
+    def record(self, example: Text | Roll, prediction: list[float]) -> Record:
+        """Return each token, or step of music, with its nats and its probability given those before it."""
+        scores = [{"nats": nats, "probability": math.exp(-nats)} for nats in prediction]
+        if isinstance(example, Roll):
+            notes = [{"notes": _notes(step)} for step in example.steps]
+            return {"steps": [note | score for note, score in zip(notes, scores, strict=True)]}
+        return text_record(example.units, self.options.unit, scores)
 
     def see(self, output: Tensor, batch: Batch) -> Seen:
         """Return what follows each unit; of music the likeliest notes of the next step, and all its notes' evidence."""

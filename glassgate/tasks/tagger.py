@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.bio import penalties
-from glassgate.tasks.crf import CRF, best_paths
+from glassgate.tasks.crf import CRF, best_paths, marginals
 from glassgate.tasks.data.batches import Batch, drawn_for
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
@@ -81,16 +81,27 @@ class Tagger(nn.Module):
         return Scores(labels, self.intent_head(self.dropout(pooled)))
 
     def best(self, scores: Scores, lengths: Tensor) -> Tensor:
-        """Return the number of each unit's label, `(N, L)`: those of the best path that keeps to what is allowed."""
-        labels = scores.labels.float()
+        """Return the number of each unit's label, `(N, L)`: those of the best path of allowed transitions."""
+        if (chain := self._chain(scores)) is None:
+            return scores.labels.argmax(-1)
+        return best_paths(scores.labels.float(), lengths, *chain)
+
+    def probabilities(self, scores: Scores, lengths: Tensor) -> Tensor:
+        """Return the probability of each label of each unit, `(N, L, K)`: over all paths of allowed transitions."""
+        if (chain := self._chain(scores)) is None:
+            return scores.labels.float().softmax(-1)
+        return marginals(scores.labels.float(), lengths, *chain)
+
+    def _chain(self, scores: Scores) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The scores of the first label, of transitions and of the last label; None for independent labels."""
         if self.crf is None and not self.valid:
-            return labels.argmax(-1)
-        start, transitions, end = labels.new_zeros(3, 1, labels.shape[-1])
+            return None
+        start, transitions, end = scores.labels.new_zeros(3, 1, scores.labels.shape[-1]).float()
         if self.crf is not None:
             start, transitions, end = self.crf.start, self.crf.transitions, self.crf.end
         if self.valid:
             start, transitions = start + self.start_penalties, transitions + self.transition_penalties
-        return best_paths(labels, lengths, start, transitions, end)
+        return start, transitions, end
 
     def _noisy(self, batch: Batch) -> Tensor:
         """In training some units that were met once become unknown, so that the unknown unit's vector learns."""

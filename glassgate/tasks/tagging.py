@@ -34,6 +34,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.records import Record, tagged_record
 from glassgate.tasks.scores import Frames, MacroF1, WholeTokens
 from glassgate.tasks.seen import Seen, seen
 from glassgate.tasks.tagger import Scores, Tagger
@@ -87,11 +88,25 @@ class TaggingOptions(Options):
 
 
 class Labels(list[str]):
-    """A label for each unit, and the sequence's intent where the model knows intents."""
+    """A label for each unit.
 
-    def __init__(self, labels: Iterable[str], intent: str | None = None):
+    Attributes:
+        probabilities: of each label
+        intent: of the whole sequence; None for a run without intents
+        intent_probability: of the intent
+    """
+
+    def __init__(
+        self,
+        labels: Iterable[str],
+        intent: str | None = None,
+        probabilities: Sequence[float] = (),
+        intent_probability: float | None = None,
+    ):
         super().__init__(labels)
         self.intent = intent
+        self.probabilities = probabilities
+        self.intent_probability = intent_probability
 
 
 class Tagging(Task[TaggingOptions, Tagged, Labels]):
@@ -314,15 +329,19 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return observed | {"tokens": batch.get("tokens", torch.full_like(labels, _NO_TOKEN))}
 
     def decode(self, output: Scores, batch: Batch) -> list[Labels]:
-        symbols = self.vocabularies["labels"].symbols
-        paths, lengths = self.network.best(output, batch["lengths"]).tolist(), batch["lengths"].tolist()
-        intents: list[str | None] = [None] * len(paths)
+        symbols, lengths = self.vocabularies["labels"].symbols, batch["lengths"].tolist()
+        best = self.network.best(output, batch["lengths"])
+        chosen = self.network.probabilities(output, batch["lengths"]).gather(2, best[..., None])[..., 0]
+        intents: list[tuple[str | None, float | None]] = [(None, None)] * len(lengths)
         if output.intents is not None:
             names = self.vocabularies["intents"].symbols
-            intents = [names[number] for number in output.intents.argmax(-1).tolist()]
+            most = output.intents.float().softmax(-1).max(-1)
+            intents = [(names[k], chance) for chance, k in zip(*map(Tensor.tolist, most), strict=True)]
         return [
-            Labels((symbols[number] for number in path[:length]), intent)
-            for path, length, intent in zip(paths, lengths, intents, strict=True)
+            Labels((symbols[number] for number in path[:length]), intent, chances[:length], chance)
+            for path, chances, length, (intent, chance) in zip(
+                best.tolist(), chosen.tolist(), lengths, intents, strict=True
+            )
         ]
 
     def text(self, example: Tagged, prediction: Labels) -> str:
@@ -330,6 +349,12 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         rows = zip(example.units, prediction, strict=True)
         lines = "".join(f"{_visible(unit)}\t{label}\n" for unit, label in rows)
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
+
+    def record(self, example: Tagged, prediction: Labels) -> Record:
+        record = tagged_record(example, prediction, prediction.probabilities, self.facts["bio"])
+        if prediction.intent is not None:
+            record |= {"intent": prediction.intent, "intent_probability": prediction.intent_probability}
+        return record
 
     def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         """Write the confusion matrix of the labels."""

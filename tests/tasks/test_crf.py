@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassgate.tasks.crf import CRF, best_paths
+from glassgate.tasks.crf import CRF, best_paths, marginals
 
 LENGTHS = torch.tensor([4, 1, 3])
 
@@ -65,6 +65,23 @@ def test_best_paths_by_every_path(scale: float) -> None:
     for row, length in enumerate(LENGTHS.tolist()):
         best = max(product(range(3), repeat=length), key=lambda path: score(crf, scores[row], path).item())
         assert found[row].tolist() == [*best, *[0] * (4 - length)]
+
+
+def test_marginals_by_every_path() -> None:
+    """The probability of a label at a step is the sum over all paths through it; forbidden paths have none."""
+    crf, scores, _ = chain()
+    transitions = crf.transitions.detach().clone()
+    transitions[0, 1] = -math.inf
+    with torch.no_grad():
+        crf.transitions.copy_(transitions)
+        found = marginals(scores, LENGTHS, crf.start, transitions, crf.end)
+        for row, length in enumerate(LENGTHS.tolist()):
+            paths = list(product(range(3), repeat=length))
+            chances = torch.stack([score(crf, scores[row], path) for path in paths]).softmax(0)
+            expected = torch.zeros(4, 3, dtype=torch.float64)
+            for path, chance in zip(paths, chances, strict=True):
+                expected[range(length), list(path)] += chance
+            torch.testing.assert_close(found[row], expected)
 
 
 def test_forbidden_paths_are_not_taken() -> None:

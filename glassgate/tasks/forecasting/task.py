@@ -43,6 +43,7 @@ from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
 from glassgate.tasks.mean import Loss, Mean
 from glassgate.tasks.pictures import has_pictures
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.records import Record
 from glassgate.tasks.seen import Answer, Chances, Choice, Seen, Shown
 from glassgate.tasks.task import Split, Task, Vocabularies
 
@@ -342,6 +343,20 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def text(self, example: Series, prediction: list[Forecast]) -> str:
         """Return a line for each step: series, time, value and quantiles."""
         return "\n".join("\t".join(map(str, row)) for row in rows(example, len(example), prediction[0]))
+
+    def record(self, example: Series, prediction: list[Forecast]) -> Record:
+        """Return the series and, for each step, its time, value and quantiles."""
+        forecast, place = prediction[0], len(example)
+        steps = []
+        for k, (time, value) in enumerate(
+            zip(example.times(place, place + len(forecast.values)), forecast.values, strict=True)
+        ):
+            step: Record = {"time": example.frequency.text(time), "value": value}
+            if forecast.quantiles:
+                levels = map(str, self.options.levels)
+                step["quantiles"] = dict(zip(levels, forecast.quantiles[k], strict=True))
+            steps.append(step)
+        return {"series": example.name, "steps": steps}
 
     def table(self, scores: Mapping[str, float]) -> str:
         return score_table(scores, self.options.levels)

@@ -57,8 +57,12 @@ class Search:
             raise OptionError(f"length_penalty: expected 0 or more, got {self.length_penalty}")
 
     def penalty(self, length: int) -> float:
-        """What the log probability of a translation of so many units, its end counted, is divided by."""
+        """Return the divisor of the log probability of a translation; its length in units includes the end."""
         return float(((5 + length) / 6) ** self.length_penalty)
+
+    def log_probability(self, found: Found) -> float:
+        """Return the logarithm of the probability of a translation, its end included."""
+        return found.score * self.penalty(len(found.units) + 1)
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
 """Translation: the task's data, network, loss, scores and predictions."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
 from glassgate.tasks.mean import Loss, Mean, full
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.records import Record
 from glassgate.tasks.runs import Run, write
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.seen import Seen, seen, visible
@@ -46,10 +48,12 @@ class Translated(NamedTuple):
     Attributes:
         text: the translation
         score: the logarithm of its probability, divided by the length penalty
+        probability: of all its units and its end
     """
 
     text: str
     score: float
+    probability: float
 
 
 class Translation(Task[TranslationOptions, Pair, list[Translated]]):
@@ -179,13 +183,18 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:
         return [
-            [Translated(self._text(each), each.score) for each in found]
+            [Translated(self._text(each), each.score, math.exp(self.search.log_probability(each))) for each in found]
             for found in self._found(output, batch, self.search)
         ]
 
     def text(self, example: Pair, prediction: list[Translated]) -> str:
         """Return the best translation."""
         return prediction[0].text
+
+    def record(self, example: Pair, prediction: list[Translated]) -> Record:
+        """Return the translations, the best first, each with its probability."""
+        found = [{"text": each.text, "score": each.score, "probability": each.probability} for each in prediction]
+        return {"text": example.source, "translations": found}
 
     def translate(self, sources: Sequence[str]) -> list[str]:
         """Return the best translation of each source."""
