@@ -46,6 +46,7 @@ REFERENCE = {
         ["engine", "explain", "source", "convert", "restore", "EngineError", "ShapeError"],
     ),
     "sessions": ("Inference sessions", ["freeze", "load_session"]),
+    "export": ("Export", ["to_onnx"]),
     "functional": ("Functions", ["functional"]),
     "init": ("Initial values", ["init"]),
     "gates": ("Gate by gate", ["gates"]),

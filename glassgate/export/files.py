@@ -1,0 +1,57 @@
+"""Files that are written whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from glassgate.export.errors import ExportError
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], operation: str) -> Iterator[Path]:
+    """A temporary path that replaces `path` at the end of the block; an error leaves no file.
+
+    Raises:
+        ExportError: the folder does not exist or cannot be written to.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise ExportError(f"{operation}: expected the path of a file, got the folder {target}")
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent)
+    except OSError as error:
+        raise ExportError(
+            f"{operation}: cannot write to {target.parent}: {error.strerror}; choose another path"
+        ) from error
+    with folder as name:
+        temporary = Path(name) / target.name
+        yield temporary
+        os.replace(temporary, target)
+
+
+def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], operation: str) -> list[Path]:
+    """Writes files into a folder, which is made if it is missing; on an error none of them is left.
+
+    Args:
+        files: contents by file name.
+
+    Returns:
+        the paths.
+
+    Raises:
+        ExportError: the folder cannot be written to.
+    """
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=target) as name:
+            for file, content in files.items():
+                data = content.encode() if isinstance(content, str) else content
+                (Path(name) / file).write_bytes(data)
+            for file in files:
+                os.replace(Path(name) / file, target / file)
+    except OSError as error:
+        raise ExportError(f"{operation}: cannot write to {target}: {error.strerror}; choose another folder") from error
+    return [target / file for file in files]

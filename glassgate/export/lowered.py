@@ -1,0 +1,59 @@
+"""The lowered forward pass of a direction in eval mode, with nothing in it that its outputs do not need."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.lowering.ir import Line, Pass, Port, Role, Value, operands
+from glassgate.engines.symbolic.costs import Costs
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.trace import differentiated
+
+_COSTS = Costs(operations={}, other=1, read=1, carry=1, keep=1)
+"""They decide what training keeps, and exports do not train."""
+
+
+def lowered(equations: Equations, form: Form, all_states: bool = False) -> Pass:
+    """The forward pass of one direction.
+
+    Args:
+        equations: one step.
+        form: of the call.
+        all_states: whether every state at every step is an output, not only the first one.
+    """
+    program = forward_pass(equations, differentiated(equations, _COSTS), form)
+    ports = [Port(Role.STATES, state) for state in (equations.state if all_states else equations.state[:1])]
+    return _reduced(program, [*ports, *(Port(Role.FINAL, state) for state in equations.state)])
+
+
+def _reduced(program: Pass, ports: Collection[Port]) -> Pass:
+    """The pass with fewer outputs, and without what only the others needed."""
+    outputs = {port: program.outputs[port] for port in ports}
+    loop = program.loop
+    used = {*outputs.values(), *(carry.next for carry in loop.carries), *(carry.initial for carry in loop.carries)}
+    used |= {loop.lengths} if loop.lengths else set()
+    writes = tuple(write for write in loop.writes if write.sequence in used)
+    used |= {write.value for write in writes}
+    body = _alive(loop.body, used)
+    reads = tuple(read for read in loop.reads if read.at in used)
+    used |= {read.sequence for read in reads}
+    loop = replace(loop, reads=reads, body=body, writes=writes)
+    return replace(program, before=_alive(program.before, used), loop=loop, outputs=outputs)
+
+
+def _alive(lines: tuple[Line, ...], used: set[Value]) -> tuple[Line, ...]:
+    """The lines that lead to values in `used`, which takes up all that these read."""
+    alive = []
+    for line in reversed(lines):
+        if line.result in used:
+            used.update(operands(line.operation))
+            alive.append(line)
+    return tuple(reversed(alive))
+
+
+def extents(equations: Equations, hidden_size: int, output_size: int, input_size: int) -> dict[str, int]:
+    """The numbers of the base axes but steps and sequences."""
+    sizes = {"D": input_size, "H": hidden_size, "P": output_size}
+    if equations.heads > 1:
+        sizes |= {"U": hidden_size // equations.heads, "V": output_size // equations.heads}
+    return sizes

@@ -1,0 +1,145 @@
+"""A layer as emitters read it: its directions, level by level, each with its equations and weights."""
+
+import inspect
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from glassgate.cell import Cell
+from glassgate.engines.meaning import meant
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.export.errors import ExportError
+from glassgate.layers.stack import Recurrent
+
+
+@dataclass(frozen=True)
+class Form:
+    """The inputs of an exported layer.
+
+    Attributes:
+        step: whether it takes one step and not whole sequences.
+        lengths: whether sequences have lengths of their own.
+        resets: whether states are reset before some steps.
+        defaults: whether all inputs but the data have default values.
+        operators: whether the recurrent operators of ONNX may be used.
+    """
+
+    step: bool
+    lengths: bool
+    resets: bool
+    defaults: bool
+    operators: bool
+
+
+@dataclass(frozen=True)
+class DirectionSpec:
+    """One direction of one layer.
+
+    Attributes:
+        label: "layer0.forward" and the like.
+        suffix: of its parameters' names: "_l0", "_l0_reverse".
+        equations: one step in eval mode.
+        weights: the cell's parameters by the names of `Cell.shapes`.
+        reverse: whether time runs from the last step to the first.
+        input_size, hidden_size: H_in and H_cell.
+        widths: of the states, by name; the first one is the output.
+        initial: the first value of each state by name, (W,).
+    """
+
+    label: str
+    suffix: str
+    equations: Equations
+    weights: dict[str, Tensor]
+    reverse: bool
+    input_size: int
+    hidden_size: int
+    widths: dict[str, int]
+    initial: dict[str, Tensor]
+
+    @property
+    def output_size(self) -> int:
+        """H_out."""
+        return next(iter(self.widths.values()))
+
+
+@dataclass(frozen=True)
+class Level:
+    """One layer of a stack.
+
+    Attributes:
+        directions: one, or forward and reverse.
+        merge: how two outputs become one: "concat", "sum", "mean", or "none".
+        residual: for each output of the level, whether the level's input is added to it.
+    """
+
+    directions: tuple[DirectionSpec, ...]
+    merge: str
+    residual: tuple[bool, ...]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The features of each of the level's outputs: one, or two with merge "none"."""
+        outputs = tuple(direction.output_size for direction in self.directions)
+        if len(outputs) == 1 or self.merge == "none":
+            return outputs
+        return (sum(outputs),) if self.merge == "concat" else outputs[:1]
+
+
+def levels_of(layer: Recurrent, operation: str) -> list[Level]:
+    """The levels of a layer in eval mode; its weights are copies on the CPU.
+
+    Raises:
+        ExportError: the layer is being edited, or its cell has no equations.
+    """
+    if layer.is_observed:
+        raise ExportError(f"{operation}: the layer is being recorded or edited; export it outside of that block")
+    cell, parts = layer._calm_cell, layer._parts
+    try:
+        equations = meant(cell, bool(layer.proj_size))
+    except NotTraceable as error:
+        reason = str(error).removesuffix("; it runs on the reference engine")
+        place = _place(cell, bool(layer.proj_size))
+        raise ExportError(f"{operation}: {reason}{place}; write this step with other operations") from error
+    rest = layer._resting_states(layer.weight_ih_l0.detach(), 1)
+    directions = [
+        DirectionSpec(
+            part.label,
+            part.suffix,
+            equations,
+            {name: weight.detach().cpu().clone() for name, weight in weights.items()},
+            part.direction == 1,
+            part.shapes["weight_ih"][1],
+            part.hidden_size,
+            part.widths,
+            {name: v.detach().cpu().reshape(-1).clone() for name, v in zip(part.widths, initial, strict=True)},
+        )
+        for part, weights, initial in zip(parts, layer.checked_weights(), rest, strict=True)
+    ]
+    levels: list[Level] = []
+    for first in range(0, len(directions), layer.num_directions):
+        level = Level(tuple(directions[first : first + layer.num_directions]), layer.merge, ())
+        below = levels[-1].widths if levels else ()
+        residual = tuple(layer.residual and width == under for width, under in zip(level.widths, below, strict=False))
+        levels.append(Level(level.directions, layer.merge, residual or (False,) * len(level.widths)))
+    return levels
+
+
+def _place(cell: Cell, projected: bool) -> str:
+    """The line of `step` with an operation that cannot be traced."""
+    try:
+        equations_of(cell, projected)
+    except NotTraceable as refusal:
+        error: BaseException | None = refusal
+        frames: list[traceback.FrameSummary] = []
+        while error is not None:
+            frames += traceback.extract_tb(error.__traceback__)
+            error = error.__cause__ or error.__context__
+        own = inspect.getsourcefile(type(cell))
+        lines = [frame for frame in frames if frame.filename == own]
+        if lines:
+            return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}: {lines[-1].line})"
+    return ""

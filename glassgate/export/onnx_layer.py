@@ -1,0 +1,141 @@
+"""A whole layer as nodes of ONNX: depth, directions, merging, residuals and lengths."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from glassgate.engines.lowering.forward import Form
+from glassgate.engines.lowering.ir import Port, Role
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.export import onnx_native
+from glassgate.export.lowered import extents, lowered
+from glassgate.export.network import Level
+from glassgate.export.onnx_ops import Operators
+from glassgate.export.onnx_scan import PassEmitter
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one direction is called with; steps come first.
+
+    Attributes:
+        x: (L, N, H_in).
+        initial: (N, W) for each state.
+        lengths: (N,) int32; None where every sequence has L steps.
+        resets: (L, N) bool; None for none.
+        single: whether L is 1.
+        operators: whether the recurrent operators of ONNX may be used.
+    """
+
+    x: ir.Value
+    initial: Sequence[ir.Value]
+    lengths: ir.Value | None = None
+    resets: ir.Value | None = None
+    single: bool = False
+    operators: bool = True
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of one direction: H_in, H_cell, H_out, and the type of its numbers."""
+
+    input: int
+    hidden: int
+    output: int
+    dtype: ir.DataType
+
+
+def direction(
+    op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
+) -> tuple[ir.Value, list[ir.Value]]:
+    """One direction of one layer.
+
+    Args:
+        op: where nodes go.
+        equations: one step.
+        weights: parameters by the names of `Cell.shapes`.
+        sizes: of the direction.
+        reverse: whether time runs from the last step to the first.
+        call: its input and states.
+
+    Returns:
+        the output (L, N, H_out), zero after each sequence's end, and the final states (N, W).
+    """
+    operator = onnx_native.operator_for(equations) if call.operators else None
+    # The recurrent operators of ONNX Runtime compute in float32 only.
+    if operator is None or call.resets is not None or sizes.dtype is not ir.DataType.FLOAT:
+        return _scan(op, equations, weights, sizes, reverse, call)
+    output, final = onnx_native.emit(op, operator, weights, sizes.hidden, reverse, call.x, call.lengths, call.initial)
+    if call.lengths is not None:  # the operators' final states are zero where a sequence has no steps
+        empty = op("Equal", op.unsqueeze(call.lengths, 1), op.constant(np.int32(0)))
+        final = [op("Where", empty, first, last) for first, last in zip(call.initial, final, strict=True)]
+    return output, final
+
+
+def _scan(
+    op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
+) -> tuple[ir.Value, list[ir.Value]]:
+    form = Form(reverse, "bias_ih" in weights, call.lengths is not None, call.resets is not None)
+    program = lowered(equations, form)
+    given = {Port(Role.DATA): call.x, Port(Role.LENGTHS): call.lengths, Port(Role.RESETS): call.resets}
+    inputs = {port: value for port, value in given.items() if value is not None}
+    base = extents(equations, sizes.hidden, sizes.output, sizes.input)
+    for name, value in weights.items():
+        port = Port(Role.WEIGHT, name)
+        axes = program.inputs[port].type.axes
+        shape = [program.axes.extent(axis, base) for axis in axes]
+        inputs[port] = value if len(axes) == 1 else op("Reshape", value, op.constant(shape))
+    inputs |= {Port(Role.INITIAL, name): v for name, v in zip(equations.state, call.initial, strict=True)}
+    outputs = PassEmitter(op, program, base, sizes.dtype, call.single).run(inputs)
+    final = [outputs[Port(Role.FINAL, name)] for name in equations.state]
+    return outputs[Port(Role.STATES, equations.state[0])], final
+
+
+def stack(
+    op: Operators, levels: Sequence[Level], call: Call, states: Mapping[str, Sequence[ir.Value]]
+) -> tuple[list[ir.Value], dict[str, list[ir.Value]]]:
+    """All levels of a layer.
+
+    Args:
+        op: where nodes go.
+        levels: of the layer.
+        call: its input; the initial states are in `states`.
+        states: by the label of each direction.
+
+    Returns:
+        the outputs (two with merge "none"), and the final states by the label of each direction.
+    """
+    data: list[ir.Value] = [call.x]
+    final = {}
+    for level in levels:
+        below, outputs = data, []
+        for k, spec in enumerate(level.directions):
+            dtype = ir.tensor(spec.weights["weight_ih"].numpy()).dtype
+            weights = {
+                name: op.initializer(ir.tensor(weight.numpy(), name=f"{name}{spec.suffix}"))
+                for name, weight in spec.weights.items()
+            }
+            own = replace(call, x=data[min(k, len(data) - 1)], initial=states[spec.label])
+            sizes = Sizes(spec.input_size, spec.hidden_size, spec.output_size, dtype)
+            op.scope = f"{spec.label}."
+            output, final[spec.label] = direction(op, spec.equations, weights, sizes, spec.reverse, own)
+            op.scope = ""
+            outputs.append(output)
+        data = _merged(op, level.merge, outputs)
+        data = [
+            op("Add", value, below[min(k, len(below) - 1)]) if level.residual[k] else value
+            for k, value in enumerate(data)
+        ]
+    return data, final
+
+
+def _merged(op: Operators, how: str, outputs: list[ir.Value]) -> list[ir.Value]:
+    """The outputs of a level's directions as the next level reads them; see `layers.merge`."""
+    if len(outputs) == 1 or how == "none":
+        return outputs
+    if how == "concat":
+        return [op.concat(outputs, 2)]
+    total = op("Add", *outputs)
+    return [total if how == "sum" else op("Mul", total, op("CastLike", op("Constant", value_float=0.5), total))]

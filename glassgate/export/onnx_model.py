@@ -1,0 +1,241 @@
+"""`gg.to_onnx`: a layer or a whole model as an ONNX file that ONNX Runtime has checked against it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+
+from glassgate.export.errors import ExportError, optional
+from glassgate.export.files import replacing
+from glassgate.export.network import Form, levels_of
+from glassgate.layers.stack import Recurrent
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+OPSET = 18
+"""The first opset with all that is written here, and the one that most runtimes read."""
+ROWS = "N_or_1"
+"""The extent of inputs with default values: one for all sequences, or one for each."""
+
+
+def to_onnx(
+    module: nn.Module,
+    path: str | os.PathLike[str],
+    *,
+    step: bool = False,
+    lengths: bool = True,
+    resets: bool = False,
+    defaults: bool = False,
+    operators: bool = True,
+    opset: int = OPSET,
+    metadata: Mapping[str, str] | None = None,
+    verify: bool = True,
+) -> Path:
+    """Writes a layer as an ONNX model.
+
+    RNN, GRU and LSTM, also with peepholes or coupled gates, become the operators of the same name. Every other cell
+    becomes a `Scan` over its equations. The batch size and the number of steps stay variable.
+
+    Inputs of the model are `input`, in the form that the layer takes, and
+
+    - `lengths` (N,) int64, from 0 to L: the number of steps of each sequence.
+    - `resets` (L, N) or (N, L) bool, with `resets=True`.
+    - the initial states by name, `h_0` and `c_0` of an LSTM, (num_layers * D, N, H). Where widths differ, one for each
+      layer and direction: `h_0_l0`, `h_0_l0_reverse`, and so on, (N, H).
+
+    Outputs are `output` (with merge="none" `output` and `output_reverse`) and the final states, `h_n`, `c_n`.
+
+    Args:
+        module: the layer.
+        path: of the file to write.
+        step: whether the model takes one step, `input` (N, H_in) to `output` (N, H_out), for streams.
+        lengths: whether the model has the input `lengths`.
+        resets: whether it has the input `resets`.
+        defaults: whether all inputs but `input` have default values (all steps, no resets, the layer's own initial
+            states), so that a call in ONNX Runtime may leave them out. Other runtimes, such as OpenVINO, make constants
+            of inputs with default values.
+        operators: whether RNN, GRU and LSTM become the operators of ONNX; otherwise they become a `Scan`, too. Some
+            runtimes ignore inputs of these operators: OpenVINO 2026.4 ignores lengths and peepholes.
+        opset: the version of ONNX's operators.
+        metadata: texts by key, to be stored in the file.
+        verify: whether ONNX Runtime runs the model on random input before it is written, and the results are compared
+            with the layer's.
+
+    Returns:
+        the path.
+
+    Raises:
+        ExportError: the layer cannot be expressed, the results differ, or the file cannot be written. No file is left.
+        ImportError: a package of the extra `export` is missing.
+
+    Example:
+        >>> import tempfile, torch, glassgate as gg
+        >>> path = gg.to_onnx(gg.GRU(3, 4), f"{tempfile.mkdtemp()}/gru.onnx")
+        >>> import numpy as np, onnxruntime
+        >>> session = onnxruntime.InferenceSession(path)
+        >>> x, h_0 = np.ones((5, 2, 3), np.float32), np.zeros((1, 2, 4), np.float32)
+        >>> output, h_n = session.run(None, {"input": x, "lengths": np.array([5, 3]), "h_0": h_0})
+        >>> output.shape
+        (5, 2, 4)
+    """
+    onnx, ir = optional("onnx", "to_onnx"), optional("onnx_ir", "to_onnx")
+    newest = onnx.defs.onnx_opset_version()
+    if not isinstance(opset, int) or not OPSET <= opset <= newest:
+        raise ExportError(f"to_onnx: opset must be from {OPSET} to {newest}, got {opset!r}")
+    if not isinstance(module, Recurrent):
+        raise ExportError(f"to_onnx: expected a layer of glassgate, got {type(module).__name__}")
+    if step and module.bidirectional:
+        raise ExportError(
+            "to_onnx: step=True needs one direction, got bidirectional=True, whose second direction starts at the end "
+            "of a sequence"
+        )
+    form = Form(step, lengths and not step, resets and not step, defaults, operators)
+    model = _Model(module, form).build(opset)
+    model.metadata_props.update(metadata or {})
+    with replacing(path, "to_onnx") as temporary:
+        ir.save(model, temporary)
+        onnx.checker.check_model(str(temporary), full_check=True)
+        if verify:
+            from glassgate.export.onnx_verify import verify_layer
+
+            verify_layer(module, temporary, form)
+    return Path(path)
+
+
+class _Model:
+    """One layer as a model with named inputs and outputs."""
+
+    def __init__(self, layer: Recurrent, form: Form) -> None:
+        import onnx_ir as ir
+
+        from glassgate.export.onnx_ops import Operators
+
+        self.layer, self.form, self.step = layer, form, form.step
+        self.levels = levels_of(layer, "to_onnx")
+        weight = self.levels[0].directions[0].weights["weight_ih"]
+        if weight.dtype not in (torch.float32, torch.float64):
+            raise ExportError(
+                f"to_onnx: parameters must be float32 or float64, got {weight.dtype}; call layer.float() first"
+            )
+        self.dtype = ir.DataType.FLOAT if weight.dtype == torch.float32 else ir.DataType.DOUBLE
+        self.op = Operators()
+        self.inputs: list[ir.Value] = []
+
+    def build(self, opset: int) -> "ir.Model":
+        """The model."""
+        import onnx_ir as ir
+        from onnx_ir.passes.common import RemoveUnusedNodesPass
+        from onnxscript.optimizer import fold_constants_ir
+
+        from glassgate.export.onnx_layer import Call, stack
+
+        op, layer = self.op, self.layer
+        batch_first = layer.batch_first and not self.step
+        steps = [] if self.step else ["N", "L"] if batch_first else ["L", "N"]
+        x = self.input("input", self.dtype, [*(steps or ["N"]), layer.input_size])
+        data = op("Transpose", x, perm=[1, 0, 2]) if batch_first else op.unsqueeze(x, 0) if self.step else x
+        self.rows = op("Shape", data, start=1, end=2)
+        length = self.lengths(op("Shape", data, start=0, end=1)) if self.form.lengths else None
+        resets = None
+        if self.form.resets:
+            given = self.input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
+            resets = op("Expand", given, op("Shape", x, start=0, end=2))
+            resets = op("Transpose", resets, perm=[1, 0]) if batch_first else resets
+        outputs, final = stack(
+            op, self.levels, Call(data, (), length, resets, self.step, self.form.operators), self.states()
+        )
+        results: list[ir.Value] = []
+        for value, name in zip(outputs, ("output", "output_reverse"), strict=False):
+            width = self.levels[-1].widths[len(results)]
+            value = (
+                op("Transpose", value, perm=[1, 0, 2]) if batch_first else op.squeeze(value, 0) if self.step else value
+            )
+            results.append(self.output(name, value, [*(steps or ["N"]), width]))
+        results += self.finals(final)
+        graph = ir.Graph(
+            self.inputs,
+            results,
+            nodes=op.nodes,
+            initializers=op.initializers,
+            opset_imports={"": opset},
+            name=type(layer).__name__,
+        )
+        model = ir.Model(graph, ir_version=9, producer_name="glassgate")
+        fold_constants_ir(model, input_size_limit=2**40, output_size_limit=2**40)
+        RemoveUnusedNodesPass()(model)
+        return model
+
+    def input(
+        self, name: str, dtype: "ir.DataType", shape: Sequence[int | str], default: np.ndarray | None = None
+    ) -> "ir.Value":
+        """One more input, which runtimes may leave out where it has a default value."""
+        import onnx_ir as ir
+
+        if default is None or not self.form.defaults:
+            shape = [axis.removesuffix("_or_1") if isinstance(axis, str) else axis for axis in shape]
+            value = self.op.input(name, dtype, shape)
+        else:
+            value = self.op.initializer(ir.tensor(default, name=self.op.unique(name)))
+            value.shape = ir.Shape(shape)
+        self.inputs.append(value)
+        return value
+
+    def output(self, name: str, value: "ir.Value", shape: Sequence[int | str]) -> "ir.Value":
+        """The value under this name, as an output."""
+        import onnx_ir as ir
+
+        named = self.op("Identity", value, name=name)
+        named.dtype, named.shape = self.dtype, ir.Shape(shape)
+        return named
+
+    def lengths(self, steps: "ir.Value") -> "ir.Value":
+        """The input `lengths` as the operators take it: (N,) int32, L where it is not given."""
+        import onnx_ir as ir
+
+        op, most = self.op, np.iinfo(np.int32).max
+        given = self.input("lengths", ir.DataType.INT64, [ROWS], np.array([most]))
+        return op("Expand", op("Cast", op("Min", given, steps), to=ir.DataType.INT32), self.rows)
+
+    def states(self) -> "dict[str, list[ir.Value]]":
+        """The initial states by the label of each direction, (N, W) each."""
+        op = self.op
+        directions = [direction for level in self.levels for direction in level.directions]
+        found: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}
+        for state in self.layer.cell.state:
+            first = [direction.initial[state].numpy() for direction in directions]
+            if len({v.shape for v in first}) == 1:
+                default = np.stack(first)[:, None]
+                stacked = self.input(f"{state}_0", self.dtype, [len(first), ROWS, default.shape[2]], default)
+                each = [op("Gather", stacked, op.constant(np.int64(k)), axis=0) for k in range(len(first))]
+            else:
+                each = [
+                    self.input(f"{state}_0{d.suffix}", self.dtype, [ROWS, len(v)], v[None])
+                    for d, v in zip(directions, first, strict=True)
+                ]
+            for direction, value in zip(directions, each, strict=True):
+                shape = op.concat([self.rows, op.constant([direction.widths[state]])], 0)
+                found[direction.label].append(op("Expand", value, shape))
+        return found
+
+    def finals(self, final: "Mapping[str, Sequence[ir.Value]]") -> "list[ir.Value]":
+        """The final states as outputs, in the form of the initial ones."""
+        outputs = []
+        directions = [direction for level in self.levels for direction in level.directions]
+        for k, state in enumerate(self.layer.cell.state):
+            widths = [direction.widths[state] for direction in directions]
+            values = [final[direction.label][k] for direction in directions]
+            if len(set(widths)) == 1:
+                stacked = self.op.concat([self.op.unsqueeze(value, 0) for value in values], 0)
+                outputs.append(self.output(f"{state}_n", stacked, [len(values), "N", widths[0]]))
+            else:
+                outputs += [
+                    self.output(f"{state}_n{d.suffix}", value, ["N", width])
+                    for d, value, width in zip(directions, values, widths, strict=True)
+                ]
+        return outputs

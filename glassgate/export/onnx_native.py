@@ -1,0 +1,106 @@
+"""Cells that are operators of ONNX: RNN, GRU and LSTM, with peepholes and with coupled gates."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from glassgate import cells
+from glassgate.cell import Cell
+from glassgate.engines.meaning import meant
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.export.onnx_ops import Operators
+
+
+class Operator(NamedTuple):
+    """How a cell is written as an operator of ONNX.
+
+    Attributes:
+        cell: the cell.
+        kind: the operator.
+        gates: the cell's gate for each gate of the operator, in its order; "-f" for a gate with the sign of f reversed.
+        attributes: of the operator.
+        peepholes: the cell's parameters for the input P, in its order.
+    """
+
+    cell: Cell
+    kind: str
+    gates: tuple[str, ...]
+    attributes: Mapping[str, Any] = {}
+    peepholes: tuple[str, ...] = ()
+
+
+OPERATORS = (
+    Operator(cells.RNN("tanh"), "RNN", ("h",), {"activations": ["Tanh"]}),
+    Operator(cells.RNN("relu"), "RNN", ("h",), {"activations": ["Relu"]}),
+    Operator(cells.GRU(), "GRU", ("z", "r", "n"), {"linear_before_reset": 1}),
+    Operator(cells.GRUv1(), "GRU", ("z", "r", "n"), {"linear_before_reset": 0}),
+    Operator(cells.LSTM(), "LSTM", ("i", "o", "f", "g")),
+    Operator(cells.PeepholeLSTM(), "LSTM", ("i", "o", "f", "g"), {}, ("peep_i", "peep_o", "peep_f")),
+    # i = 1 - sigmoid(f) = sigmoid(-f), so it does not matter which of the two gates a runtime couples to the other.
+    Operator(cells.CIFG(), "LSTM", ("-f", "o", "f", "g"), {"input_forget": 1}),
+)
+
+
+def operator_for(equations: Equations) -> Operator | None:
+    """The operator that computes these equations, if there is one."""
+    return _by_equations().get(equations.text)
+
+
+@cache
+def _by_equations() -> dict[str, Operator]:
+    return {meant(operator.cell).text: operator for operator in OPERATORS}
+
+
+def emit(
+    op: Operators,
+    operator: Operator,
+    weights: Mapping[str, ir.Value],
+    hidden_size: int,
+    reverse: bool,
+    x: ir.Value,
+    lengths: ir.Value | None,
+    initial: Sequence[ir.Value],
+) -> tuple[ir.Value, list[ir.Value]]:
+    """One direction as one node.
+
+    Args:
+        op: where nodes go.
+        operator: what `operator_for` found.
+        weights: parameters by the names of `Cell.shapes`.
+        hidden_size: H_cell.
+        reverse: whether time runs from the last step to the first.
+        x: (L, N, H_in).
+        lengths: (N,) int32; None where every sequence has L steps.
+        initial: the states, (N, H_cell) each.
+
+    Returns:
+        the output (L, N, H_cell) and the final states (N, H_cell).
+    """
+    gates = operator.cell.gates
+
+    def by_gate(name: str) -> ir.Value:
+        blocks = []
+        for gate in operator.gates:
+            k = gates.index(gate.removeprefix("-"))
+            block = op.rows(weights[name], k * hidden_size, (k + 1) * hidden_size)
+            blocks.append(op("Neg", block) if gate.startswith("-") else block)
+        return op.concat(blocks, 0)
+
+    bias = op.concat([by_gate("bias_ih"), by_gate("bias_hh")], 0) if "bias_ih" in weights else None
+    peepholes = [weights[name] for name in operator.peepholes]
+    states = [op.unsqueeze(state, 0) for state in initial]
+    inputs: list[ir.Value | None] = [x, op.unsqueeze(by_gate("weight_ih"), 0), op.unsqueeze(by_gate("weight_hh"), 0)]
+    inputs += [bias and op.unsqueeze(bias, 0), lengths, *states]
+    inputs += [op.unsqueeze(op.concat(peepholes, 0), 0)] if peepholes else []
+    direction = "reverse" if reverse else "forward"
+    output, *final = op.several(
+        operator.kind,
+        1 + len(states),
+        *inputs,
+        hidden_size=hidden_size,
+        direction=direction,
+        **operator.attributes,
+    )
+    return op.squeeze(output, 1), [op.squeeze(state, 0) for state in final]

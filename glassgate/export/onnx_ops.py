@@ -1,0 +1,85 @@
+"""Nodes of an ONNX graph, written as calls: `op("Add", a, b)`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+
+class Operators(ir.tape.Tape):
+    """Records the nodes of one graph, or of the body of a loop.
+
+    Args:
+        scope: begins the names of all values; graphs inside of each other must not share names.
+    """
+
+    def __init__(self, scope: str = "") -> None:
+        super().__init__()
+        self.scope = scope
+        self._names: set[str] = set()
+
+    def __call__(self, kind: str, *inputs: ir.Value | None, name: str | None = None, **attributes: Any) -> ir.Value:
+        """A node with one output, and that output.
+
+        Args:
+            kind: the operator.
+            inputs: values; None for an input that is left out.
+            name: of the output.
+            attributes: of the operator.
+        """
+        value = self.op(kind, _without_trailing(inputs), attributes)
+        value.name = self.unique(name or kind.lower())
+        return value
+
+    def several(self, kind: str, outputs: int, *inputs: ir.Value | None, **attributes: Any) -> Sequence[ir.Value]:
+        """A node with several outputs, and those."""
+        values = self.op_multi_out(kind, _without_trailing(inputs), attributes, num_outputs=outputs)
+        for value in values:
+            value.name = self.unique(kind.lower())
+        return values
+
+    def unique(self, name: str) -> str:
+        """The name in this scope, with a number if another value has it."""
+        full, number = f"{self.scope}{name}", 1
+        while full in self._names:
+            number += 1
+            full = f"{self.scope}{name}_{number}"
+        self._names.add(full)
+        return full
+
+    def input(self, name: str, dtype: ir.DataType, shape: Sequence[int | str]) -> ir.Value:
+        """An input of the graph; text in its shape is an extent that only the runtime has."""
+        return ir.val(self.unique(name), dtype, shape)
+
+    def graph(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], name: str) -> ir.Graph:
+        """All nodes so far as a graph."""
+        return ir.Graph(inputs, outputs, nodes=self.nodes, initializers=self.initializers, name=name)
+
+    def constant(self, value: Any, name: str | None = None) -> ir.Value:
+        """Numbers that are fixed: an array, or integers, which are int64."""
+        array = np.asarray(value, dtype=None if isinstance(value, np.ndarray | np.generic) else np.int64)
+        return self("Constant", name=name, value=ir.tensor(array))
+
+    def concat(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
+        """Values side by side; one value stays itself."""
+        return values[0] if len(values) == 1 else self("Concat", *values, axis=axis)
+
+    def rows(self, value: ir.Value, start: int, stop: int) -> ir.Value:
+        """Some of the first axis."""
+        return self("Slice", value, self.constant([start]), self.constant([stop]), self.constant([0]))
+
+    def unsqueeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
+        """With more axes of extent one."""
+        return self("Unsqueeze", value, self.constant(list(axes)), name=name)
+
+    def squeeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
+        """Without some axes of extent one."""
+        return self("Squeeze", value, self.constant(list(axes)), name=name)
+
+
+def _without_trailing(inputs: Sequence[ir.Value | None]) -> list[ir.Value | None]:
+    given = list(inputs)
+    while given and given[-1] is None:
+        given.pop()
+    return given

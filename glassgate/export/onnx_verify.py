@@ -1,0 +1,118 @@
+"""The check of a written model: ONNX Runtime against the layer, on ragged random input."""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.export.errors import ExportError, optional
+from glassgate.export.network import Form
+from glassgate.layers.stack import Recurrent
+
+TOLERANCE = 1e-5
+"""Largest difference, as a fraction of the largest value, or of one where that is larger."""
+
+
+class Session:
+    """A model in ONNX Runtime, with tensors for its inputs and outputs."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        runtime = optional("onnxruntime", "to_onnx: verify=True")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.inputs = self._session.get_inputs()
+        self.outputs = [output.name for output in self._session.get_outputs()]
+
+    def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
+        """The outputs by name."""
+        results = self._session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        return dict(zip(self.outputs, map(torch.from_numpy, results), strict=True))
+
+
+@torch.no_grad()
+def verify_layer(layer: Recurrent, path: str | os.PathLike[str], form: Form) -> None:
+    """Raises ExportError where the model and the layer differ.
+
+    Args:
+        layer: the layer, which is run in eval mode.
+        path: of the model.
+        form: of the model.
+    """
+    training = layer.training
+    layer.eval()
+    try:
+        model = Session(path)
+        for N, L in ((4, 6), (1, 9)):
+            given, expected = _case(layer, N, L, form)
+            compare(model(**given), expected, "to_onnx")
+            if form.defaults:
+                compare(model(input=given["input"]), _expected(layer, given["input"], form.step), "to_onnx")
+    finally:
+        layer.train(training)
+
+
+def compare(found: dict[str, Tensor], expected: dict[str, Tensor], operation: str) -> None:
+    """Raises ExportError where results differ."""
+    for name, value in expected.items():
+        if found[name].shape != value.shape:
+            raise ExportError(
+                f"{operation}: ONNX Runtime returns {name} of shape {tuple(found[name].shape)}, the layer "
+                f"{tuple(value.shape)}; please report this, and pass verify=False only to look at the file"
+            )
+        largest = max(1.0, float(value.abs().max())) if value.numel() else 1.0
+        off = float((found[name] - value).abs().max()) if value.numel() else 0.0
+        if not off <= TOLERANCE * largest:
+            raise ExportError(
+                f"{operation}: ONNX Runtime and the layer differ in {name} by {off:.2g}, more than {TOLERANCE:g} of "
+                f"the largest value {largest:.2g}; please report this, and pass verify=False only to look at the file"
+            )
+
+
+def _case(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Random inputs by name, and the layer's outputs by name."""
+    generator = torch.Generator().manual_seed(N)
+    dtype = layer.weight_ih_l0.dtype
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=dtype)
+
+    axes = (N,) if form.step else (N, L) if layer.batch_first else (L, N)
+    given = {"input": draw(*axes, layer.input_size)}
+    options = {}
+    if form.lengths:
+        ragged = torch.randint(0, L + 1, (N,), generator=generator)
+        ragged[0] = L if N == 1 else 0
+        options["lengths"] = given["lengths"] = ragged
+    if form.resets:
+        options["resets"] = given["resets"] = torch.rand(axes, generator=generator) < 0.3
+    hx: list[Tensor | tuple[Tensor, ...]] = []
+    for state in layer.cell.state:
+        # The states of some cells are positive, or parts of one number, so random ones stay close to the layer's own.
+        each = [v[layer.cell.state.index(state)] for v in layer._resting_states(given["input"], N)]
+        each = [v + 0.5 * draw(*v.shape).abs() for v in each]
+        if len({v.shape for v in each}) == 1:
+            stacked = torch.stack(each)
+            given[f"{state}_0"] = stacked
+            hx.append(stacked)
+        else:
+            given |= {f"{state}_0{part.suffix}": v for part, v in zip(layer._parts, each, strict=True)}
+            hx.append(tuple(each))
+    return given, _expected(layer, given["input"], form.step, hx[0] if len(hx) == 1 else tuple(hx), **options)
+
+
+def _expected(layer: Recurrent, input: Tensor, step: bool, hx: Any = None, **options: Tensor) -> dict[str, Tensor]:
+    """The layer's output and final states by name."""
+    axis = 1 if layer.batch_first else 0
+    output, final = layer(input.unsqueeze(axis) if step else input, hx, **options)
+    outputs = output if isinstance(output, tuple) else (output,)
+    names = ("output", "output_reverse")
+    expected = {name: v.squeeze(axis) if step else v for name, v in zip(names, outputs, strict=False)}
+    for state, value in zip(layer.cell.state, final if len(layer.cell.state) > 1 else (final,), strict=True):
+        if isinstance(value, Tensor):
+            expected[f"{state}_n"] = value
+        else:
+            expected |= {f"{state}_n{part.suffix}": v for part, v in zip(layer._parts, value, strict=True)}
+    return expected

@@ -1,0 +1,83 @@
+"""The layers that every export is tested with: every cell, and every way to compose a layer."""
+
+from typing import Any
+
+import torch
+
+import glassgate as gg
+from tests.cases import SHAPES
+from tests.compare import noise
+
+RAGGED = SHAPES["ragged"]
+
+
+class Leaky(gg.Cell):
+    """A custom cell with a parameter of its own, a reduction over a row and a product of another row vector."""
+
+    gates = ("f", "n")
+    state = ("h", "m")
+    parameters = {"gain": gg.Parameter(1.0), "shift": gg.Parameter(0.0, per_gate=True)}
+
+    def step(self, a: Any, s: Any, p: Any) -> Any:
+        f = torch.sigmoid(a.f + p.shift.f)
+        n = torch.tanh(a.ih.n + a.hh(f * s.h).n + p.shift.n)
+        m = f * s.m + (1 - f) * n
+        return p.gain * torch.tanh(m - m.mean(-1, keepdim=True)), m
+
+
+class Everything(gg.Cell):
+    """The operations that no shipped cell has."""
+
+    gates = ("a", "b")
+    state = ("h",)
+
+    def step(self, a: Any, s: Any) -> Any:
+        x, y = a.a, a.b
+        wave = torch.sin(x) + torch.cos(y) + torch.tan(0.3 * torch.tanh(x)) + torch.atan(y) + torch.erf(x)
+        whole = torch.floor(x) + torch.ceil(y) + torch.round(x) + torch.trunc(y) + torch.sign(x)
+        power = torch.pow(x * x + 0.5, y.abs().sqrt()) + torch.expm1(0.1 * x) + torch.log1p(x * x)
+        mask = ((x < y) & ~(y <= 0)) | (torch.sign(x) != torch.sign(y)) | (whole == 0)
+        least = torch.minimum(torch.maximum(x, y), torch.log(s.h * s.h + 1)) + torch.rsqrt(x * x + 1)
+        return 0.1 * torch.where(mask, wave + 0.1 * whole, power + least)
+
+
+CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__all__} | {
+    "RNN with relu": gg.cells.RNN("relu"),
+    "SLSTM of 2 heads": gg.cells.SLSTM(2),
+    "clipped": gg.cells.ClippedLSTM(0.2, 0.1),
+    "custom": Leaky(),
+    "every operation": Everything(),
+}
+STRUCTURES: dict[str, dict[str, Any]] = {
+    "stack": {"num_layers": 2, "residual": True},
+    "two directions": {"num_layers": 2, "bidirectional": True},
+    "sum": {"bidirectional": True, "merge": "sum", "num_layers": 2, "residual": True, "batch_first": True},
+    "mean": {"bidirectional": True, "merge": "mean", "bias": False},
+    "none": {"bidirectional": True, "merge": "none", "num_layers": 2},
+    "sizes": {
+        "hidden_size": [(4, 6), (2, 4)], "num_layers": 2, "bidirectional": True, "learn_initial_state": True
+    },
+    "projection": {"proj_size": 3, "num_layers": 2},
+    "zoneout": {"zoneout": 0.2},
+    "float64": {"dtype": torch.float64},
+}  # fmt: skip
+
+
+def layer_of_cell(name: str, **options: Any) -> gg.Recurrent:
+    """A layer of one cell, in eval mode, with random weights."""
+    layer = gg.Recurrent(CELLS[name], RAGGED.H_in, 6, **options)
+    return drawn(layer)
+
+
+def layer_of_structure(kind: Any, name: str) -> gg.Recurrent:
+    """A layer composed in one way."""
+    layer: gg.Recurrent = kind(**{"input_size": RAGGED.H_in, "hidden_size": 6} | STRUCTURES[name])
+    return drawn(layer)
+
+
+def drawn(layer: gg.Recurrent) -> gg.Recurrent:
+    """The layer in eval mode, all its parameters random, so that no two gates are alike."""
+    with torch.no_grad():
+        for k, parameter in enumerate(layer.parameters()):
+            parameter.copy_(0.5 * noise(k, *parameter.shape))
+    return layer.eval()
