@@ -21,14 +21,18 @@ ALMOST_ALL = 0.8
 def write(
     contest: Contest, results: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], folder: Path
 ) -> list[Path]:
-    """Write `compare.json`, the pictures and `compare.html`; returns the files."""
+    """Write `compare.json`, the pictures and `compare.html`; returns the files.
+
+    A picture is left out if it would be empty: of solved problems if none is solved, of learning curves if no answer
+    was right.
+    """
     rows = summary(results)
     claims = claims_of(rows, gradients)
-    drawn = [
-        pictures.gradient_flow(gradients, contest.cells),
-        pictures.success(rows, contest.cells),
-        pictures.learning(results, contest.cells),
-    ]
+    drawn = [pictures.gradient_flow(gradients, contest.cells)]
+    if shown := [row for row in rows if row["problem"] in solved_problems(rows)]:
+        drawn.append(pictures.success(shown, contest.cells))
+    if any(right > 0 for result in results for *_, right in result["curve"]):
+        drawn.append(pictures.learning(results, contest.cells))
     if any(row["forget_bias"] is not None for row in rows):
         drawn.append(pictures.forget_bias(rows, gradients, contest.sequences))
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,6 +40,7 @@ def write(
         "machine": machine(),
         "settings": contest.__dict__,
         "claims": claims,
+        "unsolved": unsolved(contest, rows),
         "problems": rows,
         "gradients": list(gradients),
         "curves": [{k: r[k] for k in ("problem", "cell", "lag", "seed", "forget_bias", "curve")} for r in results],
@@ -49,8 +54,33 @@ def write(
     return files
 
 
+def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the problems that some cell solved with the recipe of every cell, at some lag."""
+    return list(dict.fromkeys(row["problem"] for row in rows if row["solved"] and row["forget_bias"] is None))
+
+
+def unsolved(contest: Contest, rows: Sequence[dict[str, Any]]) -> str:
+    """Return a sentence about the problems that no cell solved, empty if each was solved by some cell."""
+    left = [problem for problem in contest.problems if problem not in solved_problems(rows)]
+    if not left:
+        return ""
+    few = [
+        f"{PROBLEMS[problem].title} {min(wrong):,}"
+        for problem in left
+        if (wrong := [w for row in rows if row["problem"] == problem for w in row["wrong_of_2560"]])
+    ]
+    which = "any problem" if len(left) == len(contest.problems) else ", ".join(PROBLEMS[each].title for each in left)
+    return (
+        f"No cell solved {which} in {contest.sequences:,} sequences. Fewest wrong answers of 2,560: {'; '.join(few)}. "
+        "A comparison needs a longer training (--sequences) or a shorter lag (--lags)."
+    )
+
+
 def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What tutorials say, each with the numbers found here and whether they bear it out."""
+    """Return the claims of tutorials, each with its measurement and whether it holds.
+
+    Whether a cell solves a problem is a claim only where some cell does: after a short training none does.
+    """
     claims = []
     start = {row["cell"]: row for row in gradients if not row["trained"] and row["forget_bias"] is None}
     biased = [row for row in gradients if row["forget_bias"] is not None and row["forget_bias"] >= 3]
@@ -71,7 +101,7 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
             (r for r in rows if (r["problem"], r["cell"], r["lag"], r["forget_bias"]) == ("adding", cell, 100, None)),
             None,
         )
-        if row:
+        if row and "adding" in solved_problems(rows):
             share = row["solved"] / row["seeds"]
             claims.append(
                 {
@@ -100,6 +130,8 @@ def _html(
         f"{claim['claim']}: {'yes' if claim['holds'] else 'no'} ({claim['measure']}: {_number(claim['value'])})."
         for claim in claims
     ]
+    if sentence := unsolved(contest, rows):
+        findings.append(sentence)
     sections = [
         (
             "How far a gradient reaches",
@@ -107,23 +139,25 @@ def _html(
                 by_name["gradients"],
                 "|dL/dh(t-k)| against k, relative to k = 0, in the mean over 32 sequences of the adding problem. Left: "
                 "with the initial values of torch.nn, and the LSTM by its forget bias. Right: after 6,400 sequences. "
-                "Dashed: what the product of the forget gates alone carries.",
+                "Dashed: the product of the forget gates alone.",
             ),
         ),
-        ("Who solves what", figure(by_name["success"], f"Seeds, of {contest.seeds}, in which {_solved()}.")),
-        (
-            "How they learn",
-            figure(by_name["learning"], "Sequences answered rightly; a thin line a seed, a thick one their median."),
-        ),
     ]
+    if "success" in by_name:
+        caption = f"Seeds, of {contest.seeds}, in which {_solved()}."
+        sections.append(("Solved problems", figure(by_name["success"], caption)))
+    if "learning" in by_name:
+        caption = "Fraction of correct answers; a thin line per seed, a thick line for their median."
+        sections.append(("Learning curves", figure(by_name["learning"], caption)))
     if "forget-bias" in by_name:
         sections.append(
             (
                 "Why the forget bias matters",
                 figure(
                     by_name["forget-bias"],
-                    "Above: the LSTM's trainings on adding by the bias that its forget gates start with, the input "
-                    "gate open or closed as far. Below: what the forget gates keep over 100 steps before training.",
+                    "Above, if some training solved it: the LSTM on adding by the initial bias of its forget gates, "
+                    "the input gate open or closed as far. Below: the part of the state that the forget gates keep "
+                    "over 100 steps before training.",
                 ),
             )
         )
@@ -138,7 +172,7 @@ def _html(
 
 
 def _solved() -> str:
-    return "a training answered 2,000 sequences rightly in a row"
+    return "a training answered 2,000 sequences in a row correctly"
 
 
 def _number(value: float) -> str:

@@ -172,29 +172,38 @@ def _curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], co
 
 
 def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], most: int) -> Picture:
-    """Sequences until the LSTM solves adding, by its forget bias; below, what its state keeps at the start."""
+    """Sequences until the LSTM solves adding, by forget bias, if it ever does; below, the part its state keeps."""
     rows = sorted((row for row in rows if row["forget_bias"] is not None), key=lambda row: row["forget_bias"])
-    with drawing(6.4, 4.4, 2, 1, sharex=True, height_ratios=(2, 1)) as (figure, ((above,), (below,))):
-        kinds = {
-            False: ("input gate's bias 0", -0.08, _PALETTE[4]),
-            True: ("input gate's bias minus that", 0.08, _PALETTE[2]),
-        }
-        for closed, (label, aside, colour) in kinds.items():
-            some = [row for row in rows if row["closed"] == closed]
-            points = [(r["forget_bias"] + aside, after) for r in some for after in r["sequences_until_solved"]]
-            failed = [(r["forget_bias"] + aside, r["seeds"] - r["solved"]) for r in some if r["solved"] < r["seeds"]]
-            above.plot([x for x, _ in points], [y for _, y in points], "o", ms=4.5, color=colour, label=label)
-            height = most * (1.12 + 0.12 * closed)
-            above.plot([x for x, _ in failed], [height] * len(failed), "x", ms=5, color=colour)
-        above.set(ylabel="sequences until solved", ylim=(0, 1.35 * most), title="a cross: some seed did not solve it")
-        above.legend(fontsize=7, loc="lower left")
+    solved = any(row["solved"] for row in rows)
+    height, ratios = (4.4, (2, 1)) if solved else (2.2, (1,))
+    with drawing(6.4, height, len(ratios), 1, sharex=True, height_ratios=ratios) as (figure, panels):
+        if solved:
+            _until_solved(panels[0, 0], rows, most)
         measured = [row for row in gradients if row["forget_bias"] is not None]
         kept = [row["highway"][-1] / row["c"][0] for row in measured]
+        below = panels[-1, 0]
         below.plot([row["forget_bias"] for row in measured], kept, "o-", ms=4, color=_PALETTE[2])
         below.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")
-        told = [
+        counts = [
             f"{row['forget_bias']:g}{' with the input gate closed' * row['closed']}: {row['solved']} of {row['seeds']}"
             for row in rows
         ]
-        sentence = f"Seeds in which the LSTM solves adding, by its forget bias: {'; '.join(told)}."
+        sentence = f"Seeds in which the LSTM solves adding, by its forget bias: {'; '.join(counts)}."
         return Picture("forget-bias", figure, sentence)
+
+
+def _until_solved(axes: Axes, rows: Sequence[dict[str, Any]], most: int) -> None:
+    """A point for each training that solved the problem, a cross where some seed did not."""
+    kinds = {
+        False: ("input gate's bias 0", -0.08, _PALETTE[4]),
+        True: ("input gate's bias minus that", 0.08, _PALETTE[2]),
+    }
+    for closed, (label, aside, colour) in kinds.items():
+        some = [row for row in rows if row["closed"] == closed]
+        points = [(r["forget_bias"] + aside, after) for r in some for after in r["sequences_until_solved"]]
+        failed = [(r["forget_bias"] + aside, r["seeds"] - r["solved"]) for r in some if r["solved"] < r["seeds"]]
+        axes.plot([x for x, _ in points], [y for _, y in points], "o", ms=4.5, color=colour, label=label)
+        height = most * (1.12 + 0.12 * closed)
+        axes.plot([x for x, _ in failed], [height] * len(failed), "x", ms=5, color=colour)
+    axes.set(ylabel="sequences until solved", ylim=(0, 1.35 * most), title="a cross: some seed did not solve it")
+    axes.legend(fontsize=7, loc="lower left")

@@ -54,9 +54,12 @@ def command(words: list[str]) -> None:
     console.print("Gradients at the start and after a short training ...")
     gradients = contests.gradients(contest)
     results = _run(contest, folder / "trials", arguments.processes, console)
-    from glassgate.claims.long_lags import write
+    from glassgate.claims.long_lags import unsolved, write
 
-    _say(console, write(contest, results, gradients, folder))
+    files = write(contest, results, gradients, folder)
+    if sentence := unsolved(contest, contests.summary(results)):
+        console.print(sentence, soft_wrap=True)
+    _say(console, files)
 
 
 def _parser(name: str, description: str, quick: str) -> Parser:

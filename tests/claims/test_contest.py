@@ -7,6 +7,7 @@ import glassgate as gg
 from glassgate.claims import contest
 from glassgate.claims.contestants import cell_of, hidden_size
 from glassgate.claims.gradients import flow
+from glassgate.claims.long_lags import solved_problems, unsolved
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network, Trial, train
 from glassgate.cli.compare import command
@@ -105,10 +106,36 @@ def test_a_comparison_writes_its_page_pictures_and_figures(written):
     assert {claim["holds"] for claim in content["claims"]} <= {True, False}
     html = (folder / "out" / "compare.html").read_text()
     assert "default-src 'none'" in html
-    assert html.count("<svg") == 4
+    assert html.count("<svg") == 2  # nothing is solved in 64 sequences: gradients, and what the forget gates keep
     assert "http://" not in html.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )
+
+
+def test_nothing_solved_is_said_in_words(written, capsys):
+    folder, words = written
+    command(words)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No cell solved any problem in 64 sequences. Fewest wrong answers of 2,560: " in said
+    assert "A comparison needs a longer training (--sequences) or a shorter lag (--lags)." in said
+    html = (folder / "out" / "compare.html").read_text()
+    assert "No cell solved any problem in 64 sequences" in html
+    assert "sequences until solved</text>" not in html
+    assert sorted(path.name for path in (folder / "out").glob("*.svg")) == ["forget-bias.svg", "gradients.svg"]
+    content = json.loads((folder / "out" / "compare.json").read_text())
+    assert not any("solve" in claim["claim"] for claim in content["claims"])
+
+
+def test_a_problem_that_some_cell_solved_is_drawn():
+    rows = [
+        {"problem": problem, "cell": "lstm", "forget_bias": None, "solved": solved, "wrong_of_2560": [wrong]}
+        for problem, solved, wrong in (("adding", 1, 3), ("reber", 0, 2_000))
+    ]
+    compared = contest.Contest(("lstm",), ("adding", "reber"), (100,), 1, 64, 200)
+    assert solved_problems(rows) == ["adding"]
+    assert unsolved(compared, rows).startswith(f"No cell solved {PROBLEMS['reber'].title} in 64 sequences.")
+    rows[1]["solved"] = 1
+    assert unsolved(compared, rows) == ""
 
 
 def test_what_has_been_trained_is_not_trained_again_and_the_page_stays_the_same(written, monkeypatch):
