@@ -12,6 +12,7 @@ from glassgate import display
 
 if TYPE_CHECKING:
     from glassgate import cells as cells
+    from glassgate import dynamics as dynamics
     from glassgate import functional as functional
     from glassgate import gates as gates
     from glassgate import init as init
@@ -70,6 +71,7 @@ _HOMES = {
     "check": "glassgate.checking",
     "convert": "glassgate.conversion",
     "draw": "glassgate.glass.diagrams.draw",
+    "dynamics": "glassgate",
     "edit": "glassgate.glass.edit",
     "engine": "glassgate.engines.choose",
     "explain": "glassgate.layers.explain",

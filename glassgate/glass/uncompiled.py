@@ -12,7 +12,7 @@ def uncompiled(operation: str) -> AbstractContextManager[None]:
     Raises:
         RuntimeError: this is a compiled function.
     """
-    done = {"record": "recorded", "edit": "edited"}[operation]
+    done = {"record": "recorded", "edit": "edited", "relevance": "explained"}[operation]
     inside = f"{operation}: nothing can be {done} inside of a compiled function; begin outside of it"
     if torch.compiler.is_compiling():
         raise RuntimeError(inside)

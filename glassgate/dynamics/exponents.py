@@ -1,0 +1,90 @@
+"""Lyapunov exponents of a layer along its trajectories (Vogt et al. 2020, arXiv:2006.14123)."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.dynamics.network import Network
+from glassgate.layers.stack import Recurrent
+from glassgate.shapes import check_size
+
+Z_95 = 1.959964
+"""Standard errors on each side of a 95 % confidence interval."""
+
+
+class Lyapunov(NamedTuple):
+    """The leading Lyapunov exponents, per step, in natural logarithm.
+
+    A largest exponent above 0 means chaos: small differences grow. Below 0 the network forgets them.
+    """
+
+    exponents: Tensor
+    """(k,), largest first: the mean over sequences."""
+    interval: Tensor
+    """(k, 2): the 95 % confidence interval of the mean over sequences; NaN for one sequence."""
+    per_sequence: Tensor
+    """(N, k)."""
+
+
+def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, warm_up: int = 0) -> Lyapunov:
+    """The k leading Lyapunov exponents along the trajectories that inputs drive.
+
+    k orthogonal directions are carried through the Jacobian of each step and made orthogonal again (QR). The exponents
+    are the mean logarithms of the lengths that they would have taken.
+
+    Args:
+        layer: a layer of one direction. It is analysed in eval mode, in float64.
+        inputs: (L, N, H_in): N sequences of L steps, from different seeds or passages.
+        k: how many exponents, at most S, the number of state variables.
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`; the layer's own where not given.
+        warm_up: first steps that do not count, while states reach their attractor and directions align.
+
+    Raises:
+        ValueError: k is larger than S, or no step is left after the warm-up.
+        ShapeError: inputs do not fit the layer.
+
+    Example:
+        A linear network has the logarithms of its eigenvalues.
+
+        >>> import torch, glassgate as gg
+        >>> class Linear(gg.Cell):
+        ...     gates, state = ("n",), ("h",)
+        ...     def step(self, a, s):
+        ...         return a.n
+        >>> layer = gg.Recurrent(Linear(), 1, 2, bias=False)
+        >>> _ = layer.weight_hh_l0.data.copy_(torch.tensor([[0.5, 0.0], [0.3, 0.25]]))
+        >>> found = gg.dynamics.lyapunov(layer, torch.zeros(2000, 1, 1), k=2)
+        >>> found.exponents.exp().round(decimals=3)
+        tensor([0.5000, 0.2500], dtype=torch.float64)
+    """
+    network = Network("lyapunov", layer)
+    check_size("lyapunov", "k", k)
+    if k > network.size:
+        raise ValueError(f"lyapunov: k must be at most S = {network.size}, the number of state variables, got {k}")
+    states = network.run(inputs, hx)
+    inputs = inputs.detach().to("cpu", torch.float64)
+    steps, rows, _ = inputs.shape
+    if not 0 <= warm_up < steps:
+        raise ValueError(f"lyapunov: warm_up must be from 0 to {steps - 1}, the number of steps - 1, got {warm_up}")
+    directions = torch.eye(network.size, k, dtype=torch.float64).expand(rows, -1, -1)
+    directions, _ = torch.linalg.qr(directions + 1e-3 * _fixed_noise(network.size, k))
+    total = directions.new_zeros(rows, k)
+    at_once = max(1, next(network.chunks(1)).stop // max(rows, 1))
+    for first in range(0, steps, at_once):
+        chosen = slice(first, min(first + at_once, steps))
+        every = network.jacobian(states[:-1][chosen].flatten(0, 1), inputs[chosen].flatten(0, 1))
+        for t, step in enumerate(every.unflatten(0, (-1, rows)), first):
+            directions, lengths = torch.linalg.qr(step @ directions)
+            if t >= warm_up:
+                total += lengths.diagonal(dim1=1, dim2=2).abs().clamp_min(torch.finfo(torch.float64).tiny).log()
+    per_sequence = (total / (steps - warm_up)).sort(1, descending=True).values
+    mean = per_sequence.mean(0)
+    error = per_sequence.std(0) / math.sqrt(rows) if rows > 1 else torch.full_like(mean, math.nan)
+    return Lyapunov(mean, torch.stack([mean - Z_95 * error, mean + Z_95 * error], 1), per_sequence)
+
+
+def _fixed_noise(size: int, k: int) -> Tensor:
+    """So that no start is orthogonal to a direction that grows; the same at every call."""
+    return torch.randn(size, k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,103 @@
+"""Jacobians of one step of a layer, and their products along a trajectory."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.dynamics.network import Network
+from glassgate.layers.stack import Recurrent
+
+
+def jacobian(layer: Recurrent, states: Any, input: Tensor, *, by_gate: bool = False) -> Any:
+    """The derivative of the states after one step by the states before it, exact, from the graph of the cell.
+
+    Args:
+        layer: a layer of one direction. It is analysed in eval mode, in float64.
+        states: (B, S): the states of all layers side by side, layer by layer in the order of `cell.state`; or in the
+            form of `hx`: (num_layers, B, H), for a cell of several states a tuple.
+        input: (B, H_in), or (H_in,) for all rows.
+        by_gate: whether to return the parts of the Jacobian by the last gate on the way from state to state. The entry
+            "direct" passes no gate. The parts add up to the Jacobian.
+
+    Returns:
+        (B, S, S): row i, column j is the derivative of number i after the step by number j before it. With `by_gate`
+        a dict of such tensors.
+
+    Raises:
+        ShapeError: states or input do not fit the layer.
+        ValueError: the layer has two directions, or `by_gate` and a cell without a graph.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer = gg.LSTM(3, 4)
+        >>> gg.dynamics.jacobian(layer, torch.randn(10, 8), torch.zeros(3)).shape
+        torch.Size([10, 8, 8])
+        >>> sorted(gg.dynamics.jacobian(layer, torch.randn(10, 8), torch.zeros(3), by_gate=True))
+        ['direct', 'f', 'g', 'i', 'o']
+    """
+    network = Network("jacobian", layer)
+    flat = network.flat(states)
+    x = network.inputs(input, flat.shape[0])
+    if not by_gate:
+        return torch.cat([network.jacobian(flat[rows], x[rows]) for rows in network.chunks(flat.shape[0])])
+    parts = network.jacobian_by_gate(flat, x, gates=True)
+    del parts["total"]
+    return parts
+
+
+class Trajectory:
+    """The states of a layer over a sequence, with the Jacobian of each step.
+
+    Attributes:
+        states: (L + 1, N, S), before the first step and after each one, in float64.
+        jacobians: (L, N, S, S), of each step.
+        labels: the slot of each column of S, for example "layer0.c".
+    """
+
+    def __init__(self, network: Network, states: Tensor, inputs: Tensor) -> None:
+        self.states = states
+        steps, rows, _ = inputs.shape
+        before, x = states[:-1].flatten(0, 1), inputs.flatten(0, 1)
+        every = [network.jacobian(before[at], x[at]) for at in network.chunks(steps * rows)]
+        self.jacobians = torch.cat(every).unflatten(0, (steps, rows))
+        self.labels = tuple(slot.label for slot in network.slots for _ in range(slot.columns.stop - slot.columns.start))
+
+    def product(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """(N, S, S): the derivative of the states after step `stop` - 1 by the states before step `start`."""
+        chosen = self.jacobians[start:stop]
+        total = torch.eye(self.states.shape[2], dtype=torch.float64).expand(self.states.shape[1], -1, -1)
+        for step in chosen:
+            total = step @ total
+        return total
+
+    def singular_values(self, start: int = 0) -> Tensor:
+        """(L - start, N, S): the singular values, largest first, of the product of the first 1, 2, ... Jacobians.
+
+        They are the factors by which a small change of the states before step `start` grows or shrinks.
+        """
+        total = torch.eye(self.states.shape[2], dtype=torch.float64).expand(self.states.shape[1], -1, -1)
+        found = []
+        for step in self.jacobians[start:]:
+            total = step @ total
+            found.append(torch.linalg.svdvals(total))
+        return torch.stack(found)
+
+
+def trajectory(layer: Recurrent, inputs: Tensor, hx: Any = None) -> Trajectory:
+    """The states of a layer over sequences, with the Jacobian of each step.
+
+    Args:
+        layer: a layer of one direction. It is analysed in eval mode, in float64.
+        inputs: (L, N, H_in).
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`; the layer's own where not given.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> path = gg.dynamics.trajectory(gg.GRU(3, 4), torch.randn(20, 2, 3))
+        >>> path.jacobians.shape, path.singular_values().shape
+        (torch.Size([20, 2, 4, 4]), torch.Size([20, 2, 4]))
+    """
+    network = Network("trajectory", layer)
+    states = network.run(inputs, hx)
+    return Trajectory(network, states, inputs.detach().to("cpu", torch.float64))

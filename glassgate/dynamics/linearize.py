@@ -1,0 +1,208 @@
+"""The derivative of one step by its states, from the graph of the cell's equations, for many rows at once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Weights
+from glassgate.engines.reference import linear
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.evaluate import evaluate
+from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.operations import OPERATIONS
+
+DIRECT = "direct"
+"""The label of derivatives that have passed no gate."""
+
+
+@dataclass
+class Tangent:
+    """The derivative of one value (B, n) by the flat state (B, S).
+
+    Most values depend on a state unit by unit. That part is a diagonal, stored by the state's columns; the rest is
+    dense.
+
+    Attributes:
+        diagonals: (B, n) by the first column of a state of n numbers.
+        dense: (B, n, S), or None for zero.
+    """
+
+    diagonals: dict[int, Tensor] = field(default_factory=dict)
+    dense: Tensor | None = None
+
+    def scaled(self, by: Tensor) -> "Tangent":
+        """Each number's derivative times a factor, (B, n)."""
+        dense = None if self.dense is None else by.unsqueeze(-1) * self.dense
+        return Tangent({at: by * d for at, d in self.diagonals.items()}, dense)
+
+    def plus(self, other: "Tangent") -> "Tangent":
+        """The sum of two."""
+        diagonals = dict(self.diagonals)
+        for at, d in other.diagonals.items():
+            diagonals[at] = diagonals[at] + d if at in diagonals else d
+        if self.dense is None or other.dense is None:
+            return Tangent(diagonals, other.dense if self.dense is None else self.dense)
+        return Tangent(diagonals, self.dense + other.dense)
+
+    def multiplied(self, weight: Tensor, size: int) -> "Tangent":
+        """The derivative of `weight` (m, n) times the value."""
+        rows = next(iter(self.diagonals.values()), self.dense)
+        if rows is None:
+            return Tangent()
+        dense = rows.new_zeros(rows.shape[0], weight.shape[0], size) if self.dense is None else weight @ self.dense
+        for at, d in self.diagonals.items():
+            dense[:, :, at : at + d.shape[1]] += weight * d.unsqueeze(1)
+        return Tangent({}, dense)
+
+    def summed(self, size: int) -> "Tangent":
+        """The derivative of the sum of the value's numbers, (B, 1, S)."""
+        rows = next(iter(self.diagonals.values()), self.dense)
+        if rows is None:
+            return Tangent()
+        return self.multiplied(rows.new_ones(1, rows.shape[1]), size)
+
+    def filled(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
+        """All of it, (B, n, S)."""
+        dense = like.new_zeros(rows, width, size) if self.dense is None else self.dense.clone()
+        for at, d in self.diagonals.items():
+            dense[:, :, at : at + width].diagonal(dim1=1, dim2=2).add_(d)
+        return dense
+
+
+class Linearization:
+    """One layer's step as its graph, ready to be differentiated forward.
+
+    Args:
+        equations: the graph of the step.
+        weights: the layer's parameters by name.
+    """
+
+    def __init__(self, equations: Equations, weights: Weights) -> None:
+        self.equations, self.weights = equations, weights
+        self._gate = {node: gate for gate, node in equations.shown.items()}
+        self._recurrent = {}
+        if "weight_hh" in weights:
+            blocks = weights["weight_hh"].chunk(len(equations.gates))
+            self._recurrent = dict(zip(equations.gates, (self._full(block) for block in blocks), strict=True))
+
+    def _full(self, weight: Tensor) -> Tensor:
+        """A gate's recurrent weights as one matrix, whatever the number of heads."""
+        return torch.block_diag(*weight.chunk(self.equations.heads))
+
+    def _row(self, name: str, gate: str) -> Tensor:
+        return self.weights[name].chunk(len(self.equations.gates))[self.equations.gates.index(gate)]
+
+    def run(
+        self,
+        input: Tensor,
+        d_input: Tensor | None,
+        states: Sequence[Tensor],
+        columns: Sequence[slice],
+        size: int,
+        gates: bool = False,
+    ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
+        """The new states, and their derivatives by the flat state.
+
+        Args:
+            input: (B, H_in).
+            d_input: its derivative (B, H_in, S), or None for zero.
+            states: (B, W) each.
+            columns: where each state is in the flat state.
+            size: S.
+            gates: whether derivatives are split by the last gate that they pass.
+
+        Returns:
+            (B, W) for each state, and (B, W, S) for each state by label: "total", or the gates' names and "direct".
+        """
+        values = self._values(input, states)
+        start = {name: at.start for name, at in zip(self.equations.state, columns, strict=True)}
+        d: dict[Node, dict[str, Tangent]] = {}
+        for node in self.equations.nodes:
+            d[node] = found = self._tangent(node, values, d, d_input, start, size)
+            if gates and node in self._gate and found:
+                total = Tangent()
+                for part in found.values():
+                    total = total.plus(part)
+                d[node] = {self._gate[node]: total}
+        labels = (DIRECT, *self._gate.values()) if gates else ("total",)
+        rows = input.shape[0]
+        return [values[node] for node in self.equations.states], {
+            label: [
+                d[node]
+                .get(DIRECT if label == "total" else label, Tangent())
+                .filled(rows, values[node].shape[1], size, input)
+                for node in self.equations.states
+            ]
+            for label in labels
+        }
+
+    def _values(self, input: Tensor, states: Sequence[Tensor]) -> Mapping[Node, Tensor]:
+        """The value of each node, (B, n) or (B, 1)."""
+        ih = linear(input, self.weights["weight_ih"], self.weights.get("bias_ih"))
+        halves = dict(zip(self.equations.gates, ih.chunk(len(self.equations.gates), 1), strict=True))
+        before = dict(zip(self.equations.state, states, strict=True))
+        widths = {"H": next(iter(halves.values())).shape[1], "P": states[0].shape[1], "1": 1}
+
+        def leaf(node: Node, args: tuple[Tensor, ...]) -> Tensor:
+            match node.op:
+                case "ih":
+                    return halves[node.args[0]]
+                case "state":
+                    return before[node.args[0]]
+                case "hh":
+                    bias = self._row("bias_hh", node.args[0]) if "bias_hh" in self.weights else None
+                    return linear(args[1], self._recurrent[node.args[0]], bias)
+                case "hr":
+                    return linear(args[0], self.weights["weight_hr"])
+                case "row_sum":
+                    return args[0].sum(1, keepdim=True)
+                case "parameter":
+                    name, gate = node.args
+                    value = self.weights[name] if gate is None else self._row(name, gate)
+                    return value.expand(input.shape[0], -1)
+                case "size":
+                    return input.new_full((input.shape[0], 1), widths[node.args[0]])
+                case "constant":
+                    return input.new_full((input.shape[0], widths[node.axis]), node.args[0])
+            raise AssertionError(f"a step in eval mode has no {node.op}")
+
+        return evaluate(self.equations.states, leaf, input.dtype)
+
+    def _tangent(
+        self,
+        node: Node,
+        values: Mapping[Node, Tensor],
+        d: Mapping[Node, dict[str, Tangent]],
+        d_input: Tensor | None,
+        start: Mapping[str, int],
+        size: int,
+    ) -> dict[str, Tangent]:
+        """The derivative of a node by label; empty where it is zero."""
+        match node.op:
+            case "state":
+                return {DIRECT: Tangent({start[node.args[0]]: torch.ones_like(values[node])})}
+            case "ih" if d_input is not None:
+                return {DIRECT: Tangent({}, self._row("weight_ih", node.args[0]) @ d_input)}
+            case "hh":
+                weight = self._recurrent[node.args[0]]
+                return {label: part.multiplied(weight, size) for label, part in d[node.args[1]].items()}
+            case "hr":
+                weight = self.weights["weight_hr"]
+                return {label: part.multiplied(weight, size) for label, part in d[node.args[0]].items()}
+            case "row_sum":
+                return {label: part.summed(size) for label, part in d[node.args[0]].items()}
+        operation = OPERATIONS.get(node.op)
+        if operation is None or operation.derivative is None:
+            return {}
+        found: dict[str, Tangent] = {}
+        y = values[node]
+        args = [values[arg] if isinstance(arg, Node) else arg for arg in node.args]
+        partials = operation.derivative(torch.ones_like(y), y, *args)
+        for arg, partial in zip(node.args, partials, strict=True):
+            if isinstance(arg, Node) and isinstance(partial, Tensor):
+                for label, part in d[arg].items():
+                    scaled = part.scaled(partial.expand_as(y))
+                    found[label] = found[label].plus(scaled) if label in found else scaled
+        return found

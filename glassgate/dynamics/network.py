@@ -1,0 +1,233 @@
+"""A layer in eval mode as a discrete dynamical system: one flat state vector, and the map of one step, in float64."""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.dynamics.linearize import Linearization
+from glassgate.engines.contract import Direction
+from glassgate.engines.meaning import meant
+from glassgate.engines.reference import advance, linear
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.layers.stack import Recurrent
+from glassgate.shapes import ShapeError
+
+ROWS_AT_ONCE = 2**24
+"""Numbers of Jacobians that are held at a time: 128 MB of float64."""
+
+
+class Slot(NamedTuple):
+    """The columns of the flat state that hold one state of one layer."""
+
+    label: str
+    """For example "layer0.c"."""
+    layer: int
+    columns: slice
+
+
+class Network:
+    """A layer as the map (state, input) -> next state.
+
+    The flat state has S numbers per row: the states of layer 0 in the order of `cell.state`, then those of layer 1.
+
+    Args:
+        operation: the name of the analysis, for messages.
+        layer: a `gg.Recurrent` or one of its namesakes, of one direction. Its weights are copied to float64.
+
+    Raises:
+        TypeError: it is not a recurrent layer of this package.
+        ValueError: it has two directions.
+    """
+
+    def __init__(self, operation: str, layer: Recurrent) -> None:
+        if not isinstance(layer, Recurrent):
+            raise TypeError(
+                f"{operation}: layer must be a glassgate layer such as gg.LSTM, got {type(layer).__name__}; "
+                "gg.convert(model) replaces the layers of torch.nn"
+            )
+        if layer.bidirectional:
+            raise ValueError(
+                f"{operation}: a bidirectional layer is not a map from one state to the next and has no fixed points, "
+                "since its reverse direction starts at the end; use a layer with bidirectional=False"
+            )
+        self.operation = operation
+        self.layer = copy.deepcopy(layer).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
+        self._directions = self._calls()
+        self.slots = tuple(self._slots())
+        self.size = self.slots[-1].columns.stop
+        self._linearizations = self._linearized()
+
+    def _calls(self) -> list[Direction]:
+        """The evaluation cell, weights and initial states of each layer."""
+        like = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
+        _, _, initial, _ = self.layer._arrange(like.unsqueeze(0))
+        return [call for calls in self.layer._calls(initial) for call in calls]
+
+    def _slots(self) -> Iterator[Slot]:
+        at = 0
+        for layer, call in enumerate(self._directions):
+            for name, state in zip(call.cell.state, call.initial, strict=True):
+                yield Slot(f"layer{layer}.{name}", layer, slice(at, at + state.shape[1]))
+                at += state.shape[1]
+
+    def _linearized(self) -> list[Linearization] | None:
+        """The graph of each layer's step; None if a cell has none."""
+        try:
+            graphs = [meant(call.cell, "weight_hr" in call.weights) for call in self._directions]
+        except NotTraceable as error:
+            warnings.warn(
+                f"{self.operation}: this cell has no graph, so derivatives are computed by autograd, one backward pass "
+                f"per number of the state, which is slow. {error}",
+                stacklevel=4,
+            )
+            return None
+        return [Linearization(graph, call.weights) for graph, call in zip(graphs, self._directions, strict=True)]
+
+    @property
+    def initial(self) -> Tensor:
+        """(S,): the states that sequences start from."""
+        return torch.cat([state[0] for call in self._directions for state in call.initial])
+
+    def of_layer(self, layer: int) -> list[Slot]:
+        """The slots of one layer."""
+        return [slot for slot in self.slots if slot.layer == layer]
+
+    def flat(self, states: Any, name: str = "states") -> Tensor:
+        """Flat states (B, S) from flat ones, or from the form of `hx`: (num_layers, B, H), or a tuple of these.
+
+        Raises:
+            ShapeError: the shape fits neither form.
+        """
+        if isinstance(states, Tensor) and states.dim() <= 2 and states.shape[-1] == self.size:
+            return torch.atleast_2d(states.detach().double())
+        names = self._directions[0].cell.state
+        parts = states if isinstance(states, tuple | list) else (states,)
+        every = dict.fromkeys(slot.label for slot in self.slots)
+        found: dict[str, Tensor] = {}
+        for state, of_layers in zip(names, parts, strict=False):
+            for layer, value in enumerate(of_layers):
+                found[f"layer{layer}.{state}"] = torch.atleast_2d(torch.as_tensor(value).detach().double())
+        widths = {slot.label: slot.columns.stop - slot.columns.start for slot in self.slots}
+        if found.keys() != every.keys() or any(v.shape[-1] != widths[k] or v.dim() != 2 for k, v in found.items()):
+            shapes = ", ".join(str(tuple(v.shape)) for v in parts if isinstance(v, Tensor))
+            raise ShapeError(
+                f"{self.operation}: {name} must be (B, S) with S = {self.size}, the states {', '.join(widths)} side by "
+                f"side, or in the form of hx, got {shapes}"
+            )
+        return torch.cat([found[label] for label in every], 1)
+
+    def inputs(self, input: Tensor, rows: int) -> Tensor:
+        """One input per row, (B, H_in), from (H_in,) or (B, H_in).
+
+        Raises:
+            ShapeError: it has another shape.
+        """
+        width = self.layer.input_size
+        input = torch.as_tensor(input).detach().to("cpu", torch.float64)
+        if input.shape not in ((width,), (1, width), (rows, width)):
+            raise ShapeError(
+                f"{self.operation}: input must be (H_in,) or (B, H_in) = {(rows, width)}, got {tuple(input.shape)}"
+            )
+        return input.expand(rows, width)
+
+    def step(self, states: Tensor, input: Tensor) -> Tensor:
+        """One step: flat states (B, S) and inputs (B, H_in) to flat states (B, S)."""
+        new: list[Tensor] = []
+        below = input
+        for layer, (cell, weights, *_) in enumerate(self._directions):
+            own = tuple(states[:, slot.columns] for slot in self.of_layer(layer))
+            after = advance(cell, weights, linear(below, weights["weight_ih"], weights.get("bias_ih")), own)
+            below = self._input_above(layer, after[0], below)
+            new += after
+        return torch.cat(new, 1)
+
+    def _input_above(self, layer: int, output: Tensor, below: Tensor) -> Tensor:
+        """The input of the next layer."""
+        return output + below if self._adds_input(layer, output.shape[1], below.shape[1]) else output
+
+    def _adds_input(self, layer: int, width: int, width_below: int) -> bool:
+        return self.layer.residual and layer > 0 and width == width_below
+
+    def jacobian(self, states: Tensor, input: Tensor) -> Tensor:
+        """(B, S, S): the derivative of each number of the next state (rows) by each of the present one (columns)."""
+        return (
+            self.jacobian_by_gate(states, input)["total"] if self._linearizations else self._by_autograd(states, input)
+        )
+
+    def jacobian_by_gate(self, states: Tensor, input: Tensor, gates: bool = False) -> dict[str, Tensor]:
+        """The Jacobian, and with `gates` its parts by the last gate on the way, and "direct": past all gates.
+
+        Raises:
+            ValueError: the cell has no graph, so its gates are unknown.
+        """
+        if self._linearizations is None:
+            raise ValueError(f"{self.operation}: the parts of gates need a cell that has a graph; see gg.check(cell)")
+        rows = states.shape[0]
+        total = {"total": states.new_zeros(rows, self.size, self.size)}
+        below, d_below = input, None
+        for layer, linearization in enumerate(self._linearizations):
+            slots = self.of_layer(layer)
+            own = [states[:, slot.columns] for slot in slots]
+            new, d_new = linearization.run(below, d_below, own, [slot.columns for slot in slots], self.size, gates)
+            for label, parts in d_new.items():
+                whole = total.setdefault(label, torch.zeros_like(total["total"]))
+                for slot, part in zip(slots, parts, strict=True):
+                    whole[:, slot.columns] = part
+                    if label != "total":
+                        total["total"][:, slot.columns] += part
+            output = slots[0].columns
+            d_output = total["total"][:, output]
+            if self._adds_input(layer, new[0].shape[1], below.shape[1]) and d_below is not None:
+                d_output = d_output + d_below
+            below, d_below = self._input_above(layer, new[0], below), d_output
+        return total
+
+    def _by_autograd(self, states: Tensor, input: Tensor) -> Tensor:
+        states = states.detach().requires_grad_()
+        new = self.step(states, input)
+        rows = [
+            torch.autograd.grad(new[:, k].sum(), states, retain_graph=True, materialize_grads=True)[0]
+            for k in range(self.size)
+        ]
+        return torch.stack(rows, 1)
+
+    def chunks(self, rows: int) -> Iterator[slice]:
+        """Rows whose Jacobians fit into memory together."""
+        size = max(1, ROWS_AT_ONCE // self.size**2)
+        return (slice(at, at + size) for at in range(0, rows, size))
+
+    def run(self, inputs: Tensor, hx: Any = None) -> Tensor:
+        """(L + 1, N, S): the flat states before the first step and after each one, on the layer's kernels.
+
+        Args:
+            inputs: (L, N, H_in), whatever `batch_first` is.
+            hx: initial states, flat or in the form of `hx`.
+
+        Raises:
+            ShapeError: inputs have another shape.
+        """
+        if inputs.dim() != 3 or inputs.shape[2] != self.layer.input_size:
+            raise ShapeError(
+                f"{self.operation}: inputs must be (L, N, H_in) with H_in = {self.layer.input_size}, "
+                f"got {tuple(inputs.shape)}"
+            )
+        inputs, rows = inputs.detach().to("cpu", torch.float64), inputs.shape[1]
+        start = self.initial.expand(rows, -1) if hx is None else self.flat(hx, "hx").expand(rows, -1)
+        states = tuple(
+            tuple(start[:, slot.columns].contiguous() for slot in self.slots if slot.label.endswith(f".{name}"))
+            for name in self._directions[0].cell.state
+        )
+        given = tuple(v if self._differ(v) else torch.stack(v) for v in states)
+        self.layer.batch_first = False
+        with torch.no_grad():
+            _, _, every = self.layer(inputs, given if len(given) > 1 else given[0], return_states=True)
+        after = [every[f"layer{slot.layer}.forward.{slot.label.split('.')[1]}"] for slot in self.slots]
+        return torch.cat([start.unsqueeze(0), torch.cat(after, -1)])
+
+    @staticmethod
+    def _differ(states: tuple[Tensor, ...]) -> bool:
+        return len({state.shape for state in states}) > 1

@@ -1,0 +1,208 @@
+"""Fixed points of a layer under constant input, and the slow points between them (Sussillo and Barak 2013)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.dynamics.network import Network
+from glassgate.dynamics.plot import plot
+from glassgate.layers.stack import Recurrent
+
+SHORTEST = 2.0**-10
+"""The smallest fraction of a Newton step that is tried before a step of gradient descent on q takes its place."""
+
+
+@dataclass(frozen=True)
+class FixedPoints:
+    """Points where the state of a network stays, or almost stays.
+
+    Attributes:
+        states: (K, S), in float64, slowest first.
+        speeds: (K,): q = |F(s) - s|² / 2, where F is one step.
+        jacobians: (K, S, S), of one step at each point.
+        labels: the slot of each column of S, for example "layer0.c".
+        slow: the points where q has a minimum above the tolerance of fixed points; None in that object itself.
+    """
+
+    states: Tensor
+    speeds: Tensor
+    jacobians: Tensor
+    labels: tuple[str, ...]
+    slow: "FixedPoints | None" = None
+
+    @cached_property
+    def eigenvalues(self) -> Tensor:
+        """(K, S), complex, largest magnitude first."""
+        if not len(self.states):
+            return self.states.new_zeros(self.states.shape, dtype=torch.complex128)
+        values = torch.linalg.eigvals(self.jacobians)
+        return values.gather(1, values.abs().argsort(1, descending=True))
+
+    @cached_property
+    def stable(self) -> Tensor:
+        """(K,) bool: whether all eigenvalues are inside the unit circle."""
+        return (self.eigenvalues.abs() < 1).all(1)
+
+    @cached_property
+    def unstable_directions(self) -> Tensor:
+        """(K,) int64: how many eigenvalues are outside the unit circle; a saddle has at least one inside, too."""
+        return (self.eigenvalues.abs() >= 1).sum(1)
+
+    @cached_property
+    def time_constants(self) -> Tensor:
+        """(K, S), in steps: after as many a deviation along the eigenvector has changed by a factor of e."""
+        return 1 / self.eigenvalues.abs().log().abs()
+
+    def plot(self, trajectories: Tensor, path: str | Path) -> None:
+        """Draws the points and the visited states, in the plane of the two principal components of these states.
+
+        A line at each point has the direction of its slowest, or fastest growing, eigenvector.
+
+        Args:
+            trajectories: (L, N, S) or (L, S): flat states, as `trajectory(layer, inputs).states` has them.
+            path: of the picture. Its suffix is the format: .png, .svg or .pdf.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed; `pip install glassgate[pictures]` installs it.
+        """
+        plot(self, trajectories, path)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __repr__(self) -> str:
+        slow = f", {len(self.slow)} slow points" if self.slow is not None else ""
+        return f"FixedPoints({len(self)}, {int(self.stable.sum())} of them stable{slow})"
+
+
+def fixed_points(
+    layer: Recurrent,
+    input: Tensor,
+    starts: Any,
+    *,
+    tolerance: float = 1e-20,
+    slow: float = 1e-6,
+    distance: float = 1e-4,
+    steps: int = 200,
+) -> FixedPoints:
+    """The fixed points of a layer under constant input, searched from many starts at once.
+
+    Each start follows Newton's method on F(s) - s = 0. Where a Newton step does not lower the speed q, a damped step
+    minimises q instead (Levenberg-Marquardt). Points closer than `distance` are one.
+
+    Args:
+        layer: a layer of one direction. It is analysed in eval mode, in float64.
+        input: (H_in,), constant.
+        starts: (M, S) flat states or states in the form of the layer's `hx`: where the search begins. States that the
+            network visits are good starts, also with some noise: `trajectory(layer, inputs).states.flatten(0, 1)`.
+        tolerance: the largest q of a fixed point.
+        slow: the largest q of a slow point.
+        distance: between two points, in the Euclidean norm of the state, below which they are merged.
+        steps: how many are taken at most.
+
+    Raises:
+        ShapeError: starts or input do not fit the layer.
+        ValueError: the layer has two directions.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer = gg.RNN(1, 2, bias=False)
+        >>> _ = layer.weight_hh_l0.data.copy_(2.0 * torch.eye(2))  # each unit: h = tanh(2 h)
+        >>> found = gg.dynamics.fixed_points(layer, torch.zeros(1), torch.randn(200, 2))
+        >>> len(found), int(found.stable.sum())  # four corners, four saddles, and an unstable origin
+        (9, 4)
+    """
+    network = Network("fixed_points", layer)
+    starts = network.flat(starts, "starts")
+    x = network.inputs(input, 1)
+    found = torch.cat([_searched(network, starts[rows], x, tolerance, steps) for rows in network.chunks(len(starts))])
+    speeds = _speeds(network, found, x)
+    fixed = _merged(found[speeds <= tolerance], distance)
+    others = _merged(found[(speeds > tolerance) & (speeds <= slow)], distance)
+    if len(fixed) and len(others):
+        others = others[torch.cdist(others, fixed).amin(1) > distance]
+    return _points(network, fixed, x, _points(network, others, x))
+
+
+def _points(network: Network, states: Tensor, x: Tensor, slow: FixedPoints | None = None) -> FixedPoints:
+    speeds = _speeds(network, states, x)
+    order = speeds.argsort(descending=True)
+    states = states[order]
+    jacobians = [
+        network.jacobian(states[rows], x.expand(len(states[rows]), -1)) for rows in network.chunks(len(states))
+    ]
+    empty = states.new_zeros(0, network.size, network.size)
+    labels = tuple(slot.label for slot in network.slots for _ in range(slot.columns.stop - slot.columns.start))
+    return FixedPoints(states, speeds[order], torch.cat([empty, *jacobians]), labels, slow)
+
+
+def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:
+    """q of each state, (B,)."""
+    with torch.no_grad():
+        return (network.step(states, x.expand(len(states), -1)) - states).square().sum(1) / 2
+
+
+def _searched(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
+    """Where each start ends: rows leave the search once their q is below the tolerance or no longer falls."""
+    states = states.clone()
+    speeds = _speeds(network, states, x)
+    damping = torch.full_like(speeds, 1e-3)
+    active = torch.arange(len(states))
+    identity = torch.eye(network.size, dtype=torch.float64)
+    for _ in range(steps):
+        # Far below the tolerance, since rounding alone decides there.
+        active = active[(speeds[active] > tolerance * 1e-4) & (damping[active] < 1e12) & speeds[active].isfinite()]
+        if not len(active):
+            break
+        own, q = states[active], speeds[active]
+        inputs = x.expand(len(own), -1)
+        with torch.no_grad():
+            residual = network.step(own, inputs) - own
+        slope = network.jacobian(own, inputs) - identity
+        moved, q_moved = _newton(network, own, x, q, residual, slope)
+        failed = ~(q_moved < q)
+        if failed.any():
+            rows = failed.nonzero().squeeze(1)
+            normal = slope[rows].mT @ slope[rows]
+            scale = normal.diagonal(dim1=1, dim2=2).amax(1)
+            damped = normal + (damping[active[rows]] * scale)[:, None, None] * identity
+            descent = torch.linalg.solve(damped, -(slope[rows].mT @ residual[rows].unsqueeze(2))).squeeze(2)
+            tried = own[rows] + descent
+            q_tried = _speeds(network, tried, x)
+            better = q_tried < q[rows]
+            moved[rows] = torch.where(better[:, None], tried, own[rows])
+            q_moved[rows] = torch.where(better, q_tried, q[rows])
+            damping[active[rows]] *= torch.where(better, 0.2, 10.0)
+        states[active], speeds[active] = moved, q_moved
+    return states
+
+
+def _newton(
+    network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The Newton step of each row, halved until q falls, and q after it."""
+    step, info = torch.linalg.solve_ex(slope, -residual)
+    step = torch.where((info == 0)[:, None] & step.isfinite().all(1, keepdim=True), step, 0.0)
+    moved, q_moved = states + step, _speeds(network, states + step, x)
+    fraction = 0.5
+    while fraction >= SHORTEST:
+        rows = (~(q_moved < q)).nonzero().squeeze(1)
+        if not len(rows):
+            break
+        shorter = states[rows] + fraction * step[rows]
+        moved[rows], q_moved[rows] = shorter, _speeds(network, shorter, x)
+        fraction /= 4
+    return moved, q_moved
+
+
+def _merged(states: Tensor, distance: float) -> Tensor:
+    """One of all points that are closer than the distance to it."""
+    kept: list[Tensor] = []
+    while len(states):
+        kept.append(states[0])
+        states = states[(states - states[0]).norm(dim=1) > distance]
+    return torch.stack(kept) if kept else states

@@ -1,0 +1,154 @@
+"""Relevance: conservation for every cell, the rules of Arras et al. written out for an LSTM, and a planted cause."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import glassgate as gg
+from tests.compare import noise
+
+E, H, C = 4, 5, 3
+
+
+class Reader(nn.Module):
+    """Token numbers to classes, by the last state of a layer."""
+
+    def __init__(self, layer: nn.Module, out: int) -> None:
+        super().__init__()
+        self.embedding, self.layer, self.linear = nn.Embedding(9, E), layer, nn.Linear(out, C)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        output, final = self.layer(self.embedding(tokens), lengths=lengths)
+        return self.linear(
+            self.dropout(output[-1] if lengths is None else (final[0] if isinstance(final, tuple) else final)[-1])
+        )
+
+
+def reader(cell: gg.Cell, **options: object) -> Reader:
+    torch.manual_seed(0)
+    model = Reader(
+        gg.Recurrent(cell, E, H, **options), options.get("proj_size") or H * (2 if options.get("bidirectional") else 1)
+    )
+    model.double()
+    with torch.no_grad():
+        for k, weight in enumerate(model.parameters()):
+            weight.copy_(noise(k, *weight.shape) / 2)
+    return model
+
+
+TOKENS = torch.tensor([[1, 4], [5, 4], [2, 0], [7, 8], [3, 3]])
+PROJECTED = {"ClippedLSTM": 2}
+WITH_CONSTANTS = {"MinGRU", "MinLSTM"}
+"""Their equations add 0.5, whose part of the score belongs to no token."""
+
+
+@pytest.mark.parametrize("name", sorted(set(gg.cells.__all__) - WITH_CONSTANTS))
+def test_tokens_and_biases_add_up_to_the_score(name: str) -> None:
+    model = reader(getattr(gg.cells, name)(), num_layers=2, proj_size=PROJECTED.get(name, 0))
+    scores = model.eval()(TOKENS)[:, 1]
+    with gg.engine("reference"):
+        found = gg.dynamics.relevance(model, TOKENS, 1)
+    assert torch.allclose(found.scores, scores, rtol=0, atol=1e-12)
+    assert abs(found.unexplained) <= 1e-5 * scores.abs().sum()
+    assert found.tokens.shape == TOKENS.shape
+    assert torch.allclose(found.tokens, found.features.sum(-1))
+    assert found.tokens.abs().max() > 1e-6
+
+
+def by_hand(model: Reader, tokens: Tensor, target: int) -> Tensor:
+    """LRP of one sequence through an LSTM, step by step back (Arras et al. 2017, equations 1 to 4, epsilon of 0)."""
+    layer, x = model.layer, model.embedding(tokens)
+    w_ih, w_hh, bias = layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0 + layer.bias_hh_l0
+    h, c, steps = torch.zeros(H).double(), torch.zeros(H).double(), []
+    for t in range(len(x)):
+        a = w_ih @ x[t] + w_hh @ h + bias
+        i, f, o = (torch.sigmoid(v) for v in (a[:H], a[H : 2 * H], a[3 * H :]))
+        g_in = a[2 * H : 3 * H]
+        new = f * c + i * torch.tanh(g_in)
+        steps.append((x[t], h, c, i, f, g_in, new))
+        h, c = o * torch.tanh(new), new
+    z = model.linear(h)[target]
+    r_h = h * model.linear.weight[target] / z * z  # the share of each unit in the score
+    r_c, found = torch.zeros(H).double(), []
+    for xt, h_before, c_before, i, f, g_in, new in reversed(steps):
+        r_c = r_c + r_h  # o is a gate, and tanh passes relevance on
+        r_g = i * torch.tanh(g_in) / new * r_c
+        r_c = f * c_before / new * r_c
+        rows = slice(2 * H, 3 * H)
+        found.append((xt * w_ih[rows] / g_in[:, None] * r_g[:, None]).sum(0).sum())
+        r_h = (h_before * w_hh[rows] / g_in[:, None] * r_g[:, None]).sum(0)
+    return torch.stack(found[::-1])
+
+
+def test_an_lstm_follows_the_published_rules() -> None:
+    model = reader(gg.cells.LSTM())
+    found = gg.dynamics.relevance(model, TOKENS, 2)
+    truth = torch.stack([by_hand(model.eval(), tokens, 2) for tokens in TOKENS.T], 1)
+    assert torch.allclose(found.tokens, truth.detach(), rtol=1e-9, atol=1e-12)
+
+
+def test_both_directions_lengths_and_other_methods() -> None:
+    model = reader(gg.cells.GRU(), bidirectional=True)
+    model.forward = lambda tokens: model.linear(model.layer(model.embedding(tokens))[0].mean(0))
+    scores = model.eval()(TOKENS)[:, 0]
+    assert abs(gg.dynamics.relevance(model, TOKENS, 0).unexplained) <= 1e-5 * scores.abs().sum()
+    integrated = gg.dynamics.relevance(model, TOKENS, 0, method="integrated", points=64)
+    assert abs(integrated.unexplained) <= 1e-3 * scores.abs().sum()
+    gradient = gg.dynamics.relevance(model, TOKENS, 0, method="gradient")
+    embedded = model.embedding(TOKENS).detach().requires_grad_()
+    model.linear(model.layer(embedded)[0].mean(0))[:, 0].sum().backward()
+    assert torch.allclose(gradient.features, embedded.detach() * embedded.grad)
+    ragged = reader(gg.cells.LSTM())
+    found = gg.dynamics.relevance(ragged, TOKENS, 1, lengths=torch.tensor([5, 3]))
+    assert (found.tokens[3:, 1] == 0).all()
+    assert (found.tokens[:, 0] != 0).all()
+
+
+def test_a_series_of_numbers_and_one_step_of_the_output() -> None:
+    layer, series = gg.LSTM(2, 3).double(), noise(1, 6, 2, 2)
+    found = gg.dynamics.relevance(layer, series, lambda result: result[0][3].sum(-1))
+    assert found.features.shape == series.shape
+    assert (found.tokens[4:] == 0).all()
+    assert abs(found.unexplained) < 1e-9
+
+
+def test_the_token_that_decides_has_the_most_relevance() -> None:
+    """A network that has learned whether token 7 has occurred."""
+    torch.manual_seed(1)
+    model = Reader(gg.LSTM(E, 12), 12)
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(120):
+        tokens = torch.randint(9, (10, 32))
+        labels = (tokens == 7).any(0).long()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(tokens), labels).backward()
+        optimizer.step()
+    tokens = torch.randint(7, (10, 20))
+    place = torch.randint(10, (20,))
+    tokens[place, torch.arange(20)] = 7
+    for method in ("lrp", "integrated"):
+        found = gg.dynamics.relevance(model, tokens, lambda scores: scores[:, 1] - scores[:, 0], method=method)
+        assert (found.tokens.argmax(0) == place).double().mean() >= 0.9, method
+
+
+def test_the_model_is_left_as_it_was_and_faults_are_named() -> None:
+    model = reader(gg.cells.LSTM()).train()
+    model.layer.requires_grad_(False)
+    before = model.eval()(TOKENS)
+    model.train()
+    gg.dynamics.relevance(model, TOKENS, 0)
+    assert model.training
+    assert not any(weight.requires_grad for weight in model.layer.parameters())
+    assert all(weight.grad is None for weight in model.parameters())
+    assert torch.equal(model.eval()(TOKENS), before)
+    with pytest.raises(TypeError, match=r"must hold a recurrent layer of glassgate, got Linear; gg.convert"):
+        gg.dynamics.relevance(nn.Linear(2, 2), torch.zeros(1, 2), 0)
+    with pytest.raises(ValueError, match=r"relevance: method must be one of .* got 'deep'"):
+        gg.dynamics.relevance(model, TOKENS, 0, method="deep")
+    one_hot = reader(gg.cells.LSTM())
+    one_hot.forward = lambda tokens: one_hot.layer(nn.functional.one_hot(tokens, E).double())
+    with pytest.raises(TypeError, match=r"must be read by one nn.Embedding, 0 read them"):
+        gg.dynamics.relevance(one_hot, TOKENS.clamp_max(E - 1), 0)
+    with pytest.raises(TypeError, match="returns a tuple, so target must be a function"):
+        gg.dynamics.relevance(gg.LSTM(2, 3), torch.zeros(4, 1, 2), 0)
