@@ -34,7 +34,8 @@ def plot(found: "FixedPoints", trajectories: Tensor, path: str | Path) -> None:
     for name, colour, marker, states in groups:
         if len(states):
             label = f"{name} ({len(states)})"
-            axes.scatter(*((states - centre) @ plane).T, c=colour, marker=marker, s=40, label=label, zorder=3)
+            x, y = ((states - centre) @ plane).T
+            axes.scatter(x, y, c=colour, marker=marker, s=40, label=label, zorder=3)
     length = 0.12 * float(((flat - centre) @ plane).abs().max())
     for state, jacobian, stable in zip(found.states, found.jacobians, found.stable, strict=True):
         values, vectors = torch.linalg.eig(jacobian)
