@@ -69,7 +69,8 @@ class FixedPoints:
         Raises:
             ModuleNotFoundError: matplotlib is not installed; `pip install glassgate[pictures]` installs it.
         """
-        plot(self, trajectories, path)
+        slow = self.states[:0] if self.slow is None else self.slow.states
+        plot(self.states, self.jacobians, self.stable, slow, trajectories, path)
 
     def __len__(self) -> int:
         return len(self.states)

@@ -1,6 +1,7 @@
 """Fixed points that are known in closed form, and those of networks trained on the tasks of Sussillo and Barak 2013."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import glassgate as gg
 from tests.compare import noise
 
 
-def test_points_of_independent_units_are_known() -> None:
+def test_points_of_independent_units_are_known(tmp_path: Path) -> None:
     """h = tanh(2 h) has the roots 0 and +-0.9575 in each unit."""
     layer = gg.RNN(1, 2, bias=False).double()
     layer.weight_hh_l0.data.copy_(2.0 * torch.eye(2))
@@ -24,6 +25,10 @@ def test_points_of_independent_units_are_known() -> None:
     slopes = 2 * (1 - found.states.square())
     assert torch.allclose(found.eigenvalues.abs(), slopes.sort(1, descending=True).values, rtol=0, atol=1e-9)
     assert torch.allclose(found.time_constants, 1 / found.eigenvalues.abs().log().abs())
+    found.plot(gg.dynamics.trajectory(layer, noise(2, 20, 3, 1)).states, tmp_path / "points.svg")
+    drawn = (tmp_path / "points.svg").read_text()
+    assert "stable (4)" in drawn
+    assert "unstable (5)" in drawn
 
 
 def flip_flops(seed: int, L: int, N: int) -> tuple[Tensor, Tensor]:
