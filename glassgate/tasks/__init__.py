@@ -26,7 +26,7 @@ TASKS = {
         "turn any sequence into any other, with attention, a sentence or a date",
     ),
     "fill-blanks": Row("glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from both of their sides"),
-    "forecasting": Row("glassgate.tasks.forecasting.task:Forecasting", "forecast the next steps of series of numbers"),
+    "forecasting": Row("glassgate.tasks.forecasting:Forecasting", "forecast the next steps of series of numbers"),
 }
 
 

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+
 _WORTHWHILE = 2**20  # multiplications; oneDNN takes some 10 microseconds more for a call
 
 
@@ -33,6 +35,28 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """From `(..., I)` to `(..., O)`."""
         return linear(input, self.weight, self.bias)
+
+
+class Tied(nn.Module):
+    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector.
+
+    Args:
+        embedding: where the vectors are; it stays the network's alone, so that a saved model holds them once
+        hidden_size: of a state
+    """
+
+    def __init__(self, embedding: nn.Embedding, hidden_size: int):
+        super().__init__()
+        same = hidden_size == embedding.embedding_dim
+        self.narrow = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
+        nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
+        with torch.no_grad():
+            embedding.weight[PADDING].zero_()
+
+    def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
+        """From states, `(N, L, H)`, and all vectors, `(units, E)`, to `(N, L, units - 1)`."""
+        return linear(self.narrow(states), vectors[UNKNOWN:], self.bias)
 
 
 def _fits(input: Tensor, weight: Tensor) -> bool:

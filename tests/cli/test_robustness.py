@@ -18,8 +18,8 @@ from glassgate.cli import main
 from glassgate.cli.progress import Bar
 from glassgate.tasks import run_class
 from glassgate.tasks.data.text import Text
-from glassgate.tasks.drawing import choose
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
+from glassgate.tasks.language_model.sampling import choose
 from glassgate.tasks.runs import write
 from glassgate.tasks.task import Split
 from tests.tasks.corpus import sentences, write_conllu

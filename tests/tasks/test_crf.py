@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassgate.tasks.crf import CRF, best_paths, marginals
+from glassgate.tasks.tagging.crf import CRF, best_paths, marginals
 
 LENGTHS = torch.tensor([4, 1, 3])
 

@@ -8,7 +8,8 @@ import torch
 
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.fill_blanks import BlankNetwork, FillBlanks, FillBlanksOptions
+from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
+from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.task import Split
 
 QUICK = {

@@ -10,9 +10,9 @@ from torch.distributions import NegativeBinomial, Normal, StudentT
 from torch.utils.flop_counter import FlopCounterMode
 
 import glassgate as gg
-from glassgate.tasks.forecasting import networks
+from glassgate.tasks.forecasting import network as networks
 from glassgate.tasks.forecasting.heads import Draws, Head, head
-from glassgate.tasks.forecasting.networks import Forecaster, Sizes, network
+from glassgate.tasks.forecasting.network import Forecaster, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 
 LEVELS = [0.1, 0.5, 0.9]

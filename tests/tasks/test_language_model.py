@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 
 from glassgate.tasks.data.piano import Roll
 from glassgate.tasks.data.text import Text
-from glassgate.tasks.drawing import choose
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
-from glassgate.tasks.language_network import LanguageNetwork
+from glassgate.tasks.language_model.network import LanguageNetwork
+from glassgate.tasks.language_model.sampling import choose
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import MODEL
 from glassgate.tasks.task import Split

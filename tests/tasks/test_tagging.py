@@ -14,8 +14,8 @@ from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError, UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.scores import WholeTokens
-from glassgate.tasks.tagger import Tagger
 from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.task import Split
 from tests.tasks.corpus import sentences
 

@@ -1,1 +1,6 @@
-"""Forecasting: the next steps of series of numbers, with how sure the model is of them."""
+"""Forecasting: the next steps of series of numbers, with their uncertainty."""
+
+from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.task import Forecasting
+
+__all__ = ["Forecasting", "ForecastingOptions"]

@@ -18,7 +18,7 @@ from glassgate.tasks.data.series import Series, given, read_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
-from glassgate.tasks.forecasting.networks import Forecaster, Output, Recursive, Sizes, network
+from glassgate.tasks.forecasting.network import Forecaster, Output, Recursive, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.scores import (
     IN_UNITS,

@@ -10,8 +10,7 @@ import glassgate as gg
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
-from glassgate.tasks.language_network import Tied
-from glassgate.tasks.linear import Linear
+from glassgate.tasks.linear import Linear, Tied
 from glassgate.tasks.translation.attention import Attention, Memory
 
 State = tuple[Tensor, ...]

@@ -3,26 +3,25 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, drawn_for, whole
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.text import Text, TextOptions
+from glassgate.tasks.data.text import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
-from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.fill_blanks.network import BlankNetwork, Blanks, rows_of
+from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.mean import Loss, Mean, full
-from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.records import Record, text_record
 from glassgate.tasks.scores import Likelihood
@@ -32,21 +31,14 @@ from glassgate.tasks.task import Split, Task, Vocabularies
 BLANK = "___"
 
 _BLANK = re.compile("_{2,}")
+
 # Evaluation cuts a file into pieces so long that the missing neighbours at their ends show in no score.
 _LONGEST_PIECE = 4096
+
 # Rows of the search, and candidates returned.
 _WIDTH = 32
+
 _MOST = 10
-
-State = Tensor | tuple[Tensor, ...] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FillBlanksOptions(TextOptions):
-    """What filling blanks can be told."""
-
-    longest_blank: int = option(4, "units of the longest blank that the model learns to fill", least=1)
-    longest: int = option(256, "units; longer sequences are cut for training; 0 to cut none", group="training", least=0)
 
 
 class Candidate(NamedTuple):
@@ -54,20 +46,6 @@ class Candidate(NamedTuple):
 
     text: str
     probability: float
-
-
-class Blanks(NamedTuple):
-    """What a network says of a blank at each unit of a batch.
-
-    Attributes:
-        units: `(N, L, U)`, scores for the blank's first unit
-        lengths: `(N, L, longest)`, scores for the blank's length, from 1
-        left: `(N, L)`, the length that `units` supposes
-    """
-
-    units: Tensor
-    lengths: Tensor
-    left: Tensor
 
 
 class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
@@ -272,7 +250,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
                 origin, number = best // totals.shape[1], best % totals.shape[1]
                 made = torch.cat([made[origin], number[:, None]], 1)
                 if remaining > 1:
-                    here, state = network.go_on(number + FIRST, _rows(state, origin))
+                    here, state = network.go_on(number + FIRST, rows_of(state, origin))
             found += zip(scores.exp().tolist(), made.tolist(), strict=True)
         found.sort(key=lambda each: -each[0])
         symbols, unit = vocabulary.symbols, self.options.unit
@@ -283,106 +261,6 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         inside = batch["units"] != PADDING
         targets = batch["units"][inside] - UNKNOWN
         return F.cross_entropy(full(output.units[inside]), targets, reduction="none")
-
-
-class BlankNetwork(nn.Module):
-    """Vectors of the units, recurrent layers whose directions never meet, and scores from the states beside a blank.
-
-    Args:
-        options: sizes, cell and the longest blank
-        units: how many units are known, padding and unknown included
-    """
-
-    def __init__(self, options: FillBlanksOptions, units: int):
-        super().__init__()
-        size = options.hidden_size
-        beside = size * (1 + options.bidirectional)
-        self.longest = options.longest_blank
-        self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
-        self.dropout = nn.Dropout(options.dropout)
-        self.encoder = encoder(options, merge="none")
-        self.beside = nn.Linear(beside, size)
-        self.left = nn.Embedding(self.longest + 1, size)
-        self.lengths = nn.Linear(size, self.longest)
-        self.units = nn.Linear(size, units - UNKNOWN)
-
-    def forward(self, batch: Batch) -> Blanks:
-        """From `units`, `(N, L)`, and `lengths`, `(N,)`; blanks have random lengths in training, else one unit."""
-        numbers, lengths = batch["units"], batch["lengths"]
-        forward, backward, _ = self._read(numbers, lengths)
-        left = torch.ones_like(numbers)
-        if self.training:
-            rest = lengths[:, None] - torch.arange(numbers.shape[1], device=numbers.device)
-            drawn = drawn_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
-            left = drawn.minimum(rest.clamp(min=1))
-        before = F.pad(forward, (0, 0, 1, 0))[:, :-1]
-        after = None if backward is None else _after(backward, left, self.longest)
-        return Blanks(self.unit_scores(before, after, left), self.length_scores(before, after), left)
-
-    def unit_scores(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
-        """Scores for the first unit of a blank.
-
-        Args:
-            before, after: `(..., H)`, the states of the directions beside the blank
-            left: `(...)`, its length
-        """
-        return self.units(self._joined(before, after, left))
-
-    def length_scores(self, before: Tensor, after: Tensor | None) -> Tensor:
-        """Scores for the lengths of a blank from 1 on."""
-        unknown = torch.zeros(before.shape[:-1], dtype=torch.long, device=before.device)
-        return self.lengths(self._joined(before, after, unknown))
-
-    def _joined(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
-        """One vector of the two states and the blank's length, 0 where it is not known."""
-        both = before if after is None else torch.cat([before, after], -1)
-        return self.dropout(torch.tanh(self.beside(both) + self.left(left)))
-
-    def read_before(self, numbers: Tensor) -> tuple[Tensor, State]:
-        """Read what stands before a blank, `(1, L)`: the state beside it, `(1, H)`, and all to go on from."""
-        if not numbers.shape[1]:
-            return self._nothing(), None
-        forward, _, state = self._read(numbers)
-        return forward[:, -1], state
-
-    def read_after(self, numbers: Tensor) -> Tensor | None:
-        """Read what stands after a blank, `(1, L)`, from its end: the state beside it; None with one direction."""
-        if not self.encoder.bidirectional:
-            return None
-        _, backward, _ = self._read(numbers) if numbers.shape[1] else (None, None, None)
-        return self._nothing() if backward is None else backward[:, 0]
-
-    def go_on(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one unit more in each row, `(N,)`."""
-        forward, _, state = self._read(numbers[:, None], state=state)
-        return forward[:, -1], state
-
-    def _read(
-        self, numbers: Tensor, lengths: Tensor | None = None, state: State = None
-    ) -> tuple[Tensor, Tensor | None, State]:
-        vectors = self.dropout(self.embedding(numbers))
-        output, state = self.encoder(vectors, state, lengths=lengths)
-        if not self.encoder.bidirectional:
-            return self.dropout(output), None, state
-        forward, backward = output
-        return self.dropout(forward), self.dropout(backward), state
-
-    def _nothing(self) -> Tensor:
-        return self.beside.weight.new_zeros(1, self.encoder.output_size)
-
-
-def _rows(state: State, origin: Tensor) -> State:
-    """Pick rows of a recurrent state; None, the initial one, is the same in every row."""
-    if isinstance(state, tuple):
-        return tuple(part.index_select(1, origin) for part in state)
-    return None if state is None else state.index_select(1, origin)
-
-
-def _after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
-    """The backward state behind a blank that begins at each unit, zero where the text ends."""
-    steps = torch.arange(left.shape[1], device=left.device) + left
-    padded = F.pad(backward, (0, 0, 0, longest))
-    return padded.gather(1, steps[..., None].expand(-1, -1, backward.shape[-1]))
 
 
 def _wide(character: str) -> bool:

@@ -1,7 +1,7 @@
 """Tagging: a label for each unit of a sequence, word or character, and an intent for the whole where data has it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,7 @@ from glassgate.tasks import bio, confusion
 from glassgate.tasks.data import keyed, python_source
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
-from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS, recognised, sources_of
+from glassgate.tasks.data.formats import recognised, sources_of
 from glassgate.tasks.data.labels import check_labels, counted, some, source_of
 from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw, starts_of
@@ -32,59 +32,16 @@ from glassgate.tasks.data.vectors import Vectors, read_vectors
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
-from glassgate.tasks.options import Options, option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.records import Record, tagged_record
 from glassgate.tasks.scores import Frames, MacroF1, WholeTokens
 from glassgate.tasks.seen import Seen, seen
-from glassgate.tasks.tagger import Scores, Tagger
+from glassgate.tasks.tagging.network import Scores, Tagger
+from glassgate.tasks.tagging.options import TaggingOptions
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.unseen import UNLABELLED, seen_alone
 
 _NO_TOKEN = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggingOptions(Options):
-    """What tagging can be told."""
-
-    format: str = option("auto", "of the files; by their suffix if auto", group="data", choices=FORMATS)
-    column: str | None = option(
-        None, "column of the labels: a name in CoNLL-U (upos, xpos, ...), else a number from 1, or a key", group="data"
-    )
-    text_column: str | None = option(
-        None, "column of the words, where it is not recognised: a number from 1, or a key", group="data"
-    )
-    unit: str = option("word", "what has a label in plain text", group="data", choices=UNITS)
-    label_suffix: str = option(LABEL_SUFFIX, "turns a text file's name into its label file's", group="data")
-    vectors: str | None = option(
-        None, "file of pretrained vectors, text of word2vec or GloVe; it sets --embedding-size", group="data"
-    )
-    least_count: int = option(1, "times a unit must occur in training to have a vector of its own", least=1)
-    singleton_dropout: float = option(
-        0.5,
-        "fraction of the units seen once that training replaces by the unknown one",
-        least=0,
-        most=1,
-    )
-    character_size: int = option(
-        48, "units of each direction of a network over the characters of each word; 0 for none", least=0, most=2**12
-    )
-    character_embedding_size: int = option(32, "numbers that stand for one character of a word", least=1, most=2**16)
-    dropout: float = option(0.2, "fraction of values zeroed before and after each layer", least=0, most=1)
-    head: str = option(
-        "softmax", "each label independently, or a chain of them (conditional random field)", choices=("softmax", "crf")
-    )
-    transitions: str = option(
-        "auto",
-        "which labels may follow each other in results: bio, where I-X only goes on with X; any; auto: "
-        "bio if the training labels keep to it",
-        choices=("auto", "bio", "any"),
-    )
-    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
-    longest: int = option(
-        256, "units; longer sequences are cut for training, never for results; 0 to cut none", group="training", least=0
-    )
 
 
 class Labels(list[str]):

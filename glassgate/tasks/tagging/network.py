@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.bio import penalties
-from glassgate.tasks.crf import CRF, best_paths, marginals
 from glassgate.tasks.data.batches import Batch, drawn_for
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
-
-if TYPE_CHECKING:
-    from glassgate.tasks.tagging import TaggingOptions
+from glassgate.tasks.tagging.crf import CRF, best_paths, marginals
+from glassgate.tasks.tagging.options import TaggingOptions
 
 
 class Scores(NamedTuple):
@@ -43,7 +41,7 @@ class Tagger(nn.Module):
 
     def __init__(
         self,
-        options: "TaggingOptions",
+        options: TaggingOptions,
         units: int,
         input_size: int,
         labels: Sequence[str],
@@ -120,7 +118,7 @@ class Spelling(nn.Module):
         characters: how many characters are known, padding and unknown included
     """
 
-    def __init__(self, options: "TaggingOptions", characters: int):
+    def __init__(self, options: TaggingOptions, characters: int):
         super().__init__()
         self.embedding = nn.Embedding(characters, options.character_embedding_size, padding_idx=PADDING)
         layers = replace(options, hidden_size=options.character_size, num_layers=1, bidirectional=True)

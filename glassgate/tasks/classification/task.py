@@ -1,30 +1,29 @@
 """Classification: one label for a whole text or series of numbers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks import confusion
 from glassgate.tasks.attention import Attended
+from glassgate.tasks.classification.network import Classifier, Scores
+from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data import keyed, python_packages, table, text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like, starts_of
 from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
-from glassgate.tasks.encoder import encoder
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
-from glassgate.tasks.options import Options, option
 from glassgate.tasks.plural import plural
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.records import Record, tokens_of
@@ -32,28 +31,6 @@ from glassgate.tasks.scores import MacroF1
 from glassgate.tasks.seen import Seen, seen
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.unseen import UNLABELLED
-
-POOLINGS = ("last", "mean", "max", "attention")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(Options):
-    """What classification can be told."""
-
-    format: str = option("auto", "of the files; by their suffix if auto", group="data", choices=table.FORMATS)
-    text_column: str = option(
-        "text", "column of the texts: its name, or a number from 1 without a header", group="data"
-    )
-    label_column: str = option("label", "column of the labels, likewise", group="data")
-    unit: str = option("word", "what a text is made of", group="data", choices=text.UNITS)
-    missing: str = option(
-        "error", "what to do with a series that lacks a value (NaN)", group="data", choices=table.MISSING
-    )
-    held_out: float = option(
-        0.1, "fraction of --data kept as dev, and as test, where neither is given", group="data", least=0, most=0.4
-    )
-    pooling: str = option("last", "how the states of all steps become one", choices=POOLINGS)
-    least_count: int = option(2, "times a unit must occur in training to have a vector of its own", least=1)
 
 
 class Answer(NamedTuple):
@@ -68,13 +45,6 @@ class Answer(NamedTuple):
     label: str
     probabilities: dict[str, float]
     attention: list[float] | None
-
-
-class Scores(NamedTuple):
-    """A network's output: a score for each label, `(N, labels)`, and with attention each step's weight, `(N, L)`."""
-
-    labels: Tensor
-    attention: Tensor | None
 
 
 class Classification(Task[ClassificationOptions, Labelled, Answer]):
@@ -297,51 +267,3 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
                 f"expected a series of {channels} channels, as in training, got {got}; give data like that of training",
             )
         return content
-
-
-class Classifier(nn.Module):
-    """Steps as vectors, recurrent layers over them, one vector of all states, and a score for each label.
-
-    Args:
-        options: sizes, cell and pooling
-        units: how many units are known, padding and unknown included; None for series
-        input_size: features of a step
-        labels: how many labels there are
-    """
-
-    def __init__(self, options: ClassificationOptions, units: int | None, input_size: int, labels: int):
-        super().__init__()
-        size = options.hidden_size * (1 + options.bidirectional)
-        self.pooling = options.pooling
-        self.embedding = None if units is None else nn.Embedding(units, input_size, padding_idx=PADDING)
-        self.dropout = nn.Dropout(options.dropout)
-        self.encoder = encoder(options, input_size)
-        if options.pooling == "attention":
-            self.attention = nn.Sequential(
-                nn.Linear(size, options.hidden_size), nn.Tanh(), nn.Linear(options.hidden_size, 1)
-            )
-        self.head = nn.Linear(size, labels)
-
-    def forward(self, batch: Batch) -> Scores:
-        """From `units`, `(N, L)`, or `series`, `(N, L, C)`, and `lengths`, `(N,)`."""
-        lengths = batch["lengths"]
-        steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
-        output, state = self.encoder(steps, lengths=lengths)
-        inside = torch.arange(output.shape[1], device=output.device) < lengths.to(output.device)[:, None]
-        pooled, weights = self._pooled(output, state, inside)
-        return Scores(self.head(self.dropout(pooled)), weights)
-
-    def _pooled(
-        self, output: Tensor, state: Tensor | tuple[Tensor, ...], inside: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """One vector a row, `(N, H)`, of the states at all steps, and the steps' weights with attention."""
-        if self.pooling == "last":
-            ends = state[0] if isinstance(state, tuple) else state
-            return ends[-self.encoder.num_directions :].transpose(0, 1).flatten(1), None
-        if self.pooling == "mean":
-            return output.sum(1) / inside.sum(1, keepdim=True), None  # padded states are zero
-        if self.pooling == "max":
-            return output.masked_fill(~inside[..., None], -torch.inf).amax(1), None
-        scores = self.attention(output).squeeze(-1).masked_fill(~inside, -torch.inf)
-        weights = scores.softmax(-1)
-        return (weights[:, None] @ output).squeeze(1), weights

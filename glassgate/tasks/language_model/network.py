@@ -1,18 +1,15 @@
 """The network of language models: vectors of units or notes, recurrent layers that carry their state, scores."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.piano import KEYS
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.encoder import encoder
-from glassgate.tasks.linear import linear
-
-if TYPE_CHECKING:
-    from glassgate.tasks.language_model import LanguageModelOptions
+from glassgate.tasks.language_model.options import LanguageModelOptions
+from glassgate.tasks.linear import Tied
 
 
 class LanguageNetwork(nn.Module):
@@ -26,7 +23,7 @@ class LanguageNetwork(nn.Module):
         carried: the names of the buffers that hold the states, `(num_layers, N, H)`
     """
 
-    def __init__(self, options: "LanguageModelOptions", units: int | None):
+    def __init__(self, options: LanguageModelOptions, units: int | None):
         super().__init__()
         self.dropout = nn.Dropout(options.dropout)
         if units is None:
@@ -65,25 +62,3 @@ class LanguageNetwork(nn.Module):
         rows = goes_on[:, None]
         state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried)
         return state if len(state) > 1 else state[0]
-
-
-class Tied(nn.Module):
-    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector.
-
-    Args:
-        embedding: where the vectors are; it stays the network's alone, so that a saved model holds them once
-        hidden_size: of a state
-    """
-
-    def __init__(self, embedding: nn.Embedding, hidden_size: int):
-        super().__init__()
-        same = hidden_size == embedding.embedding_dim
-        self.narrow = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
-        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
-        nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
-        with torch.no_grad():
-            embedding.weight[PADDING].zero_()
-
-    def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
-        """From states, `(N, L, H)`, and all vectors, `(units, E)`, to `(N, L, units - 1)`."""
-        return linear(self.narrow(states), vectors[UNKNOWN:], self.bias)

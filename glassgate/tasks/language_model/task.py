@@ -3,7 +3,6 @@
 import codecs
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,56 +16,21 @@ from glassgate.tasks.data import keyed
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Streams
 from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
-from glassgate.tasks.data.text import Text, TextOptions
+from glassgate.tasks.data.text import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
-from glassgate.tasks.drawing import COLDEST, check_draw, choose
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.language_network import LanguageNetwork
+from glassgate.tasks.language_model.network import LanguageNetwork
+from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
+from glassgate.tasks.language_model.sampling import COLDEST, check_draw, choose
 from glassgate.tasks.mean import Loss, Mean, full
-from glassgate.tasks.options import option
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.records import Record, text_record
 from glassgate.tasks.scores import Likelihood
 from glassgate.tasks.seen import Answer, Chances, Choice, Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 
-NOTES = "notes"
-
 # A column of evaluation starts without state: it is long enough for this to show in no score.
 _SHORTEST_COLUMN = 10_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class LanguageModelOptions(TextOptions):
-    """What a language model can be told.
-
-    Raises:
-        OptionError: two directions; see `Options`
-    """
-
-    unit: str = option(
-        "character",
-        "what is predicted; a word ends at punctuation, a token at blanks; notes are piano rolls",
-        group="data",
-        choices=(*texts.UNITS, NOTES),
-    )
-    hidden_size: int = option(256, "units", least=1, most=2**16)
-    bidirectional: bool = option(False, "refused: a language model reads one way")
-    tied: bool = option(False, "use the embedding as the output's weights, too")
-    chunk: int = option(
-        50, "units of a file between cuts of the gradient; the state is carried over them", group="training", least=1
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bidirectional:
-            raise OptionError(
-                "bidirectional: expected one direction for a language model, got two: the second one comes from the "
-                "end of the text and has seen the unit that is to be predicted; leave the option out, or fill blanks, "
-                "which reads from both ends: glassgate train fill-blanks"
-            )
-        if self.tied and self.unit == NOTES:
-            raise OptionError("tied: notes have no embedding to share; leave the option out")
 
 
 class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):

@@ -1,0 +1,128 @@
+"""The network of filling blanks: two directions that never meet, and scores from the states at both ends of a blank."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassgate.tasks.data.batches import Batch, drawn_for
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.encoder import encoder
+from glassgate.tasks.fill_blanks.options import FillBlanksOptions
+
+State = Tensor | tuple[Tensor, ...] | None
+
+
+class Blanks(NamedTuple):
+    """What a network says of a blank at each unit of a batch.
+
+    Attributes:
+        units: `(N, L, U)`, scores for the blank's first unit
+        lengths: `(N, L, longest)`, scores for the blank's length, from 1
+        left: `(N, L)`, the length that `units` supposes
+    """
+
+    units: Tensor
+    lengths: Tensor
+    left: Tensor
+
+
+class BlankNetwork(nn.Module):
+    """Vectors of the units, recurrent layers whose directions never meet, and scores from the states beside a blank.
+
+    Args:
+        options: sizes, cell and the longest blank
+        units: how many units are known, padding and unknown included
+    """
+
+    def __init__(self, options: FillBlanksOptions, units: int):
+        super().__init__()
+        size = options.hidden_size
+        beside = size * (1 + options.bidirectional)
+        self.longest = options.longest_blank
+        self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
+        self.dropout = nn.Dropout(options.dropout)
+        self.encoder = encoder(options, merge="none")
+        self.beside = nn.Linear(beside, size)
+        self.left = nn.Embedding(self.longest + 1, size)
+        self.lengths = nn.Linear(size, self.longest)
+        self.units = nn.Linear(size, units - UNKNOWN)
+
+    def forward(self, batch: Batch) -> Blanks:
+        """From `units`, `(N, L)`, and `lengths`, `(N,)`; blanks have random lengths in training, else one unit."""
+        numbers, lengths = batch["units"], batch["lengths"]
+        forward, backward, _ = self._read(numbers, lengths)
+        left = torch.ones_like(numbers)
+        if self.training:
+            rest = lengths[:, None] - torch.arange(numbers.shape[1], device=numbers.device)
+            drawn = drawn_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
+            left = drawn.minimum(rest.clamp(min=1))
+        before = F.pad(forward, (0, 0, 1, 0))[:, :-1]
+        after = None if backward is None else _after(backward, left, self.longest)
+        return Blanks(self.unit_scores(before, after, left), self.length_scores(before, after), left)
+
+    def unit_scores(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
+        """Scores for the first unit of a blank.
+
+        Args:
+            before, after: `(..., H)`, the states of the directions beside the blank
+            left: `(...)`, its length
+        """
+        return self.units(self._joined(before, after, left))
+
+    def length_scores(self, before: Tensor, after: Tensor | None) -> Tensor:
+        """Scores for the lengths of a blank from 1 on."""
+        unknown = torch.zeros(before.shape[:-1], dtype=torch.long, device=before.device)
+        return self.lengths(self._joined(before, after, unknown))
+
+    def _joined(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
+        """One vector of the two states and the blank's length, 0 where it is not known."""
+        both = before if after is None else torch.cat([before, after], -1)
+        return self.dropout(torch.tanh(self.beside(both) + self.left(left)))
+
+    def read_before(self, numbers: Tensor) -> tuple[Tensor, State]:
+        """Read what stands before a blank, `(1, L)`: the state beside it, `(1, H)`, and all to go on from."""
+        if not numbers.shape[1]:
+            return self._nothing(), None
+        forward, _, state = self._read(numbers)
+        return forward[:, -1], state
+
+    def read_after(self, numbers: Tensor) -> Tensor | None:
+        """Read what stands after a blank, `(1, L)`, from its end: the state beside it; None with one direction."""
+        if not self.encoder.bidirectional:
+            return None
+        _, backward, _ = self._read(numbers) if numbers.shape[1] else (None, None, None)
+        return self._nothing() if backward is None else backward[:, 0]
+
+    def go_on(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one unit more in each row, `(N,)`."""
+        forward, _, state = self._read(numbers[:, None], state=state)
+        return forward[:, -1], state
+
+    def _read(
+        self, numbers: Tensor, lengths: Tensor | None = None, state: State = None
+    ) -> tuple[Tensor, Tensor | None, State]:
+        vectors = self.dropout(self.embedding(numbers))
+        output, state = self.encoder(vectors, state, lengths=lengths)
+        if not self.encoder.bidirectional:
+            return self.dropout(output), None, state
+        forward, backward = output
+        return self.dropout(forward), self.dropout(backward), state
+
+    def _nothing(self) -> Tensor:
+        return self.beside.weight.new_zeros(1, self.encoder.output_size)
+
+
+def rows_of(state: State, origin: Tensor) -> State:
+    """Pick rows of a recurrent state; None, the initial one, is the same in every row."""
+    if isinstance(state, tuple):
+        return tuple(part.index_select(1, origin) for part in state)
+    return None if state is None else state.index_select(1, origin)
+
+
+def _after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
+    """The backward state behind a blank that begins at each unit, zero where the text ends."""
+    steps = torch.arange(left.shape[1], device=left.device) + left
+    padded = F.pad(backward, (0, 0, 0, longest))
+    return padded.gather(1, steps[..., None].expand(-1, -1, backward.shape[-1]))

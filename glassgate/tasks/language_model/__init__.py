@@ -1,0 +1,6 @@
+"""Language models: the next unit of a text, or the notes of the next step of a piece of music."""
+
+from glassgate.tasks.language_model.options import LanguageModelOptions
+from glassgate.tasks.language_model.task import LanguageModel
+
+__all__ = ["LanguageModel", "LanguageModelOptions"]
