@@ -97,21 +97,35 @@ def _tile_function(
     else:
         multiply_add = lambda x, weight, total: pairs.dot(b, x, weight, total)  # noqa: E731
 
+    def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
+        at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
+        found = b.load(b.bitcast(at, weight.as_pointer()))
+        found.align = align
+        return found
+
+    def left_at(k: ir.Value, row: int, alone: bool) -> ir.Value:
+        if pairs is None:
+            return splat(b, b.load(b.gep(lefts[row], [b.mul(k, first) if strided else k])), V.llvm.count)
+        at = b.gep(lefts[row], [b.mul(k, first) if strided else b.mul(k, INT64(2))])
+        return word(b, at, V.llvm.count, alone)
+
     def added(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
-        """The sums with the products of one word more."""
+        """The sums with the products of one word more.
+
+        The fewer operands stay in registers and the others are read one at a time. With both in registers, a sum would
+        have to be stored at every step on processors with 16 registers.
+        """
         step = b.mul(k, INT64(vectors * V.llvm.count))
-        weights = {}
-        for p, v in columns:
-            at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
-            weights[p, v] = b.load(b.bitcast(at, weight.as_pointer()))
-            weights[p, v].align = align
         new: dict[Any, ir.Value] = {}
+        if rows < len(columns):
+            held = [left_at(k, r, alone) for r in range(rows)]
+            for c in columns:
+                read = weight_at(step, *c)
+                new |= {(r, c): multiply_add(held[r], read, sums[r, c]) for r in range(rows)}
+            return new
+        weights = {c: weight_at(step, *c) for c in columns}
         for r in range(rows):
-            if pairs is None:
-                x = splat(b, b.load(b.gep(lefts[r], [b.mul(k, first) if strided else k])), V.llvm.count)
-            else:
-                at = b.gep(lefts[r], [b.mul(k, first) if strided else b.mul(k, INT64(2))])
-                x = word(b, at, V.llvm.count, alone)
+            x = left_at(k, r, alone)
             new |= {(r, c): multiply_add(x, weights[c], sums[r, c]) for c in columns}
         return new
 
