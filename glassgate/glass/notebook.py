@@ -14,8 +14,12 @@ from glassgate.glass.png import heat_map
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.step import diagrams
 from glassgate.glass.study import Passage, Study, by_backward, directions
+from glassgate.glass.svg import nice, number
 
-_WIDTH, _HEIGHT = 640, 160
+_WIDTH, _HEIGHT = 560, 160
+_LEFT, _TOP = 52, 24
+_NAMED = 16  # units whose numbers fit beside a heat map
+_GREY = "#808890"  # readable on white and on black
 
 
 class Picture:
@@ -38,14 +42,56 @@ class Picture:
 def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     """See `Tape.plot`."""
     values, kind = _values(tape, name, row), _kind(tape, name)
-    label = f"{name}: {values.shape[1]} units, downward, over {values.shape[0]} steps"
+    order = by_likeness(values)
+    size = 1.0 if kind == "gate" else max(1.0, float(np.abs(values).max()))
+    lowest = 0.0 if kind == "gate" else -1.0
+    steps, units = values.shape
+    places = [round(_TOP + (k + 0.5) * _HEIGHT / units, 1) for k in range(units)]
+    if units <= _NAMED:
+        rows = [(place, str(unit)) for place, unit in zip(places, order, strict=True)]
+        title = "unit"
+    else:
+        rows, title = [], f"{units} units, similar ones adjacent"
+    columns = [
+        (_LEFT + (step + 0.5) * _WIDTH / steps, f"{step:g}")
+        for step in nice(0, max(1, steps - 1))
+        if step == int(step) and step < steps
+    ]
+    bar = _LEFT + _WIDTH + 24
+    levels = [
+        (_TOP + (1 - part) * _HEIGHT, number(float(f"{size * (lowest + part * (1 - lowest)):.3g}")))
+        for part in (0, 0.5, 1)
+    ]
+    shades = np.linspace(1, lowest, 64)[:, None]
+    label = f"{name} of row {row}: {units} units over {steps} steps, values from {levels[0][1]} to {levels[-1][1]}"
+    parts = [
+        _image(_LEFT, _WIDTH, _heat(values, kind)),
+        _image(bar, 14, heat_map(shades, "gate" if kind == "gate" else "signed")),
+        *(_text(x, _TOP + _HEIGHT + 16, text, "middle") for x, text in columns),
+        *(_text(_LEFT - 6, y + 4, text, "end") for y, text in rows),
+        *(_text(bar + 20, y + 4, text, "start") for y, text in levels),
+        _text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "step", "middle"),
+        _text(_LEFT, _TOP - 8, name, "start"),
+        f'<g transform="translate(14 {_TOP + _HEIGHT / 2}) rotate(-90)">{_text(0, 0, title, "middle")}</g>',
+    ]
+    width, height = bar + 70, _TOP + _HEIGHT + 46
     return Picture(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT + 20}" width="{_WIDTH}" '
-        f'height="{_HEIGHT + 20}" role="img" aria-label="{escape(label)}">'
-        f'<image width="{_WIDTH}" height="{_HEIGHT}" preserveAspectRatio="none" style="image-rendering:pixelated" '
-        f'href="{_heat(values, kind)}"/><text y="{_HEIGHT + 15}" font-family="system-ui, sans-serif" font-size="12" '
-        f'fill="#808890">{escape(label)}</text></svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{escape(label)}" font-family="system-ui, sans-serif" font-size="12" fill="{_GREY}">'
+        f"{''.join(parts)}</svg>"
     )
+
+
+def _image(x: float, width: float, href: str) -> str:
+    place = f'x="{x}" y="{_TOP}" width="{width}" height="{_HEIGHT}"'
+    return (
+        f'<image {place} preserveAspectRatio="none" style="image-rendering:pixelated" href="{href}"/>'
+        f'<rect {place} fill="none" stroke="{_GREY}" stroke-width="0.75"/>'
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:

@@ -43,12 +43,27 @@ def test_a_plot_and_what_a_notebook_shows(tmp_path: Path) -> None:
     picture = tape.plot("layer0.forward.z")
     assert picture._repr_svg_() == str(picture)
     picture.save(tmp_path / "z.svg")
-    assert ElementTree.parse(tmp_path / "z.svg").getroot().get("aria-label") == (
-        "layer0.forward.z: 5 units, downward, over 9 steps"
-    )
+    root = ElementTree.parse(tmp_path / "z.svg").getroot()
+    assert root.get("aria-label") == "layer0.forward.z of row 0: 5 units over 9 steps, values from 0 to 1"
+    texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:5] == ["0", "2", "4", "6", "8"]  # steps
+    assert sorted(texts[5:10]) == list("01234")  # units, similar ones adjacent
+    assert texts[10:] == ["0", "0.5", "1", "step", "layer0.forward.z", "unit"]
     assert tape._repr_html_().count("<img") == 4
     with pytest.raises(KeyError, match="was not recorded"):
         tape.plot("layer0.forward.f")
+
+
+def test_the_colour_bar_of_a_state_spans_its_values() -> None:
+    with gg.record(layer := gg.LSTM(3, 20)) as tape, torch.no_grad():
+        layer.bias_ih_l0.fill_(3.0)
+        layer(torch.randn(9, 2, 3))
+    size = float(tape["layer0.forward.c"][:, 1].abs().max())
+    assert size > 1
+    picture = str(tape.plot("layer0.forward.c", row=1))
+    assert f">{size:.3g}</text>" in picture
+    assert f">−{size:.3g}</text>" in picture
+    assert "20 units, similar ones adjacent" in picture
 
 
 def test_many_steps_and_units_stay_small() -> None:
