@@ -90,7 +90,7 @@ clean:
 # setuptools comes first and builds without isolation, so that its version is pinned like any other.
 .venv/installed: pyproject.toml constraints.txt Makefile | .venv/bin/python
 	@echo "Installing into .venv: PyTorch and some smaller packages, a few minutes the first time ..."
-	@set -o pipefail; { $(pip) setuptools && $(pip) --no-build-isolation --editable '.[tasks,pictures,matlab,translation,export,test,check]'; } | $(progress)
+	@set -o pipefail; { $(pip) setuptools && $(pip) --no-build-isolation --editable '.[tasks,pictures,matlab,excel,translation,export,test,check]'; } | $(progress)
 	@touch $@
 
 .venv/installed-bench: .venv/installed

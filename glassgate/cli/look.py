@@ -15,9 +15,9 @@ from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import keyed, table
 from glassgate.tasks.data.columns import look, look_at_table
+from glassgate.tasks.data.files import suffix_of
 from glassgate.tasks.data.formats import LABEL_SUFFIX, recognised
 from glassgate.tasks.data.layout import Layout, resolved
-from glassgate.tasks.data.lines import suffix_of
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.piano import Roll
 from glassgate.tasks.data.rows import Rows

@@ -10,7 +10,7 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.attention import attention_picture
-from glassgate.tasks.data.lines import STDIN
+from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.runs import write
 

@@ -10,7 +10,7 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.attention import attention_picture
-from glassgate.tasks.data.lines import STDIN
+from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError, RunError
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation import Translation

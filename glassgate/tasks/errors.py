@@ -9,7 +9,8 @@ class DataError(UserError):
     """A data file cannot be used; the message opens with the file and, where there is one, the line."""
 
     def __init__(self, path: object, line: int | None, message: str):
-        super().__init__(f"{path}: {message}" if line is None else f"{path}:{line}: {message}")
+        where = "standard input" if str(path) == "-" else path
+        super().__init__(f"{where}: {message}" if line is None else f"{where}:{line}: {message}")
 
 
 class OptionError(UserError):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.bio import scheme_of
+from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.data.keyed import LABEL, TEXTS
-from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.errors import DataError, OptionError
 
 _LINES = 20_000  # that are looked at

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from glassgate.tasks.data.columns import Layout, is_clear, look
-from glassgate.tasks.data.lines import STDIN, suffix_of
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.errors import OptionError
 
 FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "jsonl", "parquet", "text", "python", "folder")
@@ -40,7 +41,7 @@ def format_of(path: str | Path, format: str = "auto") -> str:
     if format != "auto":
         return format
     if str(path) == STDIN:
-        return "text"
+        return kind_of(path) or "text"
     if Path(path).is_dir():
         return "folder"
     suffix = suffix_of(path)
@@ -72,12 +73,12 @@ def recognised(
     """
     labelled, named, readable = label_suffix is not None, format, False
     if format == "auto":
-        readable = str(path) != STDIN and not Path(path).is_dir()
-        named = _BY_SUFFIX.get(suffix_of(path), "") if readable else format_of(path)
+        named = kind_of(path)
+        readable = named != "folder"
     if named in ("columns", "tsv"):
         layout = look(path, column, text_column, labelled, "\t" if named == "tsv" else None)
         return ("conllu" if layout is not None and layout.conllu else named), layout
-    beside = label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
+    beside = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
     if readable and named in ("", "text") and not beside:
         layout = look(path, column, text_column, labelled)
         if layout is not None and is_clear(layout, path):

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from glassgate.tasks.data.lines import read_lines, suffix_of
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import local, read_lines
 from glassgate.tasks.errors import DataError
 
-SUFFIXES = (".jsonl", ".ndjson", ".parquet")
+KINDS = ("jsonl", "parquet")
 """Of the files that `read` reads."""
 
 UNITS = ("tokens", "words", "units", "text")
@@ -33,7 +34,7 @@ def read(path: str | Path) -> Iterator[tuple[int, Any, Names]]:
     Raises:
         DataError: see `read_lines`; a line is no JSON object, or the file no Parquet
     """
-    return _parquet(path) if suffix_of(path) == ".parquet" else _json_lines(path)
+    return _parquet(path) if kind_of(path) == "parquet" else _json_lines(path)
 
 
 def parts(given: Any) -> dict[str, Any]:
@@ -117,10 +118,10 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]
 
 
 def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
-    if not Path(path).is_file():
+    if not local(path).is_file():
         raise DataError(path, None, "no such file; check the path, or the folder you started from")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(local(path)) as file:
             names, number = _names(file.schema_arrow.metadata or {}), 0
             for batch in file.iter_batches():
                 for row in batch.to_pylist():

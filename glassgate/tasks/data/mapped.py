@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.storage import cache_folder
+from glassgate.tasks.data.files import identity, local
 from glassgate.tasks.errors import DataError
 
 LARGE = 2**26
@@ -83,9 +84,7 @@ def kept(
         DataError: there is no room for it
     """
     key: list[object] = [_FORMAT]
-    for source in sources:
-        stat = source.stat()
-        key += [str(source), stat.st_size, stat.st_mtime_ns]
+    key += [identity(source) for source in sources]
     digest = hashlib.blake2b(json.dumps([*key, *reading]).encode(), digest_size=16).hexdigest()
     path = cache_folder() / "data" / f"{digest}.arrow"
     try:
@@ -257,5 +256,5 @@ def looked_up(units: Units, table: np.ndarray) -> np.ndarray:
 
 def is_large(paths: Sequence[str | Path]) -> bool:
     """Whether files are to be kept and mapped."""
-    found = [Path(path) for path in paths if Path(path).is_file()]
+    found = [each for path in paths if (each := local(path)).is_file()]
     return len(found) == len(paths) and sum(path.stat().st_size for path in found) >= LARGE

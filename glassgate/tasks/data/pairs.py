@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from glassgate.tasks.data.lines import STDIN, read_lines
+from glassgate.tasks.data.files import STDIN, read_lines
 from glassgate.tasks.errors import DataError
 
 BETWEEN = ","

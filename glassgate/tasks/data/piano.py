@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import local, opened_text, suffix_of
 from glassgate.tasks.errors import DataError
 
 KEYS = 88
@@ -42,15 +44,14 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     Raises:
         DataError: the file is missing, of another kind, or holds something else
     """
-    path = Path(path)
-    if path.suffix not in _READERS:
-        raise DataError(
-            path, None, f"expected piano rolls in one of {', '.join(_READERS)}, got {path.suffix or 'no suffix'}"
-        )
-    if not path.is_file():
+    kind = kind_of(path)
+    if kind not in _READERS:
+        known = ", ".join(f".{each}" for each in _READERS)
+        raise DataError(path, None, f"expected piano rolls in one of {known}, got {suffix_of(path) or 'no suffix'}")
+    if not local(path).is_file():
         raise DataError(path, None, "no such file; check the path, or the folder you started from")
     parts: dict[str, list[Roll]] = {"train": [], "dev": [], "test": []}
-    for name, piece in _READERS[path.suffix](path):
+    for name, piece in _READERS[kind](path):
         where = f"{path}: {name}"
         part = next((part for start, part in _PARTS.items() if name.startswith(start)), "train")
         parts[part].append(Roll(_checked(where, piece), where))
@@ -72,9 +73,10 @@ def _checked(where: str, piece: np.ndarray) -> np.ndarray:
     return piece.astype(np.uint8)
 
 
-def _json(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+def _json(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with opened_text(path) as file:
+            content = json.load(file)
     except (ValueError, RecursionError) as error:
         raise DataError(
             path, getattr(error, "lineno", None), f"expected JSON, got what does not parse: {error}"
@@ -99,9 +101,9 @@ def _from_notes(where: str, piece: Any) -> np.ndarray:
     return roll
 
 
-def _numpy(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+def _numpy(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
-        content = np.load(path, allow_pickle=False)
+        content = np.load(local(path), allow_pickle=False)
         arrays = {"train": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content}
     except (ValueError, OSError) as error:
         raise DataError(
@@ -116,14 +118,14 @@ def _numpy(path: Path) -> Iterable[tuple[str, np.ndarray]]:
             yield name, array
 
 
-def _matlab(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+def _matlab(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
         from scipy.io import loadmat
         from scipy.io.matlab import MatReadError
     except ImportError:
         raise DataError(path, None, "reading .mat needs SciPy; pip install scipy, or save the pieces as .npz") from None
     try:
-        content = loadmat(path)
+        content = loadmat(local(path))
     except (ValueError, TypeError, NotImplementedError, MatReadError) as error:
         raise DataError(path, None, f"expected a MATLAB file, got what does not load: {error}") from None
     for name, cells in content.items():
@@ -132,9 +134,9 @@ def _matlab(path: Path) -> Iterable[tuple[str, np.ndarray]]:
                 yield f"{name}[{number}]", np.asarray(piece)
 
 
-_READERS: dict[str, Callable[[Path], Iterable[tuple[str, np.ndarray]]]] = {
-    ".json": _json,
-    ".npz": _numpy,
-    ".npy": _numpy,
-    ".mat": _matlab,
+_READERS: dict[str, Callable[[str | Path], Iterable[tuple[str, np.ndarray]]]] = {
+    "json": _json,
+    "npz": _numpy,
+    "npy": _numpy,
+    "mat": _matlab,
 }

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from glassgate.tasks.data.lines import not_utf8, opened
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import STDIN, local, opened, suffix_of
 from glassgate.tasks.errors import DataError, OptionError
 
 _MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"])
@@ -47,8 +48,8 @@ class Rows:
             return
         try:
             line = head.split(b"\n")[0].decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise not_utf8(self.path, 1, error.start + 1, head[error.start]) from None
+        except UnicodeDecodeError:
+            raise DataError(self.path, 1, "expected UTF-8, got other bytes; convert the file with iconv") from None
         self._separator = "\t" if self._format == "tsv" else ";" if line.count(";") > line.count(",") else ","
         self.names = self._csv([]).schema.names
 
@@ -121,7 +122,7 @@ class Rows:
     def _csv(self, names: list[str]) -> Any:
         try:
             return pa.csv.open_csv(
-                self.path,
+                local(self.source),
                 read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
                 parse_options=pa.csv.ParseOptions(delimiter=self._separator, ignore_empty_lines=False),
                 convert_options=pa.csv.ConvertOptions(
@@ -145,7 +146,7 @@ class Rows:
 
     def _parquet(self) -> Any:
         try:
-            return pa.parquet.ParquetFile(self.path, memory_map=True)
+            return pa.parquet.ParquetFile(local(self.source), memory_map=True)
         except (pa.ArrowInvalid, OSError) as error:
             raise self.fault(None, f"expected Parquet, got what does not load ({error}); write it again") from None
 
@@ -254,12 +255,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _format(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if path.is_dir():
+    found = kind_of(path)
+    if found == "folder":
         raise DataError(path, None, "this is a folder; give a file")
-    found = {".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}.get(suffix)
-    if found is None:
-        raise OptionError(f"{path}: expected time series as .csv, .tsv or .parquet, got the suffix {suffix!r}")
+    if found == "text" or (not found and str(path) == STDIN):
+        return "csv"
+    if found not in ("csv", "tsv", "parquet"):
+        raise OptionError(f"{path}: expected time series as .csv, .tsv or .parquet, got the suffix {suffix_of(path)!r}")
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from glassgate.tasks.data.lines import not_utf8, opened
+from glassgate.tasks.data.files import local, opened, opened_text
 from glassgate.tasks.data.mapped import Arrow, Column, Units, kept
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
@@ -30,7 +30,7 @@ def read_units(
     Raises:
         DataError: the file is not UTF-8, holds nothing but blanks, or the cache folder has no room
     """
-    path = Path(path).resolve()
+    path = Path(path)
 
     def write(sink: pa.NativeFile) -> None:
         _write(sink, path, unit, split, progress or Progress())
@@ -49,7 +49,7 @@ def _write(
 ) -> None:
     """Number a file in two readings, one for the symbols and one for their places."""
     numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
-    readings, blank = 2 * path.stat().st_size, True
+    readings, blank = 2 * local(path).stat().st_size, True
     progress.keeping(str(path), 0.0)
     for text, done in _blocks(path, unit):
         numbering.meet(split(text))
@@ -86,24 +86,20 @@ def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 def _blocks(path: Path, unit: str) -> Iterator[tuple[str, int]]:
     """The text in parts of whole lines, all ended by a line feed, and how many bytes are read with each."""
-    lines = done = 0
-    with opened(path) as file:
-        for number, block in enumerate(iter(lambda: file.readlines(_BLOCK), [])):
-            raw = b"".join(block)
-            done += len(raw)
-            if raw.find(b"\r") >= 0:
+    done = 0
+    if unit == "byte":
+        with opened(path) as file:
+            for block in iter(lambda: file.readlines(_BLOCK), []):
+                raw = b"".join(block)
+                done += len(raw)
                 raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            raw = raw if raw.endswith(b"\n") else raw + b"\n"
-            if unit == "byte":
-                yield raw.decode("latin-1"), done
-                continue
-            try:
-                yield raw.decode("utf-8-sig" if number == 0 else "utf-8"), done
-            except UnicodeDecodeError as error:
-                before = raw[: error.start]
-                column = error.start - before.rfind(b"\n")
-                raise not_utf8(path, lines + before.count(b"\n") + 1, column, raw[error.start]) from None
-            lines += raw.count(b"\n")
+                yield (raw if raw.endswith(b"\n") else raw + b"\n").decode("latin-1"), done
+        return
+    with opened_text(path, newline=None) as lines:
+        for part in iter(lambda: lines.readlines(_BLOCK), []):
+            text = "".join(part)
+            done += len(text)
+            yield (text if text.endswith("\n") else text + "\n"), done
 
 
 class _Characters:

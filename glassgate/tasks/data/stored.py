@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 import pyarrow as pa
 
-from glassgate.tasks.data.lines import count_lines
+from glassgate.tasks.data.files import count_lines
 from glassgate.tasks.data.mapped import Arrow, Column, Units, is_large, kept
 from glassgate.tasks.progress import Progress
 
@@ -58,7 +58,7 @@ def store(
         sink = pa.BufferOutputStream()
         _write(sink, examples, fields, lambda line: None)
         return opened(Arrow(sink.getvalue()))
-    paths = [Path(source).resolve() for source in sources]
+    paths = [Path(source) for source in sources]
 
     def write(sink: pa.NativeFile) -> None:
         tell.keeping(str(sources[0]), 0.0)

@@ -11,7 +11,8 @@ import numpy as np
 
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data.columns import Table, look_at_table
-from glassgate.tasks.data.lines import STDIN, read_lines, suffix_of
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import STDIN, local, read_lines, suffix_of
 from glassgate.tasks.errors import DataError, OptionError
 
 FORMATS = ("auto", "csv", "tsv", "jsonl", "parquet", "text", "ts", "npz")
@@ -61,7 +62,7 @@ def format_of(path: str | Path, format: str = "auto") -> str:
     if format != "auto":
         return format
     if str(path) == STDIN:
-        return "text"
+        return kind_of(path) or "text"
     suffix = suffix_of(path)
     if Path(path).is_dir():
         raise DataError(path, None, "this is a folder; give a file")
@@ -301,16 +302,16 @@ def _npz(path: str | Path) -> Iterator[Series]:
 
 def _found(path: str | Path, error: Exception) -> str:
     """What an archive is that does not load; NumPy's own text would have the reader load it unsafely."""
-    if not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(local(path)):
         return "a file that is no .npz archive"
     return "pickled objects" if "pickle" in str(error) else f"what does not load ({error})"
 
 
 def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    if not Path(path).is_file():
+    if not local(path).is_file():
         raise DataError(path, None, "no such file; check the path, or the folder you started from")
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with np.load(local(path), allow_pickle=False) as content:
             arrays: dict[str, Any] = {name: content[name] for name in content}
     except (ValueError, OSError, AttributeError) as error:
         raise DataError(

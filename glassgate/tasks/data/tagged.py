@@ -11,8 +11,8 @@ from typing import Any
 from glassgate.tasks.bio import to_iob2
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data.columns import Layout, is_comment
+from glassgate.tasks.data.files import STDIN, read_lines
 from glassgate.tasks.data.formats import FOLDER
-from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.errors import DataError, OptionError
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -214,6 +214,8 @@ def read_text(
             if text.strip():
                 yield Tagged(split(text), None, source=str(path), lines=number)
         return
+    if str(path) == STDIN:
+        raise DataError(path, None, "expected labels, got plain text; name the format of the input with --format")
     beside = Path(path).with_suffix(label_suffix)
     if not beside.exists():
         deque(read_lines(path), maxlen=0)  # a fault of the text itself comes first

@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from glassgate.tasks.data import keyed, mapped
-from glassgate.tasks.data.lines import raw_lines, read_lines, suffix_of
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import raw_lines, read_lines
 from glassgate.tasks.data.running import read_units
 from glassgate.tasks.data.stored import LINE, SEQUENCE, Stored, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
@@ -137,15 +138,15 @@ def read_text(
         DataError: see `read_lines` and `keyed.read`; there is nothing but blank lines; no such key
     """
     read = _read(path, unit, column)
-    if suffix_of(path) in keyed.SUFFIXES and progress:
+    if kind_of(path) in keyed.KINDS and progress:
         progress.note(_said(path, column))
-    cut = str if unit == "byte" and suffix_of(path) not in keyed.SUFFIXES else _SPLITTERS[unit]
+    cut = str if unit == "byte" and kind_of(path) not in keyed.KINDS else _SPLITTERS[unit]
     if sequence == "line":
         build = partial(Text, source=str(path))
         return store(
             _lines(path, read, cut), {"units": SEQUENCE, "line": LINE}, build, [path], ["lines", unit, column], progress
         )
-    if suffix_of(path) not in keyed.SUFFIXES and mapped.is_large([path]):
+    if kind_of(path) not in keyed.KINDS and mapped.is_large([path]):
         return [Text(read_units(path, unit, cut, progress), str(path))]
     text = "".join(f"{line}\n" for _, line in read)
     if not text.strip():
@@ -179,7 +180,7 @@ def _said(path: str | Path, column: str | None) -> str:
     """What rows were taken for, in words."""
     keys: Any = next((row for _, row, _ in keyed.read(path)), {})
     found = column or next((each for each in keyed.TEXTS if each in keys), keyed.TEXTS[0])
-    return f"{path}: rows of {'Parquet' if suffix_of(path) == '.parquet' else 'JSON'}, texts under {found!r}"
+    return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {found!r}"
 
 
 def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str], Sequence[str]]) -> Iterator[Text]:
@@ -194,7 +195,7 @@ def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str
 
 def _read(path: str | Path, unit: str, column: str | None) -> Iterator[tuple[int, str]]:
     """The lines of a file, or the texts of its rows; those of bytes with a character for each byte."""
-    if suffix_of(path) in keyed.SUFFIXES:
+    if kind_of(path) in keyed.KINDS:
         return _texts(path, keyed.read(path), column)
     if unit != "byte":
         return read_lines(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glassgate.tasks.bio import scheme_of, to_iob2
 from glassgate.tasks.data.columns import LABEL_NAMES, SEPARATORS, WORD_NAMES, number_of
-from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgate.tasks.data.lines import opened
+from glassgate.tasks.data.files import opened
 from glassgate.tasks.errors import DataError
 
 

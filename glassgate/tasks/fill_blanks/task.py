@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from glassgate.tasks.data import keyed
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
-from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError

@@ -1,0 +1,361 @@
+"""Open data files: standard input and pipes, compression, character encodings. Errors name the file and the line."""
+
+import atexit
+import bz2
+import codecs
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import stat
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from glassgate.tasks.errors import DataError
+
+STDIN = "-"
+PACKED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
+
+# Encodings that are tried for a file that is not UTF-8, the more common one first where two read it equally well.
+_ENCODINGS = (
+    *("cp1252", "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1250", "cp1253", "cp1254"),
+    *("cp1255", "cp1256", "cp1257", "big5hkscs", "euc_jis_2004"),
+)
+_NAMES = {"gb18030": "GBK", "cp932": "Shift-JIS", "cp949": "EUC-KR", "big5hkscs": "Big5", "euc_jis_2004": "EUC-JP"}
+_NAMES |= {"big5": "Big5", "koi8_r": "KOI8-R", "euc_jp": "EUC-JP", "utf_16": "UTF-16"}
+_UTF_8 = "utf_8"
+_SAMPLE = 2**16  # bytes of lines with characters beyond ASCII, from which the encoding is detected
+_BLOCK = 2**20
+
+
+class Identity(NamedTuple):
+    """Identifies a version of a file: its path, size and time of change, or the digest of a copy of standard input."""
+
+    path: str
+    size: int
+    changed: int | str
+
+
+def local(path: str | Path) -> Path:
+    """Return a regular file: the path itself, or a copy of standard input or of a pipe.
+
+    A copy is made once in a process, so data that arrives through a pipe can be read as often as a file can.
+
+    Raises:
+        DataError: the file is missing, a device, or has no room for a copy
+    """
+    if str(path) == STDIN:
+        if sys.stdin is None:
+            raise DataError(path, None, "it is closed; give a file, or send text to the command")
+        check_no_device(path, sys.stdin.buffer)
+        return _copied(sys.stdin.buffer, sys.stdin.buffer)
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return Path(path)  # opening it reports the reason
+    if not stat.S_ISFIFO(status.st_mode):
+        return Path(path)
+    key = (status.st_dev, status.st_ino)
+    if key in _COPIES:
+        return _copied(key, io.BytesIO())
+    with _opened_raw(path) as file:
+        return _copied(key, file)
+
+
+class _Copy(NamedTuple):
+    path: Path
+    digest: str
+
+
+_COPIES: dict[object, _Copy] = {}
+"""Copies of streams by the stream; they are deleted with the process."""
+
+
+def _copied(key: object, stream: BinaryIO) -> Path:
+    if key not in _COPIES:
+        digest = hashlib.blake2b(digest_size=16)
+        handle, name = tempfile.mkstemp(prefix="glassgate-")
+        atexit.register(Path(name).unlink, missing_ok=True)
+        try:
+            with open(handle, "wb") as copy:
+                while block := stream.read(_BLOCK):
+                    digest.update(block)
+                    copy.write(block)
+        except OSError as error:
+            raise DataError(
+                STDIN, None, f"could not be copied to {name} ({error}); set TMPDIR to a folder with more room"
+            ) from None
+        _COPIES[key] = _Copy(Path(name), digest.hexdigest())
+    return _COPIES[key].path
+
+
+def identity(path: str | Path) -> Identity:
+    """Identify the current version of a file, for caches."""
+    found = local(path).resolve()
+    digest = next((each.digest for each in _COPIES.values() if each.path.resolve() == found), None)
+    status = found.stat()
+    return Identity(STDIN if digest else str(found), status.st_size, digest or status.st_mtime_ns)
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield each line's number, from 1, and its text without the line end.
+
+    Args:
+        path: a text file in UTF-8, or in an encoding that `encoding_of` detects; "-" for standard input
+
+    Raises:
+        DataError: the file is missing, empty, a folder, or in no known encoding
+    """
+    empty = True
+    with opened_text(path, newline=None) as lines:
+        for number, text in enumerate(lines, start=1):
+            empty = False
+            yield number, text.rstrip("\n")
+    if empty:
+        raise DataError(path, None, "the file is empty; give one with at least one line of data")
+
+
+@contextmanager
+def opened_text(path: str | Path, newline: str | None = "") -> Iterator[io.TextIOWrapper]:
+    """Open a text file in its encoding; line ends stay as they are unless `newline` is None, as in `open`."""
+    encoding = encoding_of(path)
+    with opened(path) as file:
+        yield io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == _UTF_8 else encoding, newline=newline)
+
+
+def raw_lines(path: str | Path) -> Iterator[bytes]:
+    """Yield the lines of a file, or of standard input, as bytes with their ends.
+
+    Raises:
+        DataError: the file is missing, a folder or a device
+    """
+    with opened(path) as file:
+        for line in file:
+            if b"\r" in line:
+                yield from line.splitlines(keepends=True)
+            else:
+                yield line
+
+
+def count_lines(path: str | Path) -> int:
+    """Return how many line feeds a file has."""
+    with opened(path) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**24), b""))
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file, or standard input, for reading, decompressed.
+
+    Raises:
+        DataError: the file is missing, a folder, a device, damaged, or cannot be opened for another reason
+    """
+    with _opened_raw(local(path), path) as file, _unpacked(path, file) as content:
+        yield content
+
+
+@contextmanager
+def _opened_raw(path: str | Path, named: str | Path | None = None) -> Iterator[BinaryIO]:
+    named = path if named is None else named
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115, errors of its reader are not errors of opening
+    except FileNotFoundError:
+        raise DataError(named, None, "no such file; check the path, or the folder you started from") from None
+    except IsADirectoryError:
+        raise DataError(named, None, "this is a folder; give a file") from None
+    except PermissionError:
+        raise DataError(named, None, "no permission to read this file") from None
+    except OSError as error:
+        raise DataError(named, None, f"this cannot be opened ({error.strerror}); check the path") from None
+    with file:
+        check_no_device(named, file)
+        yield file
+
+
+@contextmanager
+def _unpacked(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO]:
+    """The content of a file that may be compressed."""
+    first = file.peek(8)[:8] if isinstance(file, io.BufferedReader) else b""
+    packed = next((name for mark, name in _PACKED.items() if first.startswith(mark)), None)
+    try:
+        content = file if packed is None else _decompressed(path, file, packed)
+        with content:
+            yield content
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        raise DataError(path, None, f"its compressed content is damaged ({error}); download or make it again") from None
+
+
+_PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
+
+
+def _decompressed(path: str | Path, file: BinaryIO, packed: str) -> BinaryIO:
+    if packed == "zstd":
+        import pyarrow as pa
+
+        return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")))
+    if packed == "zip":
+        return cast(BinaryIO, io.BufferedReader(cast(Any, zipfile.ZipFile(file).open(_member(path, file)))))
+    reader: Any = {"gzip": gzip.GzipFile, "xz": lzma.LZMAFile, "bzip2": bz2.BZ2File}[packed]
+    return cast(BinaryIO, io.BufferedReader(reader(fileobj=file) if packed == "gzip" else reader(file)))
+
+
+def members(path: str | Path) -> list[str]:
+    """Return the names of the files in a ZIP archive; none of another file."""
+    try:
+        with zipfile.ZipFile(local(path)) as archive:
+            return [each.filename for each in archive.infolist() if not each.is_dir()]
+    except (OSError, zipfile.BadZipFile):
+        return []
+
+
+def _member(path: str | Path, file: BinaryIO) -> str:
+    """The only file of an archive."""
+    names = [each.filename for each in zipfile.ZipFile(file).infolist() if not each.is_dir()]
+    if len(names) != 1:
+        shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+        raise DataError(path, None, f"expected an archive of one file, got {len(names)}: {shown}; unpack it, give one")
+    return names[0]
+
+
+def suffix_of(path: str | Path) -> str:
+    """Return the suffix of a file's name in lower case, without that of its compression.
+
+    Example:
+        >>> suffix_of("Train.CONLL.gz")
+        '.conll'
+    """
+    path = Path(path)
+    if path.suffix.lower() not in PACKED_SUFFIXES:
+        return path.suffix.lower()
+    inner = Path(path.stem).suffix.lower()
+    if not inner and path.suffix.lower() == ".zip" and len(names := members(path)) == 1:
+        return suffix_of(names[0])
+    return inner
+
+
+def check_no_device(path: str | Path, file: BinaryIO) -> None:
+    """Check that an open file has an end, unlike /dev/zero; a terminal has one.
+
+    Raises:
+        DataError: it is a device
+    """
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except io.UnsupportedOperation:  # no file of the system
+        return
+    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not file.isatty():
+        raise DataError(path, None, "this is a device, not a file; give a file, or - for standard input")
+
+
+_FOUND: dict[Identity, str] = {}
+"""The encodings of the files that this process has read."""
+
+
+def encoding_of(path: str | Path) -> str:
+    """Return the name of a text file's encoding, as Python has it.
+
+    A byte order mark decides; else a file that is UTF-8 from its beginning to its end is UTF-8; else
+    charset-normalizer compares the usual encodings of Chinese, Japanese, Korean, Cyrillic and European text.
+
+    Raises:
+        DataError: the file cannot be read, is damaged UTF-8, or no encoding fits
+    """
+    with _opened_raw(local(path), path):  # a missing file is reported before it is identified
+        key = identity(path)
+    if key not in _FOUND:
+        _FOUND[key] = _detected(path)
+    return _FOUND[key]
+
+
+def encoding_note(path: str | Path) -> str:
+    """Return what to report of a file's encoding: empty for UTF-8."""
+    found = encoding_of(path)
+    return "" if found == _UTF_8 else f", encoding {_NAMES.get(found, found)}"
+
+
+def _detected(path: str | Path) -> str:
+    decoder, sample, damaged = codecs.getincrementaldecoder("utf-8")(), b"", False
+    with opened(path) as file:
+        head = file.read(_BLOCK)
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return _utf_16(path)
+        block = head
+        while block:
+            if not damaged:
+                try:
+                    decoder.decode(block)
+                except UnicodeDecodeError:
+                    damaged = True
+            if len(sample) < _SAMPLE and not block.isascii():
+                lines = block.splitlines(keepends=True)
+                sample += b"".join(line for line in lines if not line.isascii())[: _SAMPLE - len(sample)]
+            if damaged and len(sample) >= _SAMPLE:
+                break
+            block = file.read(_BLOCK)
+    if not damaged:
+        try:
+            decoder.decode(b"", final=True)
+            return _UTF_8
+        except UnicodeDecodeError:
+            pass
+    return _guessed(path, sample)
+
+
+def _utf_16(path: str | Path) -> str:
+    if _reads(path, "utf_16"):
+        return "utf_16"
+    raise DataError(path, None, "expected UTF-16, as its first bytes are its mark, got other bytes; save it again")
+
+
+def _guessed(path: str | Path, sample: bytes) -> str:
+    """The encoding of bytes that are not UTF-8."""
+    from charset_normalizer import from_bytes
+
+    read = sample.decode("utf-8", "replace")
+    bad = read.count("\N{REPLACEMENT CHARACTER}")
+    if sum(ord(character) > 127 for character in read) - bad > bad:
+        raise _damaged(path)
+    found = [
+        (round(each.chaos, 2), -round(each.coherence, 1), place, _ENCODINGS[place])
+        for each in from_bytes(sample, cp_isolation=list(_ENCODINGS))
+        for place in [k for k, name in enumerate(_ENCODINGS) if name in (each.encoding, *each.could_be_from_charset)]
+    ]
+    for *_, encoding in sorted(found):
+        if _reads(path, encoding):
+            return encoding
+    raise _damaged(path)
+
+
+def _reads(path: str | Path, encoding: str) -> bool:
+    """Whether a whole file can be decoded."""
+    try:
+        with opened(path) as file:
+            text = io.TextIOWrapper(file, encoding=encoding)
+            while text.read(_BLOCK):
+                pass
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _damaged(path: str | Path) -> DataError:
+    """The error for the first byte that is not UTF-8."""
+    for number, raw in enumerate(raw_lines(path), start=1):
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            return DataError(
+                path,
+                number,
+                f"expected UTF-8, or another encoding throughout, got byte 0x{raw[error.start]:02x} in column "
+                f"{error.start + 1}; correct the line, or convert the file: "
+                f"iconv -f ENCODING -t UTF-8 {path} > utf8{suffix_of(path)}",
+            )
+    return DataError(path, None, "expected UTF-8, got other bytes; convert the file with iconv")

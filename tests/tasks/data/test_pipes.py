@@ -1,0 +1,211 @@
+"""Data from a pipe is read as from a file: every format, every task and every command, beyond the lines looked at."""
+
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from glassgate.cli import main
+from glassgate.tasks import task_class
+from glassgate.tasks.data import files
+
+Pipe = Callable[[Path], str]
+SMALL = ["--hidden-size=4", "--embedding-size=4", "--epochs=1", "--batch-size=64"]
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    """Sends a file through a pipe to standard input."""
+    threads, streams = [], []
+
+    def send(path: Path) -> str:
+        reader, writer = os.pipe()
+
+        def write() -> None:
+            with open(writer, "wb") as sink:
+                sink.write(path.read_bytes())
+
+        threads.append(threading.Thread(target=write))
+        threads[-1].start()
+        streams.append(open(reader))  # noqa: SIM115, closed below
+        monkeypatch.setattr(sys, "stdin", streams[-1])
+        return files.STDIN
+
+    yield send
+    for each in threads:
+        each.join()
+    for stream in streams:
+        stream.close()
+
+
+def _columns(count: int) -> str:
+    return "".join(f"w{k % 7} {'AB'[k % 2]}\n" + "\n" * (k % 5 == 4) for k in range(count))
+
+
+def _write(folder: Path) -> dict[str, Path]:
+    """A file of each kind that tasks read, by its name."""
+    rows = [{"text": f"so {'fine' if k % 2 else 'foul'} {k % 5}", "label": "ab"[k % 2]} for k in range(50)]
+    tagged = [{"tokens": ["the", "cat"], "tags": ["D", "N"]}, {"tokens": ["it", "rains"], "tags": ["P", "V"]}] * 20
+    hours = [f"2024-01-{1 + k // 24:02} {k % 24:02}:00" for k in range(240)]
+    texts: dict[str, str] = {
+        "columns.conll": _columns(500),
+        "tagged.tsv": _columns(500).replace(" ", "\t"),
+        "tokens.csv": "sentence,word,tag\n" + "".join(f"{k // 3},w{k % 5},{'XY'[k % 2]}\n" for k in range(90)),
+        "tagged.jsonl": "".join(json.dumps(each) + "\n" for each in tagged),
+        "code.py": "import os\n\n\ndef f(x):\n    return x + 1\n",
+        "rows.csv": "text,label\n" + "".join(f"{each['text']},{each['label']}\n" for each in rows),
+        "rows.tsv": "text\tlabel\n" + "".join(f"{each['text']}\t{each['label']}\n" for each in rows),
+        "rows.jsonl": "".join(json.dumps(each) + "\n" for each in rows),
+        "series.ts": "@problemName x\n@classLabel true a b\n@data\n" + "1,2,3:a\n3,2,1:b\n" * 20,
+        "text.txt": "salt and pepper, bread and butter.\n" * 60,
+        "pairs.tsv": "".join(f"number {k}\tNummer {k}\n" for k in range(60)),
+        "series.csv": "time,load\n" + "".join(f"{hour},{k % 24}\n" for k, hour in enumerate(hours)),
+        "music.json": json.dumps([[[60], [62, 64], [65]] * 4] * 3),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    pq.write_table(pa.Table.from_pylist(tagged), folder / "tagged.parquet")
+    pq.write_table(pa.table({"time": hours, "load": [k % 24 for k in range(240)]}), folder / "series.parquet")
+    np.savez(folder / "series.npz", x=np.arange(40.0).reshape(10, 4), y=np.array([*"ab"] * 5))
+    np.savez(folder / "music.npz", train=np.eye(88, dtype=np.uint8)[None, :9])
+    np.save(folder / "music.npy", np.eye(88, dtype=np.uint8)[None, :9])
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return _write(tmp_path_factory.mktemp("data"))
+
+
+# Each kind of file with its task, the options that it needs from a file, and those that a pipe needs besides.
+KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("tagging", "columns.conll", {}, {}),
+    ("tagging", "columns.conll", {}, {"format": "columns"}),
+    ("tagging", "tagged.tsv", {}, {"format": "tsv"}),
+    ("tagging", "tokens.csv", {}, {"format": "csv"}),
+    ("tagging", "tagged.jsonl", {}, {}),
+    ("tagging", "tagged.parquet", {}, {}),
+    ("tagging", "code.py", {}, {"format": "python"}),
+    ("classification", "rows.csv", {}, {"format": "csv"}),
+    ("classification", "rows.tsv", {}, {"format": "tsv"}),
+    ("classification", "rows.jsonl", {}, {}),
+    ("classification", "rows.parquet", {}, {}),
+    ("classification", "series.ts", {}, {}),
+    ("classification", "series.npz", {}, {}),
+    ("language-model", "text.txt", {}, {}),
+    ("language-model", "text.txt", {"sequence": "line"}, {}),
+    ("language-model", "text.txt", {"unit": "byte"}, {}),
+    ("language-model", "rows.jsonl", {}, {}),
+    ("language-model", "rows.parquet", {}, {}),
+    ("language-model", "music.json", {"unit": "notes"}, {}),
+    ("language-model", "music.npz", {"unit": "notes"}, {}),
+    ("language-model", "music.npy", {"unit": "notes"}, {}),
+    ("fill-blanks", "text.txt", {}, {}),
+    ("translation", "pairs.tsv", {}, {}),
+    ("forecasting", "series.csv", {"horizon": 3}, {}),
+    ("forecasting", "series.parquet", {"horizon": 3}, {}),
+]
+
+
+def _content(example: Any) -> Any:
+    """What an example holds, its source left out."""
+    if isinstance(example, np.ndarray):
+        return example.tolist()
+    if hasattr(example, "frequency"):
+        return (example.name, example.values[:].tolist(), str(example.start))
+    names = ("units", "labels", "content", "label", "target", "steps", "line")
+    fields = [getattr(example, name) for name in names if hasattr(example, name)]
+    return [
+        each.tolist() if isinstance(each, np.ndarray) else each if isinstance(each, str) or each is None else str(each)
+        if callable(each) else each if isinstance(each, int) else [*each]
+        for each in fields
+        if not callable(each)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "name", "options", "more"), KINDS)
+def test_every_format(
+    task: str, name: str, options: dict[str, Any], more: dict[str, Any], data: dict[str, Path], piped: Pipe
+) -> None:
+    kind = task_class(task)
+    own = kind(kind.options_type.from_mapping(options))
+    other = kind(kind.options_type.from_mapping(options | more))
+    read = [_content(each) for each in own.read(data[name])]
+    assert read
+    assert [_content(each) for each in other.read(piped(data[name]))] == read
+    assert [_content(each) for each in other.read(files.STDIN)] == read  # once more, of the same input
+
+
+def test_a_named_format_keeps_the_lines_that_recognise_it(tmp_path: Path, piped: Pipe) -> None:
+    path = tmp_path / "long.tsv"
+    path.write_text(_columns(21_000).replace(" ", "\t"))
+    kind = task_class("tagging")
+    task = kind(kind.options_type.from_mapping({"format": "tsv"}))
+    assert len(task.read(piped(path))) == len(task.read(path)) == 4_200
+
+
+def test_a_pipe_that_is_named_is_read_as_often_as_a_file(tmp_path: Path, data: dict[str, Path]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=lambda: pipe.write_bytes(data["columns.conll"].read_bytes()))
+    thread.start()
+    kind = task_class("tagging")
+    task = kind(kind.options_type.from_mapping({"format": "columns"}))
+    assert [_content(each) for each in task.read(pipe)] == [_content(each) for each in task.read(data["columns.conll"])]
+    thread.join()
+
+
+def _out(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "more", "commands"),
+    [
+        ("tagging", "columns.conll", ["--format=columns"], ["evaluate", "predict"]),
+        ("classification", "rows.csv", ["--format=csv"], ["evaluate", "predict"]),
+        ("language-model", "text.txt", [], ["evaluate", "predict"]),
+        ("fill-blanks", "text.txt", [], ["evaluate"]),
+        ("translation", "pairs.tsv", ["--beam=1"], ["evaluate", "predict", "translate"]),
+        ("forecasting", "series.csv", ["--horizon=3", "--look-back=6"], ["evaluate", "predict", "forecast"]),
+    ],
+)
+def test_every_command(
+    task: str,
+    name: str,
+    more: list[str],
+    commands: list[str],
+    data: dict[str, Path],
+    piped: Pipe,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = data[name]
+    for run, source in (("file", str(path)), ("pipe", piped(path))):
+        _out(["train", task, f"--data={source}", f"--run={tmp_path / run}", *more, *SMALL], capsys)
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("file", "pipe")]
+    assert weights[0] == weights[1]
+    for command in commands:
+        answer = _out([command, str(tmp_path / "file"), str(path)], capsys)
+        assert answer
+        assert _out([command, str(tmp_path / "file"), piped(path)], capsys) == answer
+    if task != "forecasting":
+        report = ["report", str(tmp_path / "file"), "--terminal", "--file"]
+        shown = [_out([*report, each], capsys) for each in (str(path), piped(path))]
+        source = re.compile(rf"^(-|{re.escape(name)})(?=$|[:,])", re.MULTILINE)
+        assert source.sub("", shown[0]) == source.sub("", shown[1])
+    look = ["look", "--task", task, *(word for word in more if word.startswith("--format"))]
+    shown = [_out([*look, each], capsys).split("\n\n")[1:-1] for each in (str(path), piped(path))]
+    assert shown[0] == shown[1]
