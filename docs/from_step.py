@@ -79,8 +79,8 @@ def _sum(gradient: WeightGradient) -> str:
 
 def _bindings(kernel: KernelPlan) -> str:
     """Who says what each argument of the kernel is."""
-    who = dict.fromkeys(kernel.tensors.addresses, "a tensor of the call")
-    who |= dict.fromkeys([*kernel.fixed, *kernel.by_row], "the call's workspace")
+    who = dict.fromkeys([*kernel.given, *kernel.written], "a tensor of the call")
+    who |= dict.fromkeys([*kernel.weights, *kernel.fixed, *kernel.by_row], "the call's workspace")
     who |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
     time = batch_layout(None, L * N, N)
     who |= dict.fromkeys(kernel.every_step, f"the batch layout: {time.starts[1:-1].tolist()}")
@@ -102,7 +102,7 @@ def _bindings(kernel: KernelPlan) -> str:
 
 def _launches(kernel: KernelPlan) -> str:
     """What a call runs, in order; a line at a time is shared out among threads."""
-    rounds = [*kernel.before, [kernel.loop], *kernel.after]
+    rounds = [[*kernel.packing, *kernel.before[0]], *kernel.before[1:], [kernel.loop], *kernel.after]
     return "\n".join(f"  {', '.join(task.function.name for task in tasks)}" for tasks in rounds if tasks)
 
 

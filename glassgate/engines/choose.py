@@ -148,26 +148,24 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
 
 def prepared(
     steps: Steps,
-    direction: Direction,
+    directions: list[Direction],
     form: Sequence[int],
     states: Sequence[tuple[int, ...]],
     save: bool,
-    draw: Callable[[], dict[str, Tensor]],
+    draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
-    """Calls of one direction like this one, if it pays to prepare them.
+    """Calls of one layer with the signature of this one, if kernels run them.
 
     Args:
-        steps, direction: the call, of sequences of the same length.
-        form: the axes of input and output but for the last one, as the user has them.
-        states: the shape of each state, as the user has them.
+        steps, directions: the call, of sequences of the same length.
+        form: the shape of input and output without the last axis, as the user has them.
+        states: the shape of each state of a direction, as the user has them.
         save: whether gradients will be asked for.
-        draw: gives the noise that a call draws.
+        draws: for each direction what draws its noise.
     """
-    exact = steps.data.dtype in (torch.float32, torch.float64)
-    if not exact or _wanted.name not in ("auto", "cpu") or kernels.why_not(steps, [direction]) is not None:
+    if _wanted.name not in ("auto", "cpu") or kernels.why_not(steps, directions) is not None:
         return None
-    found = Prepared(steps, direction, form, states, save, draw)
-    return found if found.fits else None
+    return Prepared(steps, directions, form, states, save, draws)
 
 
 def choose(steps: Steps, directions: list[Direction]) -> Choice:

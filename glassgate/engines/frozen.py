@@ -12,7 +12,7 @@ from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.shapes import check_choice
 
 if TYPE_CHECKING:
-    from glassgate.engines.numba_cpu.prepared import Pass
+    from glassgate.engines.numba_cpu.packed import PackedPass
 
 PRECISIONS = ("float32", "float64", "bfloat16")
 """Types that weights are stored and multiplied in."""
@@ -31,7 +31,7 @@ class Frozen(Protocol):
     ) -> list[Result]:
         """Sequences of any lengths. Each argument has one entry per direction; their steps differ in the data only."""
 
-    def passes(self, steps: int, N: int, resets: bool) -> "list[Pass] | None":
+    def passes(self, steps: int, N: int) -> "list[PackedPass] | None":
         """Each direction's precompiled pass for sequences of equal length, or None if `run` must be used."""
 
     def stepper(self, initial: tuple[Tensor, ...]) -> Stepper:
@@ -88,10 +88,8 @@ class _Packed:
     ) -> list[Result]:
         return self._packed.run(steps, self._directions, initial, restart, all_states, recordings)
 
-    def passes(self, steps: int, N: int, resets: bool) -> "list[Pass] | None":
-        found = [self._packed.prepared(direction, steps, N, resets) for direction in self._directions]
-        passes = [each for each in found if each is not None]
-        return passes if len(passes) == len(found) else None
+    def passes(self, steps: int, N: int) -> "list[PackedPass] | None":
+        return [self._packed.PackedPass(direction, steps, N) for direction in self._directions]
 
     def stepper(self, initial: tuple[Tensor, ...]) -> Stepper:
         return self._packed.Step(self._directions[0], initial)
@@ -119,7 +117,7 @@ class _ByReference:
             results += reference.run(steps[k], [call], all_states, recordings and recordings[k : k + 1])
         return results
 
-    def passes(self, steps: int, N: int, resets: bool) -> "list[Pass] | None":
+    def passes(self, steps: int, N: int) -> "list[PackedPass] | None":
         return None
 
     def stepper(self, initial: tuple[Tensor, ...]) -> Stepper:

@@ -20,7 +20,7 @@ from glassgate.engines.contract import (
 )
 from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.memory import COMPUTED_IN
-from glassgate.engines.plan import given_of, text_for
+from glassgate.engines.plan import by_direction, given_of, text_for
 from glassgate.engines.torch_op import backend
 from glassgate.engines.torch_op.autograd import Layer, PreparedLayer
 
@@ -92,52 +92,69 @@ def run(
 
 
 class Prepared:
-    """Calls of one direction like a certain one, without lengths.
+    """Calls of one layer with the signature of a certain call, without lengths.
 
     Args:
-        steps, direction: that one; of its tensors only the forms count, but noise that is not drawn is the same at
-            every call.
-        form: the axes of input and output but for the last one, as the user has them.
-        states: the shape of each state, as the user has them.
+        steps, directions: that call. Only the shapes and types of its tensors matter; but noise that is not drawn again
+            is the same at every call.
+        form: the shape of input and output without the last axis, as the user has them.
+        states: the shape of each state of a direction, as the user has them.
         save: whether gradients will be asked for.
-        draw: gives the noise that a call draws.
-
-    Attributes:
-        fits: whether this is the way for such calls.
+        draws: for each direction what draws its noise.
     """
 
     def __init__(
         self,
         steps: Steps,
-        direction: Direction,
+        directions: list[Direction],
         form: Sequence[int],
         states: Sequence[tuple[int, ...]],
         save: bool,
-        draw: Callable[[], dict[str, Tensor]],
+        draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> None:
         from glassgate.engines.numba_cpu.prepared import PreparedPasses
         from glassgate.engines.numba_cpu.run import terms_of
 
-        data, _, resets = steps
-        plan, given, self._save = backend.planned(direction), given_of([direction]), save
-        self._cell, self._projected = direction.cell, "weight_hr" in direction.weights
-        result = result_type(data.dtype)
-        sizes = plan.sizes(given, data, terms_of(result, [plan], given))
-        self._noise, self._draw = {name: v.contiguous() for name, v in direction.noise.items()}, draw
-        count, masked = data.shape[0] // sizes.N, resets is not None
-        self._passes = PreparedPasses(plan, sizes, count, data.dtype, result, form, states, save, masked)
-        self.fits = self._passes.fits
+        data = steps.data
+        plans, given = tuple([backend.planned(direction) for direction in directions]), given_of(directions)
+        result, inside = result_type(data.dtype), data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
+        sizes = [plan.sizes(own, inside, terms_of(result, [plan], own)) for plan, own in by_direction(plans, given)]
+        count = data.shape[0] // sizes[0].N
+        self._save, self._noise = (
+            save,
+            [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)],
+        )
+        cells = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
+        self._cells = [(d.cell, "weight_hr" in d.weights, meaning_of(d.cell)) for d in cells]
+        self._passes = PreparedPasses(plans, tuple(sizes), count, result, tuple(form), states, save)
 
     def holds(self) -> bool:
-        """Whether the cell's equations are still these."""
-        return meaning_of(self._cell).found.get(self._projected) is self._passes.plan.equations
+        """Whether the equations of the cells are still the same."""
+        for cell, _, meaning in self._cells:
+            if type(cell) is not meaning.type or not meaning.watch.holds():
+                return self._holds_again()
+        return True
 
-    def run(self, data: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The output and the final states, from the input and from parameters, states and resets in order."""
-        if self._noise:
-            given = *given, *(self._noise | self._draw()).values()
+    def _holds_again(self) -> bool:
+        """Whether cells that have changed still have the same equations."""
+        self._cells = [(cell, projected, meaning_of(cell)) for cell, projected, _ in self._cells]
+        found = [meaning.found.get(projected) for _, projected, meaning in self._cells]
+        return all([equations is plan.equations for equations, plan in zip(found, self._passes.plans, strict=False)])
+
+    def run(self, data: Tensor, given: Sequence[Sequence[Tensor]], resets: Tensor | None) -> Sequence[Tensor]:
+        """The output of each direction and the final states of each, from contiguous tensors.
+
+        Args:
+            data: the input.
+            given: for each direction its parameters, its initial states and those of resets.
+            resets: the mask, if there is one.
+        """
+        tensors = [data]
+        for own, (noise, draw) in zip(given, self._noise, strict=True):
+            tensors += own
+            if noise:
+                tensors += [v.contiguous() for v in (noise | draw()).values()]
         if self._save:
-            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, data, *given)
+            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, resets, *tensors)
             return results
-        (output,), final, _ = self._passes.forward(data, given)
-        return output, *final
+        return self._passes.forward(tensors, resets)[0]

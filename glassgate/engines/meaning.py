@@ -32,12 +32,12 @@ class Meaning:
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
-        self._watch = Watch(cell)
+        self.watch = Watch(cell)
         self.found: dict[bool, Equations | str] = {}
 
     def holds(self, cell: Cell) -> bool:
         """Whether it is still that cell's."""
-        return self.cell() is cell and type(cell) is self.type and self._watch.holds()
+        return self.cell() is cell and type(cell) is self.type and self.watch.holds()
 
     def equations(self, projected: bool) -> Equations | str:
         """The equations of one step, or why no kernel can have them.
@@ -60,7 +60,7 @@ class Meaning:
         if isinstance(cell, GraphCell):
             return _as_given(cell, projected)
         equations = self._traced(cell, projected)
-        seen = equations.text, tuple(self._watch.codes)
+        seen = equations.text, tuple(self.watch.codes)
         if seen not in _verified:
             if self._traced(cell, projected).text != equations.text:
                 raise _refusal(cell, "is not the same when it is run twice")
@@ -71,14 +71,14 @@ class Meaning:
 
     def _traced(self, cell: Cell, projected: bool) -> Equations:
         for _ in range(2):
-            if self._watch.refused:
-                raise _refusal(cell, f"reads {self._watch.refused}")
+            if self.watch.refused:
+                raise _refusal(cell, f"reads {self.watch.refused}")
             equations = equations_of(cell, projected)
-            where = self._watch.changed()
+            where = self.watch.changed()
             if where is None:
                 return equations
             # What is computed once and kept is no change any more when the step runs again.
-            self._watch = Watch(cell)
+            self.watch = Watch(cell)
         raise _refusal(cell, f"writes to {where}, which a kernel would not")
 
 

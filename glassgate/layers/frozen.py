@@ -25,7 +25,7 @@ from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_like, check_parameters
 
 if TYPE_CHECKING:
-    from glassgate.engines.numba_cpu.prepared import Pass
+    from glassgate.engines.numba_cpu.packed import PackedPass
     from glassgate.layers.stack import Recurrent
 
 MOST_FORMS = 256
@@ -278,7 +278,7 @@ class _Form:
 
     def __init__(
         self,
-        layers: "Sequence[Sequence[Pass]]",
+        layers: "Sequence[Sequence[PackedPass]]",
         shape: tuple[int, ...],
         final: Sequence[tuple[int, ...]],
         resting: tuple[Tensor, ...],
@@ -303,7 +303,7 @@ class _Form:
         final = [(parts, *shape[1:], width) for width in own]
         if given and [tuple(v.shape) for v in given] != final:
             return None
-        every = [each.passes(shape[0], N, resets=False) for each in layer._layers]
+        every = [each.passes(shape[0], N) for each in layer._layers]
         layers = [passes for passes in every if passes is not None]
         if len(layers) < len(every):
             return None
@@ -321,7 +321,7 @@ class _Form:
             outputs = []
             for each in passes:
                 outputs.append(empty(self._shape, self._dtype))
-                each.run_at((x.data_ptr(), *initial_at, outputs[-1].data_ptr(), *final_at))
+                each.run(x.data_ptr(), initial_at, (outputs[-1].data_ptr(), *final_at))
                 initial_at = [at + size for at, size in zip(initial_at, self._bytes, strict=True)]
                 final_at = [at + size for at, size in zip(final_at, self._bytes, strict=True)]
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)

@@ -198,22 +198,22 @@ def _prepared(layer: "Recurrent", arguments: tuple[Any, ...], learns: bool) -> _
     shapes = own if stacked else [(1, *shape) for shape in own]
     layers, data, parts = [], steps.data, iter(layer._parts)
     for directions in layer._calls(initial, anew):
-        here, ready = steps._replace(data=data), []
+        here, ready, draws = steps._replace(data=data), [], []
         for direction in directions:
             part = next(parts)
-            draw = _drawing(here, direction, part.hidden_size)
+            draws.append(_drawing(here, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
             if layer._edits is not None:
                 direction = layer._edits.applied(part, direction, layout)
-            call = choose.prepared(here, direction, form, shapes, learns, draw)
-            if call is None:
-                return None
-            ready.append(call)
-        layers.append(ready)
+            ready.append(direction)
+        call = choose.prepared(here, ready, form, shapes, learns, draws)
+        if call is None:
+            return None
+        layers.append(call)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
     resting = tuple([input.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
-    stack, first = _Stack(layers, len(layer._parts[0].names), resets is not None), layers[0][0]
-    return _Call(stack.run if stacked else first.run, first.holds, resting, turned)
+    stack = _Stack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), resets is not None)
+    return _Call(stack.run if stacked else stack.run_one, layers[0].holds, resting, turned)
 
 
 def _drawing(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[], dict[str, Tensor]]:
@@ -223,30 +223,37 @@ def _drawing(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[
 
 
 class _Stack:
-    """Layers of prepared directions, one after the other.
+    """Layers of prepared calls, one after the other.
 
     Args:
-        layers: the directions of each.
+        layers: each one's call.
+        D: directions of each.
         weights: how many a direction has.
+        states: how many a direction has.
         masked: whether there are resets.
     """
 
-    def __init__(self, layers: Sequence[Sequence[choose.Prepared]], weights: int, masked: bool) -> None:
-        self._layers, self._weights, self._masked = layers, weights, masked
-        self._all_weights = weights * sum(map(len, layers))
+    def __init__(self, layers: Sequence[choose.Prepared], D: int, weights: int, states: int, masked: bool) -> None:
+        self._layers, self._D, self._weights, self._states, self._masked = layers, D, weights, states, masked
+        self._all_weights = weights * D * len(layers)
+
+    def run_one(self, data: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        """A layer in one direction."""
+        mask = given[-1] if self._masked else None
+        return self._layers[0].run(data, (given[:-1] if self._masked else given,), mask)
 
     def run(self, data: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        behind = len(given) - self._masked
-        states, mask = given[self._all_weights : behind], given[behind:]
+        """Any number of layers and directions."""
+        behind, D = len(given) - self._masked, self._D
+        states, mask = given[self._all_weights : behind], given[-1] if self._masked else None
         initial = zip(*[v.unbind(0) for v in states], strict=True)
         final, at = [], 0
-        for directions in self._layers:
-            outputs = []
-            data = data.to(given[0].dtype)
-            for direction in directions:
-                output, *after = direction.run(data, (*given[at : at + self._weights], *next(initial), *mask))
+        for layer in self._layers:
+            own = []
+            for _ in range(D):
+                own.append((*given[at : at + self._weights], *next(initial)))
                 at += self._weights
-                outputs.append(output)
-                final.append(after)
-            data = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+            found = layer.run(data.to(given[0].dtype), own, mask)
+            data = found[0] if D == 1 else torch.cat([*found[:D]], -1)
+            final += [found[D + d * self._states : D + (d + 1) * self._states] for d in range(D)]
         return data, *[torch.stack(of_state) for of_state in zip(*final, strict=True)]

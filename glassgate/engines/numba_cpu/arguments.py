@@ -120,7 +120,8 @@ RESETS, SAVE = number("resets"), number("save")
 BARRIER, PARTIES = number("barrier"), number("parties")
 FIRST, LAST = number("first"), number("last")
 """Which sequences: the last two arguments of every cell's kernel."""
-ROWS = number("rows")
+ROWS, SEQUENCES = number("rows"), number("sequences")
+"""How many a call has: the rows of all steps, and the rows of its largest step."""
 PACKED_INPUT = number("weights_ih")
 """The packed weights of the input."""
 ROUNDED_OUTPUT = number("output_rounded")

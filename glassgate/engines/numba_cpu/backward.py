@@ -31,26 +31,28 @@ class Backward(KernelPlan):
 
     Attributes:
         wanted: which.
-        written: parameters of whose gradient no number is left unwritten.
+        written_whole: parameters whose whole gradient is written.
         d_weights: where the gradients of the wanted parameters go, by name.
         d_states: the gradients that come from the caller.
+        d_data: where the gradient of the input goes.
+        saved: the tensors of the forward pass that are read.
         d_recorded: the widths of what a recording finds by the names of gates and new states.
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, wanted: Wanted) -> None:
         super().__init__(plan, sizes, True, True, True)
         self.wanted = wanted
-        self.written = written_whole(plan.cell, plan.trace, wanted.weights)
+        self.written_whole = written_whole(plan.cell, plan.trace, wanted.weights)
         self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in wanted.weights}
         self.d_states = [self.buffers.of_state(Kind.D_STATE, name) for name in self.cell.state]
         stored = [self.buffers.place(key).buffer for key in self.trace.backward.outputs]
         shown = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
         self.d_recorded = {name: buffer.width(sizes) for name, buffer in shown.items()}
-        self.d_recorded_memory = self.memory([address(buffer) for buffer in shown.values()])
+        self.recorded = [address(buffer) for buffer in shown.values()]
         d_initial = [*self._of_states(Kind.D_NEXT), *self._of_states(Kind.D_INITIAL)]
-        written_to = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
-        written_to += [address(self.buffers[Kind.D_DATA])] if wanted.data else []
-        self.tensors = self.memory([*self.tensors.addresses, *self.states, *self.kept, *written_to])
+        self.written = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
+        self.d_data = address(self.buffers[Kind.D_DATA])
+        self.saved = [*self.states, *self.kept]
         written = {buffer.kind for buffer in stored}
         for kind in (Kind.D_PRE, Kind.LEFT, Kind.UNPROJECTED, Kind.D_PROJECTED):
             if kind in written or kind is Kind.D_PRE:
@@ -61,7 +63,7 @@ class Backward(KernelPlan):
             weights, data = self.input_weights(turned=True), self.rows(self.buffers[Kind.D_DATA])
             d = self.rows(self.buffers[Kind.D_PRE], len(self.trace.hh_only))
             self.after[-1].append(multiply(d, weights, 1, data, given.ROWS, sizes.bits, wanted.added))
-        self.check(*map(address, self.d_states), *self.d_recorded_memory.addresses)
+        self.check(*map(address, self.d_states), *self.saved, self.d_data)
 
     def _sum(self, gradient: WeightGradient) -> None:
         """The product of a weight's gradient, head by head, if it is wanted."""

@@ -51,7 +51,7 @@ class Chunks(ParallelTask):
         loop: a cell's kernel.
         turn: 1 or -1, which way time runs.
         most: rows of a chunk, if a step has no more.
-        moving: memory that holds the rows of one chunk alone, and the bytes of a row.
+        moving: memory that holds the rows of one chunk, and the bytes of a row.
     """
 
     def __init__(
@@ -63,21 +63,21 @@ class Chunks(ParallelTask):
         moving: Mapping[Argument, int],
     ) -> None:
         every = [*tasks, loop]
-        pitches = [(k, slot, moving[a]) for k, task in enumerate(every) for slot, a in task._bound if a in moving]
+        pitches = [(k, slot, moving[a]) for k, task in enumerate(every) for slot, a in task.bound if a in moving]
         own: list[Operand] = [given.STEPS, given.ORIGIN, given.STARTS, given.SIZES]
         own += [turn, most, 0, 0, len(tasks), len(pitches)]
         starts = [len(own) + 3 * len(every) + 2 * len(pitches)]
         for task in every:
-            starts.append(starts[-1] + len(task._blank.arguments))
-        slots = {argument: starts[-2] + slot for slot, argument in loop._bound}
+            starts.append(starts[-1] + len(task.launch.arguments))
+        slots = {argument: starts[-2] + slot for slot, argument in loop.bound}
         own[6:8] = 8 * slots[given.STEPS], 8 * slots[given.ORIGIN]
         for at, after, task in zip(starts, starts[1:], every, strict=False):
-            own += [task._blank.function.address, 8 * at, 8 * (after - 1)]
+            own += [task.launch.function.address, 8 * at, 8 * (after - 1)]
         for k, slot, pitch in pitches:
             own += [8 * (starts[k] + slot), pitch]
         super().__init__(native(CHUNKS), own, 0)
-        head = self._blank.arguments[:-2]
-        self._blank = Launch(self._blank.function, sum((task._blank.arguments for task in every), head))
+        head = self.launch.arguments[:-2]
+        self.launch = Launch(self.launch.function, sum((task.launch.arguments for task in every), head))
         for at, task in zip(starts, every, strict=False):
-            self._bound += [(at + slot, argument) for slot, argument in task._bound]
-        self._shares = [(starts[-2] + slot, argument, more) for slot, argument, more in loop._shares]
+            self.bound += [(at + slot, argument) for slot, argument in task.bound]
+        self.shares = [(starts[-2] + slot, argument, more) for slot, argument, more in loop.shares]

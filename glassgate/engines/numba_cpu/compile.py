@@ -4,10 +4,10 @@ import ctypes
 import gc
 import linecache
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,14 +21,14 @@ _UNUSED = ctypes.addressof(_unused)
 
 
 class Function:
-    """A kernel's machine code, called with the address of its words."""
+    """A kernel's machine code; `run` takes the address of its arguments."""
 
     def __init__(self, address: int, name: str) -> None:
         self.address, self.name = address, name
-        self._function = _KIND(address)
+        self.run: Callable[[int], object] = partial(_KIND(address), _UNUSED, _UNUSED)
 
-    def __call__(self, words: int) -> None:
-        self._function(_UNUSED, _UNUSED, words)
+    def __call__(self, arguments: int) -> None:
+        self.run(arguments)
 
 
 _engines: list[llvm.ExecutionEngine] = []

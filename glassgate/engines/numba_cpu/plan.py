@@ -1,7 +1,7 @@
 """What all calls of a kernel at the same sizes have in common: its arguments, its memory, what is done before it."""
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from math import prod
 
@@ -20,30 +20,9 @@ from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, roun
 from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.processor import Processor, host
 from glassgate.engines.numba_cpu.simd.blocking import size_of_sums
-from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask, Series
+from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask
 from glassgate.engines.numba_cpu.workspace import aligned
 from glassgate.engines.plan import Plan, Sizes
-
-
-class Memory:
-    """Buffers whose memory a caller gives.
-
-    Args:
-        addresses: which.
-        extents: how many numbers each has at least, and how many more for each row of steps.
-    """
-
-    def __init__(self, addresses: Sequence[Argument], extents: Iterable[tuple[int, int]]) -> None:
-        self.addresses, self._extents = tuple(addresses), tuple(extents)
-        self._last: tuple[int, list[int]] = -1, []
-
-    def least(self, rows: int) -> list[int]:
-        """How many numbers each has with so many rows of steps."""
-        known, least = self._last
-        if rows != known:
-            least = [fixed + by_row * rows for fixed, by_row in self._extents]
-            self._last = rows, least
-        return least
 
 
 class KernelPlan:
@@ -51,15 +30,18 @@ class KernelPlan:
 
     Attributes:
         bindings: what a call knows unless it says otherwise.
+        weights: the memory of packed weights and sums of biases, in bytes, which depends on nothing else.
         fixed: memory of a call, in bytes.
-        by_row: memory of which each row has so many bytes.
-        scratch: memory that each launch has for itself; in all `scratch_bytes`.
+        by_row: memory of a call, in bytes per row.
+        scratch: memory of each launch, in bytes.
         shared: those of it that launches have in common when they share the units of a row.
+        packing: the tasks that fill `weights`.
+        before: the tasks of each round before the loop; those of the first round read nothing of `weights`.
         loop: the kernel, to be shared by sequences.
-        before: what threads share before the loop, one list after the other.
-        after: what they share after it.
-        tensors: what a call is given: data, then in its plan's order weights, states and noise, then what passes add.
-        states, initial, recorded: of that, or beside it, where these are.
+        after: the tasks of each round after the loop.
+        given: the tensors of every call: data, then in the order of `plan` weights, states and noise.
+        written: the tensors that the caller gives for results.
+        states, initial, recorded: those of the tensors, and of recordings.
         every_step: first rows of buffers that have every step,
         whole_states: which states have memory for every step,
         in_turns: and of states of which two steps take turns.
@@ -89,21 +71,23 @@ class KernelPlan:
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
         self.nothing = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
+        self.weights: dict[Argument, int] = {}
         self.fixed: dict[Argument, int] = {}
         self.by_row: dict[Argument, int] = {}
+        self.packing: list[ParallelTask] = []
         self.before: list[list[ParallelTask]] = [[]]
         self.after: list[list[ParallelTask]] = [[]]
         self.backwards = plan.reverse != backward
         self.states, self.initial = self._of_states(Kind.STATE), self._of_states(Kind.INITIAL)
         self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept(sizes))
-        self.recorded = self.memory([address(Buffer(Kind.GATE, gate)) for gate in trace.recorded])
-        self.tensors = self.memory(self._given())
+        self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
+        self.given = self._given()
+        self.written: list[Argument] = []
         every = self._starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
         self.whole_states = slice(int(rounded), None if every_state else 1)
         self.every_step = [given.STARTS, *every[self.whole_states]]
         self.in_turns = [v for v in every if v not in self.every_step]
         self.scratch, self.shared = self._scratch()
-        self.scratch_bytes = sum(self.scratch.values())
         self._known = self._constants(save)
         packed = [self._pack(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.kernel.products]
         for k, p in enumerate(packed):
@@ -116,31 +100,17 @@ class KernelPlan:
         self.splits_units = self.kernel.split_units and cell.heads == 1
         self.waits = given.BARRIER in self.kernel.arguments
 
-    @cached_property
-    def rounds_before(self) -> list[ParallelTask]:
-        """What is done before the loop, each round as one."""
-        return [Series(tasks) for tasks in self.before]
-
-    @cached_property
-    def rounds_after(self) -> list[ParallelTask]:
-        """What is done after it, each round as one."""
-        return [Series(tasks) for tasks in self.after]
-
-    @cached_property
-    def whole(self) -> ParallelTask:
-        """All that is to be done, for one thread."""
-        return Series([*self.until_end, *chain(*self.after)])
-
     @property
-    def until_end(self) -> list[ParallelTask]:
+    def alone(self) -> list[ParallelTask]:
         """What one thread does before the loop, and the loop."""
         return [*chain(*self.before), self.loop]
 
-    def memory(self, addresses: Sequence[Argument]) -> Memory:
-        """Such buffers."""
-        return Memory(addresses, map(self._extent, addresses))
+    def rows_at_once(self, rows: int, threads: int) -> int:
+        """For how many rows of a call the memory of `by_row` is enough."""
+        return rows
 
-    def _extent(self, argument: Argument) -> tuple[int, int]:
+    def extent(self, argument: Argument) -> tuple[int, int]:
+        """How many numbers a tensor has at least, and how many more for each row of steps."""
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
         if argument is given.ROUNDED_OUTPUT:
             return 0, sizes.P
@@ -153,7 +123,8 @@ class KernelPlan:
 
     def check(self, *others: Argument) -> None:
         """Raise where the loop reads or writes a buffer that no call has memory for."""
-        known = {*self.tensors.addresses, *self.fixed, *self.by_row, *self.scratch, *self.recorded.addresses, *others}
+        known = {*self.given, *self.written, *self.recorded, *others}
+        known |= {*self.weights, *self.fixed, *self.by_row, *self.scratch}
         for operand in self.loop.operands:
             if isinstance(operand, Argument) and operand.role is Role.ADDRESS and operand not in known:
                 assert self.bindings[operand], operand.label
@@ -162,7 +133,6 @@ class KernelPlan:
         return tuple(address(self.buffers.of_state(kind, name)) for name in self.cell.state)
 
     def _given(self) -> list[Argument]:
-        """The tensors of every call: data, and those of its plan, in order."""
         cell = self.cell
         weights = [address(weight_buffer(cell, name)) for name in self.plan.weights]
         kinds = [Kind.INITIAL, *([Kind.RESTART] if self.plan.restarts else [])]
@@ -217,7 +187,7 @@ class KernelPlan:
         sizes, known, bindings = self.sizes, self._known, dict[Argument, int]()
         for axis, n in (("H", sizes.H), ("P", sizes.P)):
             bindings |= dict(zip(given.units(axis), (0, n), strict=True))
-        bindings |= {given.PARTIES: 1, given.BARRIER: 0, given.RESETS: 0}
+        bindings |= {given.SEQUENCES: sizes.N, given.PARTIES: 1, given.BARRIER: 0, given.RESETS: 0}
         for half in ("ih", "hh"):
             bindings[address(bias_buffer(half, self.trace))] = self.nothing.data_ptr()
         for name in self.cell.state:
@@ -228,7 +198,7 @@ class KernelPlan:
             elsewhere |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
         operands = [known.get(a, elsewhere.get(a, a)) for a in self.kernel.arguments[:-2]]
         bindings |= {a: 0 for a in operands if isinstance(a, Argument) and a not in bindings}
-        return ParallelTask(self._function, operands, sizes.N), bindings
+        return ParallelTask(self._function, operands, given.SEQUENCES), bindings
 
     def rows(self, buffer: Buffer, column: int = 0, columns: int | None = None) -> RowVectors:
         """The rows of a buffer, or some columns of them."""
@@ -266,8 +236,8 @@ class KernelPlan:
         packed = as_it_lies(matrix, chosen) if lies else None
         if packed is None:
             packed = pack(to, matrix, chosen, heads, turned, self.sizes.terms)
-            self.fixed[to] = packed.size
-            self.before[0] += packed.tasks
+            self.weights[to] = packed.size
+            self.packing += packed.tasks
         return packed
 
 
@@ -285,12 +255,13 @@ class Forward(KernelPlan):
         super().__init__(plan, sizes, False, every_state, save, rounded, few_rows)
         trace, bits = self.trace, sizes.bits
         self._sum_biases()
+        self._chunk = 0
         if trace.ih:
             halves = self.buffers[Kind.INPUT]
             data, out = self.rows(self.buffers[Kind.DATA]), self.rows(halves, columns=1)
             tasks, data = self.factors(data, given.ROUNDED_INPUT)
             weights = self.input_weights(turned=False)
-            self.before += [tasks] if tasks else []
+            self.before[0] += tasks
             self.before.append([multiply(data, weights, len(trace.ih), out, given.ROWS, bits)])
             if not save:
                 self.by_row[address(halves)] = self._pitch(halves)
@@ -299,7 +270,7 @@ class Forward(KernelPlan):
         given_states = self.states[self.whole_states]
         if rounded:
             given_states = given.ROUNDED_OUTPUT, *given_states
-        self.tensors = self.memory([*self.tensors.addresses, *given_states, *final, *(self.kept if save else ())])
+        self.written = [*given_states, *final, *(self.kept if save else ())]
         for state, of in zip(self.states, self._starts, strict=True):
             if of in self.in_turns:
                 assert state.buffer is not None
@@ -322,12 +293,14 @@ class Forward(KernelPlan):
         self.check(*(() if save else self.kept))
 
     @property
-    def until_end(self) -> list[ParallelTask]:
-        if len(self.before) == 1:
-            return super().until_end
-        first, *others = self.before
+    def alone(self) -> list[ParallelTask]:
+        if not self._chunk:
+            return super().alone
         turn = -1 if self.backwards else 1
-        return [*first, Chunks([*chain(*others)], self.loop, turn, self._chunk, self.by_row)]
+        return [Chunks([*chain(*self.before)], self.loop, turn, self._chunk, self.by_row)]
+
+    def rows_at_once(self, rows: int, threads: int) -> int:
+        return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
 
     def rows_of_chunk(self, weights: Packed) -> int:
         """For how many rows the input is multiplied at once: what they are written to stays in the cache."""
@@ -350,9 +323,9 @@ class Forward(KernelPlan):
             second: Operand = self.nothing.data_ptr()
             if other:
                 second = address(weight_buffer(self.cell, other)), gate * H * size
-            self.before[0].append(rows.add((out, (column + at) * H * size), first, second, count * H, self.sizes.bits))
+            self.packing.append(rows.add((out, (column + at) * H * size), first, second, count * H, self.sizes.bits))
         if gates:
-            self.fixed[out] = (column + len(gates)) * H * size
+            self.weights[out] = (column + len(gates)) * H * size
 
 
 UNITS_A_ROW = 8

@@ -1,9 +1,8 @@
-"""What threads can share: machine code whose arguments a call's bindings fill in, and its part in the last two."""
+"""Tasks that threads share: machine code and its arguments, the last two of which are the bounds of a thread's part."""
 
 from array import array
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from itertools import count
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.compile import Function
@@ -11,143 +10,120 @@ from glassgate.engines.numba_cpu.launch import Launch, in_turn
 from glassgate.engines.numba_cpu.native import native
 
 Bindings = dict[Argument, int]
-"""What a call knows: addresses, sizes, distances."""
+"""Values of arguments: addresses, sizes, distances."""
 Operand = Argument | int | tuple[Argument, int]
-"""What a task is handed: what a call knows, a number, or the sum of both."""
-Places = dict[Argument, tuple[int, int]]
-"""Arguments that are some of a list's numbers, and what is added to these."""
+"""An argument of a task: a name whose value a call gives, a constant, or the sum of both."""
+Numbers = Mapping[Argument, tuple[int, ...]]
+"""Arguments that are sums of some of a call's numbers, by the indices of these numbers."""
+Bounds = Mapping[Argument, Sequence[int]]
+"""For sizes that differ from call to call: the index of the number at which each part but the first begins, and of the
+end of the last one."""
 
 
-class Template:
-    """A launch some of whose arguments are only known at a call: numbers that it is given, and constants added to them.
+class Part(NamedTuple):
+    """A launch some of whose arguments a call completes.
 
-    Args:
+    Attributes:
         launch: the constants.
-        bound: places among the arguments, and which number is added there.
+        added: pairs of an argument's position and the index of a call's number that is added to it.
     """
 
-    def __init__(self, launch: Launch, bound: Sequence[tuple[int, int]]) -> None:
-        self._function = native(FILLED)
-        head = [launch.function.address, 8 * (4 + 3 * len(bound)), len(bound)]
-        head.append(head[1] + 8 * len(launch.arguments))
-        for slot, number in bound:
-            head += slot, launch.arguments[slot], number
-        self._known = array("q", head) + launch.arguments
-
-    def filled(self, numbers: Iterable[int]) -> Launch:
-        """The launch with these numbers."""
-        return Launch(self._function, self._known + array("q", numbers))
-
-    def each(self, numbers: Iterable[int], more: Iterable[Iterable[int]]) -> list[Launch]:
-        """Launches with the same numbers, and more in which they differ."""
-        known = self._known + array("q", numbers)
-        return [Launch(self._function, known + array("q", own)) for own in more]
+    launch: Launch
+    added: Sequence[tuple[int, int]]
 
 
-FILLED = '''
-def filled(address):
-    """A launch, once its arguments are filled in: at each of some places a constant and one of the numbers behind."""
+def joined(parts: Sequence[Part]) -> Part:
+    """Several parts in turn, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    launch = in_turn([part.launch for part in parts])
+    at, added = len(launch.arguments) - sum(len(part.launch.arguments) for part in parts), []
+    for part in parts:
+        added += [(at + slot, number) for slot, number in part.added]
+        at += len(part.launch.arguments)
+    return Part(launch, added)
+
+
+COMPLETED = '''
+def completed(address):
+    """A launch whose arguments are completed first: to some of them one of the numbers at the end is added."""
     job = words(address)
     arguments, numbers = words(address + job[1]), words(address + job[3])
-    for k in range(4, 4 + 3 * job[2], 3):
-        arguments[job[k]] = job[k + 1] + numbers[job[k + 2]]
+    for k in range(4, 4 + 2 * job[2], 2):
+        arguments[job[k]] += numbers[job[k + 1]]
     perform(job[0], address + job[1])
 '''
 
 
+def template(part: Part) -> Launch:
+    """A part as a launch to whose arguments a call appends its numbers."""
+    head = [part.launch.function.address, 8 * (4 + 2 * len(part.added)), len(part.added)]
+    head.append(head[1] + 8 * len(part.launch.arguments))
+    for pair in part.added:
+        head += pair
+    return Launch(native(COMPLETED), array("q", head) + part.launch.arguments)
+
+
 class ParallelTask:
-    """Something that threads can share, by its last two arguments: from which on, and up to which.
+    """A task that threads can share.
+
+    Args:
+        function: the machine code.
+        operands: its arguments, without the bounds of a thread's part, which follow them.
+        size: how many items there are to share.
+        light: whether all of it takes less time than waking a second thread.
 
     Attributes:
-        function: the machine code.
-        operands: its arguments but for these two.
-        size: how much there is to share.
-        light: whether that takes less time than to wake a second thread.
+        launch: the machine code with the constants among its arguments.
+        bound: the position of each other argument, and the argument.
+        shares: the positions of the bounds of each share, the size, and a constant that is added to the size.
     """
 
     def __init__(self, function: Function, operands: Sequence[Operand], size: Operand, light: bool = False) -> None:
-        self.function, self.operands = function, operands
+        self.function, self.operands, self.light = function, operands, light
         pairs = [_pair(operand) for operand in (*operands, 0, 0)]
-        self._blank = Launch(function, array("q", [number for _, number in pairs]))
-        self._bound = [(slot, argument) for slot, (argument, _) in enumerate(pairs) if argument is not None]
-        self._shares = [(len(operands), *_pair(size))]
-        self.light = light
+        self.launch = Launch(function, array("q", [number for _, number in pairs]))
+        self.bound = [(slot, argument) for slot, (argument, _) in enumerate(pairs) if argument is not None]
+        self.shares = [(len(operands), *_pair(size))]
 
     def all(self, bindings: Bindings) -> Launch:
-        """All of it."""
-        arguments, whole = self._whole
-        return whole.filled([bindings[argument] for argument in arguments])
+        """All of it, where every argument has a value."""
+        return self.part(bindings).launch
 
-    def parts(self, bindings: Bindings, parts: int) -> list[Launch]:
-        """About equal parts."""
-        if parts == 1:
-            return [self.all(bindings)]
-        sizes = [size for _, size in self._sizes(bindings)]
-        bounds = ([size * end // parts for size in sizes for end in (k, k + 1)] for k in range(parts))
-        return self._template.each([bindings[argument] for argument in self._arguments], bounds)
-
-    def between(self, bindings: Bindings, first: int, last: int) -> Launch:
-        """A part of any size."""
-        return self._template.filled([*[bindings[argument] for argument in self._arguments], first, last])
-
-    def prepared(self, bindings: Bindings, places: Places, k: int = 0, parts: int = 1) -> Template:
-        """One of some parts, for calls that differ in a few numbers alone.
+    def part(
+        self, known: Bindings, numbers: Numbers | None = None, bounds: Bounds | None = None, k: int = 0, parts: int = 1
+    ) -> Part:
+        """One of some about equal parts.
 
         Args:
-            bindings: what all of them know.
-            places: which arguments are which of these numbers.
-            k, parts: which one of how many.
+            known: the value of each argument, or the part of it that is the same in all calls.
+            numbers, bounds: the part that differs from call to call.
+            k, parts: which part of how many.
         """
-        known = bindings | {argument: shift for argument, (_, shift) in places.items()}
-        bound = [(slot, places[argument][0]) for slot, argument in self._bound if argument in places]
-        arguments = self._blank.arguments[:]
-        for slot, bound_to in self._bound:
-            arguments[slot] += known[bound_to]
-        for slot, size in self._sizes(known):
+        numbers, bounds, arguments = numbers or {}, bounds or {}, self.launch.arguments[:]
+        added = [(slot, number) for slot, argument in self.bound for number in numbers.get(argument, ())]
+        for slot, argument in self.bound:
+            arguments[slot] += known[argument]
+        for slot, of, size in self.shares:
+            if of is not None and of in bounds:
+                added += [(slot + end, bounds[of][k + end]) for end in (0, 1) if k + end]
+                continue
+            size += known[of] if of is not None else 0
             arguments[slot], arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
-        return Template(Launch(self._blank.function, arguments), bound)
-
-    def _sizes(self, bindings: Bindings) -> list[tuple[int, int]]:
-        """Where the bounds of each share are, and how much there is to share."""
-        return [(slot, more if of is None else bindings[of] + more) for slot, of, more in self._shares]
-
-    @cached_property
-    def _arguments(self) -> list[Argument]:
-        """What it asks a call for, each once."""
-        return [*dict.fromkeys(argument for _, argument in self._bound)]
-
-    @cached_property
-    def _whole(self) -> tuple[list[Argument], Template]:
-        """What all of it asks a call for, each once, and the launch, given these."""
-        arguments, bound = self._blank.arguments[:], self._bound.copy()
-        for slot, of, more in self._shares:
-            arguments[slot + 1] = more
-            if of is not None:
-                bound.append((slot + 1, of))
-        at = {argument: k for k, argument in enumerate(dict.fromkeys(of for _, of in bound))}
-        launch = Launch(self._blank.function, arguments)
-        return [*at], Template(launch, [(slot, at[argument]) for slot, argument in bound])
-
-    @cached_property
-    def _template(self) -> Template:
-        """The launch, given the values of `_arguments` and the bounds of each share."""
-        at = {argument: k for k, argument in enumerate(self._arguments)}
-        ends = [slot + k for slot, _, _ in self._shares for k in (0, 1)]
-        bound = [(slot, at[argument]) for slot, argument in self._bound]
-        return Template(self._blank, [*bound, *zip(ends, count(len(at)), strict=False)])
+        return Part(Launch(self.launch.function, arguments), added)
 
 
 class Series(ParallelTask):
-    """Tasks one after the other, as one: its parts are parts of each."""
+    """Tasks in turn, as one: its parts are parts of each."""
 
     def __init__(self, tasks: Sequence[ParallelTask]) -> None:
-        self._blank = in_turn([task._blank for task in tasks])
-        self._bound, self._shares = [], []
-        at = len(self._blank.arguments) - sum(len(task._blank.arguments) for task in tasks)
+        self.launch = in_turn([task.launch for task in tasks])
+        self.bound, self.shares = [], []
+        at = len(self.launch.arguments) - sum(len(task.launch.arguments) for task in tasks)
         for task in tasks:
-            self._bound += [(at + slot, argument) for slot, argument in task._bound]
-            self._shares += [(at + slot, argument, more) for slot, argument, more in task._shares]
-            at += len(task._blank.arguments)
+            self.bound += [(at + slot, argument) for slot, argument in task.bound]
+            self.shares += [(at + slot, argument, size) for slot, argument, size in task.shares]
+            at += len(task.launch.arguments)
         self.light = all(task.light for task in tasks)
 
 

@@ -50,34 +50,37 @@ class Layer(torch.autograd.Function):
 
 
 class PreparedLayer(torch.autograd.Function):
-    """A call of one direction whose passes are prepared: tensors come and go in the forms that the user has."""
+    """A call of one layer whose passes are prepared: tensors come and go in the shapes that the user sees."""
 
     @staticmethod
-    def forward(ctx: Any, passes: "PreparedPasses", data: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        states, final, kept = passes.forward(data, given)
-        ctx.passes, ctx.given = passes, len(given)
-        ctx.save_for_backward(data, *given, *states, *kept)
+    def forward(ctx: Any, passes: "PreparedPasses", resets: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+        visible, saved = passes.forward(tensors, resets)
+        ctx.passes, ctx.count = passes, len(tensors)
+        ctx.save_for_backward(resets, *tensors, *saved)
         ctx.set_materialize_grads(False)
-        return states[0], *final
+        return tuple(visible)
 
     @staticmethod
-    def backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> tuple[Tensor | None, ...]:
-        _check_gradients((d_output, *d_final))
-        passes, saved = ctx.passes, ctx.saved_tensors
+    def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
+        _check_gradients(d_visible)
+        passes, (resets, *saved) = ctx.passes, ctx.saved_tensors
+        tensors, saved = saved[: ctx.count], saved[ctx.count :]
         if not torch.is_grad_enabled():
-            needed = ctx.needs_input_grad[1 : 2 + len(passes.plan.weights)]
-            return None, *passes.backward(saved, d_output, d_final, needed)
-        data, *rest = [_flat(v) for v in saved]
-        given, flat = rest[: ctx.given], rest[ctx.given :]
-        at = len(passes.plan.weights) + passes.plan.states
-        resets = given.pop(at).flatten() if passes.resets else None
-        d_results = [d_output, *[None] * (len(d_final) - 1), *d_final]
+            return None, None, *passes.backward(tensors, saved, resets, d_visible, ctx.needs_input_grad[2:])
+        data, *given = [_flat(v) for v in tensors]
+        steps = Steps(data, None, None if resets is None else resets.flatten())
+        d_results, d_final = [], d_visible[passes.count :]
+        for plan, d_output in zip(passes.plans, d_visible, strict=False):
+            states = len(plan.equations.state)
+            d_results += [d_output, *[None] * (states - 1), *d_final[:states]]
+            d_final = d_final[states:]
         d_results = [None if d is None else _flat(d) for d in d_results]
-        steps, data_too = Steps(data, None, resets), ctx.needs_input_grad[1]
-        d_data, d_given = _by_operator(steps, given, flat, passes.plan.text, d_results, data_too)
-        if passes.resets:
-            d_given.insert(at, None)
-        return None, *[None if d is None else d.view_as(v) for d, v in zip((d_data, *d_given), saved, strict=False)]
+        text = "\n".join(plan.text for plan in passes.plans)
+        d_data, d_given = _by_operator(
+            steps, given, [_flat(v) for v in saved], text, d_results, ctx.needs_input_grad[2]
+        )
+        d = [None if d is None else d.view_as(v) for d, v in zip((d_data, *d_given), tensors, strict=True)]
+        return None, None, *d
 
 
 def _flat(tensor: Tensor) -> Tensor:

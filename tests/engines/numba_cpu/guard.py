@@ -9,7 +9,6 @@ import ctypes
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,8 +16,8 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.numba_cpu import arguments as given
-from glassgate.engines.numba_cpu import bind, partition, prepared, run, step, workspace
+from glassgate.engines.lowering.batch import BatchLayout
+from glassgate.engines.numba_cpu import executable, packed, partition, passes
 from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
@@ -58,10 +57,6 @@ class Guarded:
         ctypes.memset(at, 0xFF, size)
         return at
 
-    def holds(self, address: int) -> bool:
-        """Whether it is that of a block."""
-        return any(start <= address < start + size for start, size in self.blocks)
-
     def tensor(self, like: Tensor) -> Tensor:
         """A copy in such memory."""
         size = like.numel() * like.element_size()
@@ -76,70 +71,43 @@ class Guarded:
 
 
 class Guard:
-    """Puts every buffer of the calls of kernels into guarded memory, and results back where they belong."""
+    """Puts the workspace and every tensor of a pass into guarded memory, and results back where they belong."""
 
     def __init__(self, behind: bool) -> None:
         self.memory = Guarded(behind)
-        self.moved: list[tuple[int, Tensor]] = []
         self.passes = 0
-        """How many were prepared ones."""
+        """How many have run."""
         self._patch = pytest.MonkeyPatch()
 
-    def move(self, tensor: Tensor) -> int:
-        """A copy's address; the tensor has that copy's numbers when the kernel is done."""
-        if self.memory.holds(tensor.data_ptr()):
-            return tensor.data_ptr()
-        found = [at for at, other in self.moved if other is tensor]
-        if found:
-            return found[0]
-        size = tensor.numel() * tensor.element_size()
-        at = self.memory.take(size)
-        ctypes.memmove(at, tensor.data_ptr(), size)
-        self.moved.append((at, tensor))
-        return at
-
     def __enter__(self) -> "Guard":
-        bind_memory, bind_rows, run_calls = bind.Call.bind, bind.Call.bind_rows, partition.run
+        run = passes.Pass.run
 
-        def guarded_bind(call: bind.Call, memory: object, tensors: Sequence[Tensor]) -> None:
-            bind_memory(call, memory, tensors)  # type: ignore[arg-type]
-            for address, tensor in zip(memory.addresses, tensors, strict=True):  # type: ignore[attr-defined]
-                call.bindings[address] = self.move(tensor)
-
-        def guarded_rows(call: bind.Call, buffer: object, tensor: Tensor | None) -> None:
-            tensor = tensor.contiguous() if tensor is not None else None
-            bind_rows(call, buffer, tensor)  # type: ignore[arg-type]
-            if tensor is not None:
-                call.bindings[given.address(buffer)] = self.move(tensor)  # type: ignore[arg-type]
-
-        def guarded_scratch(call: bind.Call, bindings: dict[given.Argument, int]) -> dict[given.Argument, int]:
-            return bindings | {a: self.memory.take(size) for a, size in call.plan.scratch.items()}
-
-        def guarded_run(calls: Sequence[bind.Call]) -> None:
-            run_calls(calls)
-            put_back()
-
-        def guarded_pass(own: prepared.Pass, tensors: Sequence[Tensor], rest: Sequence[int] = ()) -> None:
-            numbers = [*map(self.move, tensors), *rest, self.memory.take(own._room)]
-            for launches in own._rounds:
-                threads.run([launch.filled(numbers) for launch in launches])
+        def guarded(
+            own: passes.Pass,
+            layout: BatchLayout,
+            resets: Tensor | None,
+            tensors: Sequence[Tensor],
+            rows: Sequence[Tensor] = (),
+            packed: Sequence[Tensor] | None = None,
+        ) -> None:
+            copies = [*map(self.copy, tensors)]
+            apart = [self.copy(v.contiguous()) if v.stride(-2) else v for v in rows]
+            run(own, layout, None if resets is None else self.copy(resets), copies, apart, packed)
             self.passes += 1
-            put_back()
-
-        def put_back() -> None:
-            for at, tensor in self.moved:
-                ctypes.memmove(tensor.data_ptr(), at, tensor.numel() * tensor.element_size())
-            self.moved.clear()
+            for tensor, copy in zip(tensors, copies, strict=True):
+                if tensor.numel():  # without a new version, which autograd would notice
+                    ctypes.memmove(tensor.data_ptr(), copy.data_ptr(), tensor.nbytes)
             self.memory.free()
 
-        self._patch.setattr(bind.Call, "bind", guarded_bind)
-        self._patch.setattr(bind.Call, "bind_rows", guarded_rows)
-        self._patch.setattr(bind.Call, "_with_scratch", guarded_scratch)
-        self._patch.setattr(workspace.Workspace, "take", lambda _, size: self.memory.take(size))
-        self._patch.setattr(prepared.Pass, "run", guarded_pass)
-        self._patch.setattr(run.partition, "run", guarded_run)
-        self._patch.setattr(step, "torch", SimpleNamespace(empty_like=self.memory.tensor))
+        self._patch.setattr(passes.Pass, "run", guarded)
+        self._patch.setattr(executable, "lent", lambda size: (self.memory.take(size), None))
+        for module in (executable, packed):
+            self._patch.setattr(module, "empty", lambda form, dtype: self.memory.tensor(torch.empty(form, dtype=dtype)))
         return self
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """A copy in guarded memory."""
+        return self.memory.tensor(tensor) if tensor.numel() else tensor
 
     def __exit__(self, *_: object) -> None:
         self._patch.undo()
@@ -187,14 +155,13 @@ def check(layer: gg.Recurrent, recorded: bool) -> None:
         for train, more in ((train, more) for train in (False, True) for more in CALLS):
             N = len(more.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
             expected = results(layer, N, train, record, **more)
-            plain = "lengths" not in more and not record and not layer.bidirectional and layer.num_layers == 1
-            plain = plain and layer.weight_ih_l0.dtype is not torch.bfloat16  # which is computed in float32
+            repeats = not record
             for behind in (True, False):
                 layer._repeated = Repeated()
-                for again in range(1 + plain):
+                for _ in range(1 + repeats):
                     with Guard(behind) as guard:
                         same(results(layer, N, train, record, **more), expected)
-                    assert bool(guard.passes) == again
+                    assert guard.passes
     if not layer.bidirectional:
         expected = stream(layer, Guarded(True))
         for behind in (True, False):
@@ -266,7 +233,7 @@ def main(which: str, products: str) -> None:
             torch.set_num_threads(at_once)
             counts.clear()
             few = 1 if at_once > 1 else 2**60
-            partition.FEW_OPERATIONS = prepared.FEW_OPERATIONS = prepared.ENOUGH_FOR_ONE = few
+            partition.FEW_OPERATIONS = few
             check(layer, recorded)
             assert max(counts, default=1) == at_once, counts
             if products not in ("plain", "three"):

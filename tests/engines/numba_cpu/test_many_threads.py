@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.numba_cpu import partition, prepared
+from glassgate.engines.numba_cpu import partition
 from glassgate.engines.numba_cpu.pool import openmp, threads
 from tests.compare import noise
 
@@ -59,8 +59,7 @@ def step(layer, call):
 def shared(monkeypatch):
     """Threads share the least work; how many launches there were at once."""
     counts, run = [], threads.run
-    for module, name in ((partition, "FEW_OPERATIONS"), (prepared, "FEW_OPERATIONS"), (prepared, "ENOUGH_FOR_ONE")):
-        monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
     monkeypatch.setattr(partition, "FEW_A_STEP", 1)
     monkeypatch.setattr(processors, "contention", processors.Contention())
     monkeypatch.setattr(processors.contention, "note", lambda waited: None)

@@ -1,0 +1,251 @@
+"""The executable form of a pass: machine code for all of a layer's directions on some threads, and the memory it uses.
+
+A call completes it with addresses and with the rows of each step. First calls, repeated calls, ragged batches, resets,
+recordings and streams differ in these numbers only.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, count, islice
+from time import monotonic
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines import processors
+from glassgate.engines.lowering.batch import BatchLayout, two_turns
+from glassgate.engines.memory import empty
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu.arguments import Argument
+from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.partition import Pace, Partition, bounds_of_rows, units_of_part
+from glassgate.engines.numba_cpu.plan import KernelPlan
+from glassgate.engines.numba_cpu.pool import threads
+from glassgate.engines.numba_cpu.tasks import Bindings, Bounds, ParallelTask, Part, joined, template
+from glassgate.engines.numba_cpu.workspace import ALIGN, aligned, lent
+
+Addresses = Mapping[Argument, int]
+"""For each argument that a call gives, its index among the call's addresses."""
+
+WORKSPACE, BARRIERS, WEIGHTS = range(3)
+"""Indices of a call's first numbers: the addresses of these regions; each direction's weights have one."""
+BARRIER_BYTES = 16
+MOST_LAYOUTS = 256
+"""Layouts whose numbers an executable keeps."""
+
+
+class Region:
+    """Memory that is divided: `take` returns where the next piece begins, relative to the region."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.end = start
+
+    def take(self, size: int) -> int:
+        """The offset of so many bytes."""
+        at = self.end
+        self.end += aligned(size)
+        return at
+
+    def take_all(self, sizes: Mapping[Argument, int]) -> Bindings:
+        """The offset of each piece."""
+        return {argument: self.take(size) for argument, size in sizes.items()}
+
+
+class Placed(NamedTuple):
+    """The numbers of one batch layout.
+
+    Attributes:
+        numbers: the rows of each step, and where each piece of memory begins whose size depends on them.
+        size: bytes of the workspace.
+        alive: the memory that the numbers point to.
+    """
+
+    numbers: "array[int]"
+    size: int
+    alive: Sequence[object]
+
+
+class Executable:
+    """A pass of a layer's directions on some threads. Its memory has three regions:
+
+    - weights: packed matrices and sums of biases. `run` packs them into the workspace, unless `pack` has packed them.
+    - workspace: what the tasks of one run write for each other; a thread's next run writes over it.
+    - results: the caller's tensors, which `run` takes by address, as it does those that it reads.
+
+    Args:
+        plans: one per direction.
+        partition: the division among threads.
+        addresses: for each direction, the index of each argument among the addresses of a call.
+    """
+
+    def __init__(self, plans: Sequence[KernelPlan], partition: Partition, addresses: Sequence[Addresses]) -> None:
+        self.plans, self.partition = plans, partition
+        self._alone = partition.threads == 1
+        self._waiting = [d for d, n in enumerate(partition.sharers) if n > 1 and plans[d].waits]
+        self._pace, self._placed = Pace(), dict[int, Placed]()
+        self._number(addresses)
+        packed = [Region() for _ in plans]
+        self._packed_at = [region.take_all(plan.weights) for region, plan in zip(packed, plans, strict=True)]
+        self._weights_sizes = [region.end for region in packed]
+        self._end = sum(self._weights_sizes)
+        self._known = [self._constants(d) for d in range(len(plans))]
+        self._loop = [template(part) for d in range(len(plans)) for part in self._loops(d)]
+        self._rounds: dict[bool, list[list[Launch]]] = {}
+
+    def pack(self, addresses: Iterable[int]) -> list[Tensor]:
+        """Pack the weights of each direction into memory of their own, for as long as the weights stay the same.
+
+        The result holds for all executables whose plans have the same `weights`, for any number of sequences.
+
+        Args:
+            addresses: of a call; only those of parameters are read.
+        """
+        memory = [empty([size + ALIGN], torch.uint8) for size in self._weights_sizes]
+        starts = [aligned(own.data_ptr()) for own in memory]
+        numbers = array("q", (0, 0, *starts, *[0] * (self._given - WEIGHTS - len(starts)), *addresses))
+        packing = [self._part(d, task) for d, plan in enumerate(self.plans) for task in plan.packing]
+        if packing:
+            function, arguments = template(joined(packing))
+            Launch(function, arguments + numbers)()
+        return memory
+
+    def run(self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor] | None = None) -> None:
+        """Run the pass.
+
+        Args:
+            layout: the rows of each step.
+            addresses: of the tensors that are read and written, and other numbers for which there are arguments.
+            packed: what `pack` has returned, if it was called.
+        """
+        placed = self._placed.get(layout.steps) if layout.even else None
+        placed = placed or self._place(layout)
+        start, _memory = lent(placed.size)
+        barriers = torch.zeros(len(self.plans), 2, dtype=torch.int64, device="cpu") if self._waiting else None
+        numbers = array("q", (start, 0 if barriers is None else barriers.data_ptr()))
+        if packed is None:
+            for size in self._weights_sizes:
+                numbers.append(start)
+                start += size
+        else:
+            numbers.extend([aligned(own.data_ptr()) for own in packed])
+        numbers += placed.numbers
+        numbers.extend(addresses)
+        rounds = self._rounds.get(packed is None) or self._launches(packed is None)
+        if self._alone:
+            function, arguments = rounds[0][0]
+            arguments = arguments + numbers
+            function.run(arguments.buffer_info()[0])
+            return
+        for launches in rounds:
+            began = monotonic()
+            threads.run([Launch(function, arguments + numbers) for function, arguments in launches])
+            if barriers is not None and launches is self._loop:
+                self._note(layout, barriers, monotonic() - began)
+
+    def _note(self, layout: BatchLayout, barriers: Tensor, seconds: float) -> None:
+        for d in self._waiting:
+            waited = self._pace.has_waited(self.plans[d], layout, int(barriers[d, 1]), seconds)
+            processors.contention.note(waited)
+
+    def _number(self, addresses: Sequence[Addresses]) -> None:
+        """Give each number of a call its index: the regions, the layout in the order of `_place`, the addresses."""
+        many, numbers = self.partition.threads, count(WEIGHTS + len(self.plans))
+        steps, rows, sizes, starts = islice(numbers, 4)
+        self._ends: Bounds = {given.STEPS: (0, steps), given.ROWS: (0, rows)}
+        self._bounds: dict[Argument, Sequence[int]] = {
+            argument: (0, *islice(numbers, many - 1), end) for argument, (_, end) in self._ends.items()
+        }
+        self._row_parts = min(self.partition.row_parts, max(self.plans[0].sizes.N, 1))
+        if self._row_parts > 1:
+            self._bounds[given.SEQUENCES] = (0, *islice(numbers, self._row_parts))
+        common: dict[Argument, tuple[int, ...]] = {given.STEPS: (steps,), given.ROWS: (rows,), given.SIZES: (sizes,)}
+        self._numbers: list[dict[Argument, tuple[int, ...]]] = []
+        for d, plan in enumerate(self.plans):
+            own = common | {given.ORIGIN: (next(numbers),)} | dict.fromkeys(plan.every_step, (starts,))
+            if plan.in_turns:
+                own |= dict.fromkeys(plan.in_turns, (next(numbers),))
+            own.update({argument: (WORKSPACE, next(numbers)) for argument in plan.by_row})
+            own |= dict.fromkeys((*plan.fixed, *plan.scratch), (WORKSPACE,)) | dict.fromkeys(
+                plan.weights, (WEIGHTS + d,)
+            )
+            self._numbers.append(own)
+        self._given = next(numbers)
+        for own, named in zip(self._numbers, addresses, strict=True):
+            own |= {argument: (self._given + k,) for argument, k in named.items()}
+
+    def _place(self, layout: BatchLayout) -> Placed:
+        """The numbers of a layout, in the order of `_number`."""
+        (many, _), steps, rows = self.partition, layout.steps, layout.rows
+        numbers = array("q", (steps, rows, layout.sizes.data_ptr() + 8, layout.starts.data_ptr() + 8))
+        numbers.extend([of * k // many for of in (steps, rows) for k in range(1, many)])
+        if self._row_parts > 1:
+            numbers.extend(bounds_of_rows(layout, self._row_parts)[1:])
+        alive, ends, region = list[object]([layout]), list[int](), Region(self._end)
+        for plan in self.plans:
+            numbers.append(max(steps - 1, 0) if plan.backwards else 0)
+            if plan.in_turns:
+                alternating = two_turns(steps, layout.N, plan.plan.reverse)
+                alive.append(alternating)
+                numbers.append(alternating.data_ptr() + 8)
+            region = Region(self._end) if self._alone else region
+            at_once = plan.rows_at_once(rows, many)
+            numbers.extend([region.take(size * at_once) for size in plan.by_row.values()])
+            ends.append(region.end)
+        placed = Placed(numbers, max(ends), alive)
+        if layout.even:
+            if len(self._placed) >= MOST_LAYOUTS:
+                self._placed.clear()
+            self._placed[steps] = placed
+        return placed
+
+    def _part(self, d: int, task: ParallelTask, k: int = 0, parts: int = 1) -> Part:
+        """The k-th part of a task of one direction."""
+        return task.part(self._known[d][0], self._numbers[d], self._bounds if parts > 1 else self._ends, k, parts)
+
+    def _launches(self, packs: bool) -> list[list[Launch]]:
+        """The launches of each round, one per thread."""
+        plans = self.plans
+        packing = [plan.packing if packs else [] for plan in plans]
+        if self._alone:
+            tasks = [[*first, *plan.alone, *chain(*plan.after)] for first, plan in zip(packing, plans, strict=True)]
+            rounds = [[template(joined([self._part(d, task) for d, own in enumerate(tasks) for task in own]))]]
+        else:
+            first = [[*own, *plan.before[0]] for own, plan in zip(packing, plans, strict=True)]
+            before = [first, *zip(*[plan.before[1:] for plan in plans], strict=True)]
+            after = zip(*[plan.after for plan in plans], strict=True)
+            rounds = [*map(self._round, before), self._loop, *map(self._round, after)]
+        self._rounds[packs] = rounds = [launches for launches in rounds if launches]
+        return rounds
+
+    def _round(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:
+        """The launches of a round around the loop: one per thread, or only the caller's if all tasks are light."""
+        every = [(d, task) for d, own in enumerate(tasks) for task in own]
+        parts = 1 if all([task.light for _, task in every]) else self.partition.threads
+        return [template(joined([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []
+
+    def _constants(self, d: int) -> list[Bindings]:
+        """The constants of each launch of a direction's loop, and of its tasks in the first one."""
+        plan, sharers = self.plans[d], self.partition.sharers[d]
+        region = Region(sum(self._weights_sizes) if self._alone else self._end)
+        constants = (
+            plan.bindings | dict.fromkeys(self._numbers[d], 0) | self._packed_at[d] | region.take_all(plan.fixed)
+        )
+        launches = sharers if sharers > 1 else self._row_parts
+        every = [constants | region.take_all(plan.scratch) for _ in range(launches)]
+        if sharers > 1:
+            shared = region.take_all({argument: plan.scratch[argument] for argument in plan.shared})
+            every = [own | shared | units_of_part(plan, k, sharers) for k, own in enumerate(every)]
+        if d in self._waiting:
+            every = [own | {given.BARRIER: BARRIER_BYTES * d, given.PARTIES: sharers} for own in every]
+        self._end = max(self._end, region.end)
+        return every
+
+    def _loops(self, d: int) -> list[Part]:
+        """The launches of a direction's loop."""
+        loop, every, numbers = self.plans[d].loop, self._known[d], self._numbers[d]
+        if self.partition.sharers[d] == 1:
+            bounds = self._bounds if self._row_parts > 1 else {}
+            return [loop.part(known, numbers, bounds, k, len(every)) for k, known in enumerate(every)]
+        barrier = {given.BARRIER: (BARRIERS,)} if d in self._waiting else {}
+        return [loop.part(known, numbers | barrier) for known in every]

@@ -1,0 +1,334 @@
+"""A layer's passes forward and back for tensors of certain sizes: the memory of results, and all gradients.
+
+`executable.py` runs them; `run.py` calls them for whole layers.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
+from operator import ge
+
+import torch
+from torch import Tensor
+
+from glassgate.engines import products
+from glassgate.engines.lowering.batch import BatchLayout
+from glassgate.engines.memory import empty, unwritten
+from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pitch
+from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
+from glassgate.engines.numba_cpu.executable import Addresses, Executable
+from glassgate.engines.numba_cpu.partition import Partition, partition
+from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
+from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.plan import Plan, Sizes
+
+Form = tuple[int, ...]
+Memory = tuple[Form, torch.dtype]
+"""The shape and the type of a tensor."""
+_CPU = torch.device("cpu")
+LOW = 2**32
+"""Addresses below this are those of tensors without memory, or of small objects of some programs."""
+
+
+class Pass:
+    """A pass of all directions of a layer; subclasses have its tensors and results.
+
+    Args:
+        kernels: one per direction.
+        shared: for each direction the arguments whose addresses are the same for all directions, after that of resets.
+        groups: the other tensors of each direction, in the order of a call: group by group.
+        rows: for each direction the tensors whose rows are at any distance, each with its pitch.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[KernelPlan],
+        shared: Sequence[Sequence[Argument]],
+        *groups: Sequence[Sequence[Argument]],
+        rows: Sequence[Sequence[Argument]] = (),
+    ) -> None:
+        self.kernels, self._executables = kernels, dict[Partition, Executable]()
+        self._extents = [*map(kernels[0].extent, shared[0])]
+        self._extents += [k.extent(a) for group in groups for k, own in zip(kernels, group, strict=True) for a in own]
+        self._addresses: list[Addresses] = [dict(zip((RESETS, *own), count(), strict=False)) for own in shared]
+        indices = count(1 + len(shared[0]))
+        for group in (*groups, rows):
+            for d, arguments in enumerate(group):
+                self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
+
+    def executable(self, parts: Partition) -> Executable:
+        """The executable for such a division among threads."""
+        found = self._executables.get(parts)
+        if found is None:
+            found = self._executables[parts] = Executable(self.kernels, parts, self._addresses)
+        return found
+
+    def run(
+        self,
+        layout: BatchLayout,
+        resets: Tensor | None,
+        tensors: Sequence[Tensor],
+        rows: Sequence[Tensor] = (),
+        packed: Sequence[Tensor] | None = None,
+    ) -> None:
+        """Run it on as many threads as are worth it.
+
+        Args:
+            layout: the rows of each step.
+            resets: (rows,) bool.
+            tensors: those of `shared`, then those of the groups.
+            rows: those whose rows are at any distance from each other.
+            packed: the weights of each direction, if they are packed.
+        """
+        least = [fixed + by_row * layout.rows for fixed, by_row in self._extents]
+        assert all(map(ge, map(Tensor.numel, tensors), least)), "tensors have as many numbers as kernels expect"
+        addresses = [*map(Tensor.data_ptr, tensors)]
+        if min(addresses) < LOW:
+            check_storage(tensors)
+        addresses.insert(0, 0 if resets is None else resets.data_ptr())
+        for tensor in rows:
+            addresses += tensor.data_ptr(), tensor.stride(-2) * tensor.element_size()
+        self.executable(partition(self.kernels, layout)).run(layout, addresses, packed)
+
+
+def check_storage(tensors: Sequence[Tensor]) -> None:
+    """Kernels read memory without asking whose it is."""
+    for tensor in tensors:
+        if tensor.numel() and tensor.untyped_storage().nbytes() < tensor.nbytes:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(tensor.shape)} has no memory: its storage was freed "
+                "(`untyped_storage().resize_(0)`, as sharded training does between uses); restore it before the call"
+            )
+
+
+class ForwardPass(Pass):
+    """A pass forward.
+
+    Args:
+        plans, sizes: of each direction.
+        result: the type of the output and the final states.
+        every_state: whether every state has memory at every step, not the output alone.
+        save: whether there will be a backward pass.
+        few_rows: for each direction whether weights are read as they are, unpacked.
+        processor: whose kernels.
+
+    Attributes:
+        counts: for each direction how many results are states at every step, final states, kept for the backward pass
+            and recorded.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        sizes: Sequence[Sizes],
+        result: torch.dtype,
+        every_state: bool,
+        save: bool,
+        few_rows: Sequence[bool],
+        processor: Processor,
+    ) -> None:
+        self.plans, self.sizes = plans, sizes
+        inside = torch.float64 if sizes[0].bits == 64 else torch.float32
+        rounded = sizes[0].terms > 0 and result is torch.bfloat16
+        kernels = [
+            forward_plan(plan, own, save, every_state, rounded, few, processor)
+            for plan, own, few in zip(plans, sizes, few_rows, strict=True)
+        ]
+        shared = [kernel.given[:1] for kernel in kernels]
+        given, written = ([k.given[1:] for k in kernels], [[*k.written, *k.recorded] for k in kernels])
+        super().__init__(kernels, shared, given, written)
+        self.counts: list[tuple[int, int, int, int]] = []
+        self._results: list[tuple[bool, int, torch.dtype]] = []
+        for plan, own in zip(plans, sizes, strict=True):
+            widths = list(plan.of_states(own).values())
+            states = widths if every_state else widths[:1]
+            kept = list(plan.kept(own).values()) if save else []
+            shown = [own.H] * len(plan.trace.recorded)
+            self.counts.append((len(states), len(widths), len(kept), len(shown)))
+            self._results += [(True, n, result if rounded and k == 0 else inside) for k, n in enumerate(states)]
+            self._results += [(False, n, inside) for n in widths] + [(True, n, inside) for n in (*kept, *shown)]
+
+    def memory(self, S: int) -> list[Memory]:
+        """The memory of the results of all directions, for a call of S rows with padding."""
+        N = self.sizes[0].N
+        return [((S if by_row else N, width), dtype) for by_row, width, dtype in self._results]
+
+    def results(
+        self,
+        layout: BatchLayout,
+        tensors: Sequence[Tensor],
+        resets: Tensor | None,
+        memory: Sequence[Memory],
+        S: int,
+        packed: Sequence[Tensor] | None = None,
+    ) -> list[Tensor]:
+        """Run it.
+
+        Args:
+            layout: the rows of each step.
+            tensors: the input and all tensors of the directions, contiguous.
+            resets: (rows,) bool.
+            memory: that of the results.
+            S: how many rows it has, of which those behind the layout's rows become zero.
+            packed: the weights of each direction, if they are packed.
+        """
+        written = [empty(form, dtype) for form, dtype in memory]
+        if layout.rows < S:
+            for tensor, (by_row, _, _) in zip(written, self._results, strict=True):
+                if by_row:
+                    tensor[layout.rows :].zero_()
+        self.run(layout, resets, (*tensors, *written), packed=packed)
+        return written
+
+
+class BackwardPass(Pass):
+    """A pass back through time, to the gradients of all that the pass forward read but noise.
+
+    Args:
+        plans, sizes: of each direction.
+        wanted: the parameters of each direction whose gradients are computed.
+        data_too: whether that of the input is computed.
+        processor: whose kernels.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        sizes: Sequence[Sizes],
+        wanted: Sequence[tuple[str, ...]],
+        data_too: bool,
+        processor: Processor,
+    ) -> None:
+        self.plans, self.sizes, self.data_too = plans, sizes, data_too
+        self.backwards = kernels = [
+            backward_plan(plan, own, Wanted(names, data_too, added=d > 0), processor)
+            for d, (plan, own, names) in enumerate(zip(plans, sizes, wanted, strict=True))
+        ]
+        super().__init__(
+            kernels,
+            [[kernel.given[0], *([kernel.d_data] if data_too else [])] for kernel in kernels],
+            [kernel.given[1:] for kernel in kernels],
+            [kernel.states for kernel in kernels],
+            [kernel.kept for kernel in kernels],
+            [[*kernel.written, *kernel.recorded] for kernel in kernels],
+            rows=[[argument for d in kernel.d_states for argument in (address(d), pitch(d))] for kernel in kernels],
+        )
+
+    def gradients(
+        self,
+        layout: BatchLayout,
+        tensors: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        resets: Tensor | None,
+        d_states: Sequence[Sequence[Tensor | None]],
+        d_final: Sequence[Sequence[Tensor | None]],
+        d_data: Tensor | None,
+        S: int,
+    ) -> tuple[list[Tensor | None], list[dict[str, Tensor]]]:
+        """The gradients of all tensors of the directions, None where there is none; and what recordings show.
+
+        Args:
+            layout, tensors, resets: those of the pass forward; the input is the first tensor.
+            saved: the states of all directions at every step, then what all of them have kept.
+            d_states, d_final: for each direction the gradients of its states at every step, rows at equal distances,
+                and of its final states; None for zero.
+            d_data: where the gradient of the input goes, if it is computed.
+            S: how many rows a recording has, of which those behind the layout's rows become zero.
+        """
+        written, found, shown, rows, at = [], [], [], [], 1
+        for d, (kernel, plan) in enumerate(zip(self.backwards, self.plans, strict=True)):
+            own = tensors[at : at + plan.given]
+            gradients = _Gradients(kernel, layout, own, d_final[d], resets is not None)
+            recorded = {name: unwritten(S, width, layout.rows, tensors[0]) for name, width in kernel.d_recorded.items()}
+            written += [*gradients.memory, *recorded.values()]
+            for buffer, d_state in zip(kernel.d_states, d_states[d], strict=True):
+                if d_state is not None:
+                    width = buffer.width(kernel.sizes)
+                    assert d_state.shape[-1] == width, buffer.label
+                    assert d_state.numel() >= width * layout.rows, buffer.label
+                rows.append(kernel.nothing if d_state is None else d_state)
+            found.append(gradients)
+            shown.append(recorded)
+            at += plan.given
+        shared = tensors[:1] if d_data is None else (tensors[0], d_data)
+        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows)
+        return [d for gradients in found for d in gradients.by_tensor()], shown
+
+
+class _Gradients:
+    """The gradients of one direction's tensors.
+
+    Args:
+        kernel: its pass back.
+        layout: the rows of each step.
+        own: the tensors.
+        d_final: the gradients of the final states; None for zero.
+        resets: whether there are any.
+    """
+
+    def __init__(
+        self,
+        kernel: Backward,
+        layout: BatchLayout,
+        own: Sequence[Tensor],
+        d_final: Sequence[Tensor | None],
+        resets: bool,
+    ) -> None:
+        self._kernel, self._resets, plan = kernel, resets, kernel.plan
+        n = len(plan.weights)
+        initial = own[n : n + len(plan.cell.state)]
+        # The pass back carries the gradients of states in this memory, from the final states to the initial ones.
+        self._next = [
+            torch.zeros_like(v) if d is None else d.clone(memory_format=torch.contiguous_format)
+            for v, d in zip(initial, d_final, strict=True)
+        ]
+        self._restart = [torch.zeros_like(v) for v in initial] if resets else self._next
+        whole = kernel.written_whole if layout.rows else ()
+        self._weights = {
+            name: torch.empty_like(v) if name in whole else torch.zeros_like(v)
+            for name, v in zip(plan.weights, own, strict=False)
+            if name in kernel.d_weights
+        }
+        self._parameter = initial[0].new_zeros(layout.N, plan.trace.gradients["d_parameter"] * kernel.sizes.H)
+
+    @property
+    def memory(self) -> list[Tensor]:
+        """Where the pass writes."""
+        return [*self._weights.values(), *self._next, *self._restart, self._parameter]
+
+    def by_tensor(self) -> list[Tensor | None]:
+        """One for each tensor; None where there is none."""
+        kernel, plan = self._kernel, self._kernel.plan
+        d = self._weights | products.own_gradients(plan, kernel.sizes.H, self._weights, self._parameter)
+        states = self._next
+        if plan.restarts:
+            states = states + (self._restart if self._resets else [torch.zeros_like(v) for v in states])
+        elif self._resets:
+            states = [a.add_(b) for a, b in zip(states, self._restart, strict=True)]
+        return [*map(d.get, plan.weights), *states, *[None] * len(plan.noise)]
+
+
+@lru_cache(1024)
+def forward_pass(
+    plans: tuple[Plan, ...],
+    sizes: tuple[Sizes, ...],
+    result: torch.dtype,
+    every_state: bool,
+    save: bool,
+    few_rows: tuple[bool, ...],
+    processor: Processor,
+) -> ForwardPass:
+    """The pass forward of such calls."""
+    return ForwardPass(plans, sizes, result, every_state, save, few_rows, processor)
+
+
+@lru_cache(1024)
+def backward_pass(
+    plans: tuple[Plan, ...],
+    sizes: tuple[Sizes, ...],
+    wanted: tuple[tuple[str, ...], ...],
+    data_too: bool,
+    processor: Processor,
+) -> BackwardPass:
+    """The pass back of such calls."""
+    return BackwardPass(plans, sizes, wanted, data_too, processor)
