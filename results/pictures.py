@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.attention import Attended, attention_picture
-from glassgate.tasks.data.frequency import Frequency
-from glassgate.tasks.data.series import given
+from glassgate.tasks.data.series import Frequency, given
 from glassgate.tasks.forecasting.shown import Forecast, Origin, fan_picture
 from glassgate.tasks.task import Split
 

@@ -17,11 +17,9 @@ from glassgate.tasks.data import keyed, table
 from glassgate.tasks.data.columns import look, look_at_table
 from glassgate.tasks.data.files import suffix_of
 from glassgate.tasks.data.formats import LABEL_SUFFIX, recognised
-from glassgate.tasks.data.layout import Layout, resolved
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.piano import Roll
-from glassgate.tasks.data.rows import Rows
-from glassgate.tasks.data.series import Series
+from glassgate.tasks.data.series import Schema, Series, Table, resolved
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import UserError
@@ -119,7 +117,7 @@ def guessed(path: str) -> str:
 def _holds_series(path: str) -> bool:
     """Whether a table has time stamps."""
     try:
-        return resolved(Rows(path), Layout()).time is not None
+        return resolved(Table(path), Schema()).time is not None
     except UserError:
         return False
 

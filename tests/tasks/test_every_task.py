@@ -12,9 +12,9 @@ import yaml
 
 from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
-from glassgate.tasks.data.frequency import TIME, Frequency
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.series import given
+from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.text import Text

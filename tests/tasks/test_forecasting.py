@@ -15,8 +15,8 @@ import torch
 
 from glassgate.cli import main
 from glassgate.tasks.data import mapped
-from glassgate.tasks.data.frequency import MONTH, TIME, Frequency
 from glassgate.tasks.data.series import Series, given
+from glassgate.tasks.data.series.schema import MONTH, TIME, Frequency
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.options import HEADS, MODELS
 from glassgate.tasks.forecasting.scores import DataErrors

@@ -9,8 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from glassgate.tasks.data import mapped
-from glassgate.tasks.data.layout import Layout
-from glassgate.tasks.data.series import Series, read_series
+from glassgate.tasks.data.series import Schema, Series, read_series
 from glassgate.tasks.errors import DataError, OptionError
 
 HOURS = [f"2024-02-28 {hour:02}:00" for hour in range(24)] + [f"2024-02-29 {hour:02}:00" for hour in range(6)]
@@ -114,7 +113,7 @@ def broken(path: Path, line: int, text: str) -> Path:
     ("line", "text", "message"),
     [
         (7, "", r"a\.csv:7: 1 step is missing before 2024-02-28 06:00:00, .* in line 6; add"),
-        (7, f"{HOURS[4]},1,2", r"a\.csv:7: the time stamp .* 04:00:00 stands in line 6, too; remove one of"),
+        (7, f"{HOURS[4]},1,2", r"a\.csv:7: the time stamp .* 04:00:00 is in line 6, too; remove one of"),
         (7, f"{HOURS[1]},1,2", r"a\.csv:7: the time stamp .* 01:00:00 comes after .* 04:00:00 in line 6; sort the"),
         (7, "2024-02-28 05:10,1,2", r"a\.csv:7: the time stamp .* 05:10:00 is not a whole number of steps of 1 hour"),
         (7, "Thursday,1,2", r"a\.csv:7: column 'date': expected a time stamp such as .*, got 'Thursday'; correct it"),
@@ -136,10 +135,12 @@ def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.csv:2: column 'town': expected a number, got 'Ulm'; .* with --target"):
         read_series(table)
     with pytest.raises(DataError, match=r"a\.csv: no column 'c'; there are 'date', 'a', 'b', 'town'; name .* --target"):
-        read_series(table, Layout(("c",)))
+        read_series(table, Schema(("c",)))
     with pytest.raises(OptionError, match="target: 'a' holds the time stamps, the names of series or a cov"):
-        read_series(table, Layout(("a",), past=("a",)))
-    with pytest.raises(OptionError, match=r"expected time series as \.csv, \.tsv or \.parquet, got the suffix '\.xls'"):
+        read_series(table, Schema(("a",), past=("a",)))
+    with pytest.raises(
+        OptionError, match=r"expected time series as \.csv, \.tsv, \.xlsx or \.parquet, got the suffix '\.xls'"
+    ):
         read_series(tmp_path / "a.xls")
     (tmp_path / "empty.csv").write_text("date,a\n")
     with pytest.raises(DataError, match=r"empty\.csv: the file holds no row of data"):
@@ -151,7 +152,7 @@ def test_gaps_take_the_value_before_and_never_one_that_comes_later(tmp_path: Pat
     columns["a"] = ["", 1, "", 3, 4, 5, "", ""]
     for name in columns:
         del columns[name][4]
-    found = read_series(csv(tmp_path / "a.csv", columns), Layout(missing="last"))
+    found = read_series(csv(tmp_path / "a.csv", columns), Schema(missing="last"))
     assert found[0].values[:].tolist() == [1, 1, 3, 3, 5]
     assert str(found[0].start) == "2024-02-28T01:00:00.000000"
     assert found[1].values[:].tolist() == [0, 10.5, 21, 31.5, 31.5, 52.5, 63, 73.5]
@@ -160,7 +161,7 @@ def test_gaps_take_the_value_before_and_never_one_that_comes_later(tmp_path: Pat
 def test_covariates_ahead_are_in_rows_without_a_target(tmp_path: Path) -> None:
     columns = wide(10) | {"holiday": [0] * 9 + [1], "town": ["Ulm"] * 10}
     columns["a"][7:] = ["", "", ""]
-    layout = Layout(("a",), known=("holiday",), static=("town",))
+    layout = Schema(("a",), known=("holiday",), static=("town",))
     (found,) = read_series(csv(tmp_path / "a.csv", columns), layout)
     assert (len(found), found.ahead, found.static) == (7, 3, ("Ulm",))
     assert found.known[0][:].tolist() == [0.0] * 9 + [1.0]

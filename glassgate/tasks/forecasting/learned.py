@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.batches import Encoded
-from glassgate.tasks.data.frequency import Frequency, calendar
-from glassgate.tasks.data.series import Series, Steps
+from glassgate.tasks.data.series import Frequency, Series, Steps, calendar
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.windows import Part, field
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from glassgate.tasks.data.layout import MISSING, Layout
+from glassgate.tasks.data.series import MISSING, Schema
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, option
 
@@ -38,6 +38,9 @@ class ForecastingOptions(Options):
     static: str | None = option(None, "columns of what belongs to a series as a whole, numbers or texts", group="data")
     calendar: bool = option(False, "add hour, weekday and time of year as covariates known ahead", group="data")
     time_format: str = option("", "form of the time stamps, as strptime takes it; detected if left out", group="data")
+    decimal: str | None = option(
+        None, "decimal mark of the numbers; detected if left out", group="data", choices=(".", ",")
+    )
     missing: str = option("error", "what to do about gaps; last: take the value before", group="data", choices=MISSING)
     season: int = option(
         0, "steps of a season, for the seasonal naive forecast; 0: by the frequency", group="data", least=0
@@ -102,11 +105,11 @@ class ForecastingOptions(Options):
             return []
 
     @property
-    def layout(self) -> Layout:
-        """Which columns of a table are what."""
-        return Layout(
+    def schema(self) -> Schema:
+        """The roles of the columns of a table."""
+        return Schema(
             _names(self.target), self.time, self.series, _names(self.past), _names(self.known), _names(self.static),
-            self.time_format, self.missing,
+            self.time_format, self.missing, self.decimal or "",
         )  # fmt: skip
 
 

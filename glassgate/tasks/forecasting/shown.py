@@ -2,12 +2,11 @@
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 
 from glassgate.tasks.data.series import Series
 from glassgate.tasks.runs import write
@@ -70,7 +69,7 @@ def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
     """Return forecasts one below the other: the series' names, the time stamps, "forecast", a column a quantile.
 
     Returns:
-        a pandas frame, or a `pyarrow.Table` where pandas is not installed
+        a pandas frame
     """
     parts = [
         [np.repeat(each.series.name, len(each.forecast.values)), _times(each), *_columns(each)] for each in origins
@@ -86,7 +85,7 @@ def wide_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
     stands at the time stamps that are not forecast.
 
     Returns:
-        a pandas frame, or a `pyarrow.Table` where pandas is not installed
+        a pandas frame
     """
     every = np.unique(np.concatenate([_times(each) for each in origins]))
     columns = {origins[0].series.columns[1]: every}
@@ -109,8 +108,7 @@ def _columns(origin: Origin) -> list[np.ndarray]:
 
 
 def _frame(columns: Mapping[str, np.ndarray]) -> Any:
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
-    return table.to_pandas() if find_spec("pandas") else table
+    return pd.DataFrame(dict(columns))
 
 
 def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) -> None:

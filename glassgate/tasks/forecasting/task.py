@@ -11,10 +11,7 @@ from torchmetrics import Metric, MetricCollection
 
 from glassgate.tasks.data import made_series
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, lengths
-from glassgate.tasks.data.frequency import infer
-from glassgate.tasks.data.layout import resolved
-from glassgate.tasks.data.rows import Frame, Rows, is_indexed
-from glassgate.tasks.data.series import Series, given, read_series
+from glassgate.tasks.data.series import Frame, Series, Table, given, infer, is_indexed, read_series, resolved
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
@@ -118,7 +115,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
     ) -> Sequence[Series]:
         """Read the series of a file or of a frame; `labelled` is whether what is to be forecast must be in them."""
-        found = read_series(path, self.options.layout, progress)
+        found = read_series(path, self.options.schema, progress)
         before, why = self.options.steps_back, ""
         if self.facts and labelled and self.context > before:
             before, why = self.context, f", a season of {self.learned.season} before the first origin,"
@@ -281,12 +278,12 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 of darts
 
         Returns:
-            a pandas frame, or a `pyarrow.Table` where pandas is not installed. Of a long table: the series' names, the
+            a pandas frame. Of a long table: the series' names, the
             time stamps, "forecast", and a column for each quantile. Of a wide one: the time stamps, as index where
             they are one in `source`, and the columns of the series, each with its quantiles' behind it
         """
         origins = list(self.from_end(self.read(source, labelled=False)))
-        if resolved(Rows(source), self.options.layout).series is not None:
+        if resolved(Table(source), self.options.schema).series is not None:
             return long_frame(origins, self.options.levels)
         found = wide_frame(origins, self.options.levels)
         return found.set_index(found.columns[0]) if is_indexed(source) else found

@@ -1,12 +1,15 @@
-"""Time stamps on a regular grid: how far apart they are, which place each has, and which comes next."""
+"""The columns of a table of time series by their role, and the frequency of its time stamps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from glassgate.tasks.plural import plural
 
+MISSING = ("error", "last")
+TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime")
 TIME, MONTH, WEEKDAY, STEP = "time", "month", "weekday", "step"
 
 _SECOND = 1_000_000  # time stamps are counted in microseconds
@@ -15,12 +18,48 @@ _NAMES = ((7 * _DAY, "week"), (_DAY, "day"), (3600 * _SECOND, "hour"), (60 * _SE
 
 
 @dataclass(frozen=True)
+class Schema:
+    """The role of each column of a table.
+
+    Attributes:
+        target: columns to forecast, each a series; all columns without another role if empty
+        time: the column of time stamps; detected if None
+        series: the column of the series' names, in a table with several series one below the other; detected if None
+        past: covariates that are known up to the present
+        known: covariates that are known ahead
+        static: numbers or texts that belong to a series as a whole
+        time_format: the format of the time stamps, as strptime takes it; detected if empty
+        missing: how gaps are filled: "error", or "last" for the value before
+        decimal: the decimal mark, "." or ","; detected if empty
+    """
+
+    target: tuple[str, ...] = ()
+    time: str | None = None
+    series: str | None = None
+    past: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    time_format: str = ""
+    missing: str = "error"
+    decimal: str = ""
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The columns of numbers."""
+        return (*self.target, *self.past, *self.known)
+
+    def with_columns(self, time: str | None, series: str | None, target: tuple[str, ...]) -> "Schema":
+        """Return the schema with the roles that were detected."""
+        return replace(self, time=time, series=series, target=target)
+
+
+@dataclass(frozen=True)
 class Frequency:
-    """How far apart the time stamps of a series are.
+    """The distance between the time stamps of a series.
 
     Attributes:
         unit: "time" of equal length, "month", "weekday" (Monday to Friday), or "step" where stamps are whole numbers
-        count: so many microseconds, months, weekdays or whole numbers from one stamp to the next
+        count: microseconds, months, weekdays or whole numbers from one stamp to the next
         last_day: whether stamps of months are their last days
 
     Example:
@@ -48,7 +87,7 @@ class Frequency:
 
     @property
     def season(self) -> int:
-        """Steps of the season that such series usually have; 1 where they have none."""
+        """Steps of the usual season of such series; 1 without one."""
         if self.unit == MONTH:
             return 12 // self.count if 12 % self.count == 0 else 1
         if self.unit != TIME:
@@ -57,7 +96,7 @@ class Frequency:
         return whole or (_DAY // self.count if self.count < _DAY and _DAY % self.count == 0 else 1)
 
     def text(self, time: Any) -> str:
-        """Write a time stamp as people do, a day without its hour where steps are days or longer.
+        """Write a time stamp; the hour of a day is left out where steps are days or longer.
 
         Example:
             >>> Frequency(MONTH).text(np.datetime64("2024-01-31", "us"))
@@ -65,7 +104,7 @@ class Frequency:
         """
         if not self.dated:
             return str(time)
-        seconds = str(time.astype("datetime64[s]")).replace("T", " ")
+        seconds = shown(time)
         long = self.unit != TIME or self.count % _DAY == 0
         return seconds.removesuffix(" 00:00:00") if long else seconds
 
@@ -81,15 +120,13 @@ class Frequency:
         if self.unit in (TIME, STEP):
             far = (times - times[0]).astype(np.int64)
             return far // self.count, far % self.count == 0
-        days, clock = _days(times)
-        same = clock == clock[0]
         if self.unit == WEEKDAY:
-            places = np.busday_count(days[0], days) if len(days) else np.zeros(0, np.int64)
-            return places, same & np.is_busday(days)
-        months = days.astype("datetime64[M]").astype(np.int64)
-        far = months - months[0]
-        wanted = self.times(times[0], far // self.count)
-        return far // self.count, same & (wanted == times)
+            days = times.astype("datetime64[D]")
+            places = np.busday_count(days[0], days)
+        else:
+            months = times.astype("datetime64[M]").astype(np.int64)
+            places = (months - months[0]) // self.count
+        return places, self.times(times[0], places) == times
 
     def times(self, start: np.generic, places: np.ndarray) -> np.ndarray:
         """Return the time stamps at places counted from a first one."""
@@ -97,19 +134,23 @@ class Frequency:
             return np.asarray(start + places * self.count)
         if self.unit == TIME:
             return np.asarray(start + (places * self.count).astype("timedelta64[us]"))
-        days, clock = _days(np.array([start]))
+        day = start.astype("datetime64[D]")
         if self.unit == WEEKDAY:
-            return np.busday_offset(days[0], places * self.count) + clock[0]
-        months = days[0].astype("datetime64[M]") + (places * self.count).astype("timedelta64[M]")
+            return np.busday_offset(day, places * self.count, roll="forward") + (start - day)
+        months = day.astype("datetime64[M]") + (places * self.count).astype("timedelta64[M]")
         last = (months + 1).astype("datetime64[D]") - 1
         if self.last_day:
-            return last + clock[0]
-        day = (days[0] - days[0].astype("datetime64[M]").astype("datetime64[D]")).astype(np.int64)
-        return np.minimum(months.astype("datetime64[D]") + day, last) + clock[0]
+            return np.asarray(last + (start - day))
+        return np.minimum(months.astype("datetime64[D]") + (day - day.astype("datetime64[M]")), last) + (start - day)
+
+
+def shown(time: Any) -> str:
+    """Write a time stamp to the second, or a whole number."""
+    return str(time.astype("datetime64[s]")).replace("T", " ") if time.dtype.kind == "M" else str(time)
 
 
 def infer(times: np.ndarray) -> Frequency:
-    """Find out how far apart time stamps are, by what is most common.
+    """Return the most common distance between time stamps.
 
     Args:
         times: `(L,)`, at least two of them different
@@ -127,40 +168,32 @@ def infer(times: np.ndarray) -> Frequency:
     most = int(sizes[counts.argmax()])
     if times.dtype.kind != "M":
         return Frequency(STEP, most)
-    days, clock = _days(times)
-    if most % _DAY or (clock != clock[0]).any():
+    stamps = pd.DatetimeIndex(times)
+    same_clock = (stamps - stamps.normalize()).nunique() == 1
+    if most % _DAY or not same_clock:
         return Frequency(TIME, most)
-    if most >= 28 * _DAY:
-        months = days.astype("datetime64[M]")
-        ends = bool((((months + 1).astype("datetime64[D]") - 1) == days).all())
-        if ends or len(np.unique(days - months.astype("datetime64[D]"))) == 1:
-            apart = np.diff(months.astype(np.int64))
-            numbers, counts = np.unique(apart[apart > 0], return_counts=True)
-            return Frequency(MONTH, int(numbers[counts.argmax()]), ends)
-    if most == _DAY and np.is_busday(days).all() and (far == 3 * _DAY).any():
+    ends = bool(stamps.is_month_end.all())
+    if most >= 28 * _DAY and (ends or stamps.day.nunique() == 1):
+        months = np.diff(times.astype("datetime64[M]").astype(np.int64))
+        numbers, counts = np.unique(months[months > 0], return_counts=True)
+        return Frequency(MONTH, int(numbers[counts.argmax()]), ends)
+    if most == _DAY and (stamps.day_of_week < 5).all() and (far == 3 * _DAY).any():
         return Frequency(WEEKDAY)
     return Frequency(TIME, most)
 
 
 def calendar(frequency: Frequency, times: np.ndarray) -> np.ndarray:
-    """Return where in its day, week and year each time stamp is, as sines and cosines, `(L, C)`.
+    """Return the place of each time stamp in its year, week and day, as sines and cosines, `(L, C)`.
 
-    A part that the frequency cannot tell apart is left out: of hours all three are given, of days week and year, of
-    months the year alone.
+    Parts that the frequency cannot distinguish are left out: hours have all three, days have week and year, months
+    have the year.
     """
-    days, clock = _days(times)
-    year = days.astype("datetime64[Y]").astype("datetime64[D]")
-    turns = [(days - year).astype(np.int64) / 365.25]
+    stamps = pd.DatetimeIndex(times)
+    parts = [(stamps.day_of_year - 1) / 365.25]
     short = frequency.unit in (TIME, WEEKDAY)
     if short and frequency.count < 7 * _DAY:
-        turns.append(((days.astype(np.int64) + 3) % 7) / 7)
+        parts.append(stamps.day_of_week / 7)
     if frequency.unit == TIME and frequency.count < _DAY:
-        turns.append(clock.astype(np.int64) / _DAY)
-    angles = 2 * np.pi * np.stack(turns, 1)
+        parts.append((stamps - stamps.normalize()) / pd.Timedelta(days=1))
+    angles = 2 * np.pi * np.stack([np.asarray(part, np.float64) for part in parts], 1)
     return np.concatenate([np.sin(angles), np.cos(angles)], 1)
-
-
-def _days(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The days of time stamps, and how late in the day each is."""
-    days = times.astype("datetime64[D]")
-    return days, times - days

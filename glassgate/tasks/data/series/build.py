@@ -1,0 +1,433 @@
+"""Build time series from the rows of a table: group, order and check them; those of a large file stay on disk."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from glassgate.storage import cache_folder
+from glassgate.tasks.data.mapped import Arrow, Column, is_large, kept
+from glassgate.tasks.data.series.reader import Frame, Numbers, Stamps, Table, resolved
+from glassgate.tasks.data.series.schema import STEP, Frequency, Schema, infer, shown
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.progress import Progress
+
+_STEPS = Frequency(STEP)
+_BATCH = 2**16  # rows of a record batch
+_SAMPLE = 2**17  # time stamps from which the frequency is inferred
+
+
+class _Numbers(Protocol):
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+
+
+class _InMemory:
+    """Numbers in memory, with the interface of a column of a file."""
+
+    def __init__(self, values: np.ndarray):
+        self.values = values
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.values[start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A part of a column, read when it is indexed."""
+
+    column: _Numbers
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, place: slice) -> np.ndarray:
+        start, stop, _ = place.indices(len(self))
+        return self.column.read(self.start + start, self.start + max(start, stop))
+
+    def part(self, start: int, stop: int) -> "Steps":
+        """Return a shorter part, without reading it."""
+        return Steps(self.column, self.start + start, min(self.stop, self.start + stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of numbers at regular time stamps, with its covariates.
+
+    Attributes:
+        values: the target, `(L,)`
+        name: identifies it
+        start: the first time stamp, or its whole number
+        frequency: the distance between time stamps
+        past: covariates known up to the present, `(L,)` each
+        known: covariates known ahead, `(L + A,)` each
+        static: properties of the series as a whole
+        source: the file it comes from
+        line: the line where it begins
+        columns: the names of the columns with the series' names and the time stamps
+    """
+
+    values: Steps
+    name: str = ""
+    start: Any = 0
+    frequency: Frequency = _STEPS
+    past: tuple[Steps, ...] = ()
+    known: tuple[Steps, ...] = ()
+    static: tuple[float | str, ...] = ()
+    source: str = "given series"
+    line: int | None = None
+    columns: tuple[str, str] = ("series", "time")
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def ahead(self) -> int:
+        """Steps after the last value for which covariates are known."""
+        return len(self.known[0]) - len(self) if self.known else 0
+
+    @property
+    def on_disk(self) -> str:
+        """The digest of the file that holds the series; empty in memory."""
+        column = self.values.column
+        return column.file.digest if isinstance(column, Column) else ""
+
+    def part(self, start: int, stop: int) -> "Series":
+        """Return the steps from `start` to `stop`, with the covariates known after them."""
+        stop = min(stop, len(self))
+        first = self.frequency.times(self.start, np.array([start]))[0]
+        past = tuple(each.part(start, stop) for each in self.past)
+        known = tuple(each.part(start, len(each)) for each in self.known)
+        return replace(self, values=self.values.part(start, stop), start=first, past=past, known=known)
+
+    def times(self, start: int, stop: int) -> np.ndarray:
+        """Return the time stamps of steps, also of those after the end."""
+        return self.frequency.times(self.start, np.arange(start, stop))
+
+    def fault(self, message: str) -> DataError:
+        """Return the error for a fault of the series."""
+        return DataError(self.source, self.line, f"series {self.name!r}: {message}" if self.name else message)
+
+
+def given(values: np.ndarray, name: str = "", start: Any = 0, frequency: Frequency | None = None) -> Series:
+    """Return a series of numbers in memory.
+
+    Example:
+        >>> len(given(np.arange(5.0)))
+        5
+    """
+    values = np.asarray(values, np.float64)
+    return Series(Steps(_InMemory(values), 0, len(values)), name, start, frequency or _STEPS)
+
+
+def read_series(
+    source: "str | Path | Frame", schema: Schema | None = None, progress: Progress | None = None
+) -> list[Series]:
+    """Read the series of a table.
+
+    Args:
+        source: a CSV, TSV, Excel or Parquet file, or a data frame
+        schema: the roles of the columns
+        progress: receives notes, and how much of a large file is read
+
+    Raises:
+        DataError: the table cannot be read, lacks a column or a value, or its time stamps are not regular
+    """
+    progress = progress or Progress()
+    table = Table(source)
+    schema = resolved(table, schema or Schema())
+
+    def write(sink: pa.NativeFile) -> None:
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
+            _Rows(table, schema, Path(folder), progress).write(sink)
+
+    def opened(file: Arrow) -> list[Series]:
+        return _series(file, table, schema, progress)
+
+    if table.path is not None and is_large([table.path]):
+        return kept([Path(table.path)], ["series", json.dumps(asdict(schema))], write, opened)
+    sink = pa.BufferOutputStream()
+    _Rows(table, schema, None, Progress()).write(sink)
+    return opened(Arrow(sink.getvalue()))
+
+
+def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> list[Series]:
+    """The series of a file that `_Rows` wrote."""
+    batches = [file.reader.get_batch_with_custom_metadata(k) for k in range(file.reader.num_record_batches)]
+    content = json.loads(batches[-1][1][b"content"])
+    columns = {
+        name: Column(file, k, [], [batch.column(k).to_numpy() for batch, _ in batches])
+        for k, name in enumerate(file.reader.schema.names)
+    }
+    file.release()
+    frequency, several = Frequency(**content["frequency"]), len(schema.target) > 1
+    found = []
+    for group in content["groups"]:
+        start = np.int64(group["start"])
+        time: Any = start.view("datetime64[us]") if frequency.dated else start
+        for name, (first, last) in zip(schema.target, group["targets"], strict=True):
+            begin, end, known_to = (group["first"] + each for each in (first, last, group["length"]))
+            series = Series(
+                Steps(columns[name], begin, end),
+                "/".join(filter(None, [group["name"], name if several or not group["name"] else ""])),
+                frequency.times(time, np.array([first]))[0] if first else time,
+                frequency,
+                tuple(Steps(columns[each], begin, end) for each in schema.past),
+                tuple(Steps(columns[each], begin, known_to) for each in schema.known),
+                tuple(group["static"]),
+                table.source,
+                group["line"],
+                (schema.series or "series", schema.time or "time"),
+            )
+            found.append(series)
+    if table.path is not None:
+        steps = sum(map(len, found))
+        notes = [f"{len(found):,} series, {steps:,} steps of {frequency}{table.taken}"]
+        progress.note("; ".join([f"{table.source}: {notes[0]}", *content["notes"]]))
+    return found
+
+
+class _Growing:
+    """An array that grows by parts: in memory, or in a file of a folder."""
+
+    def __init__(self, folder: Path | None, name: str):
+        self.path = None if folder is None else folder / name
+        self.parts: list[np.ndarray] = []
+
+    def add(self, part: np.ndarray) -> None:
+        if self.path is None:
+            self.parts.append(part)
+        else:
+            with self.path.open("ab") as file:
+                part.tofile(file)
+            self.parts = [part[:0]]
+
+    def whole(self) -> np.ndarray:
+        if self.path is None or not self.path.stat().st_size:
+            return np.concatenate(self.parts)
+        return np.memmap(self.path, self.parts[0].dtype, "r")
+
+
+class _Rows:
+    """All rows of a table, and the order that brings those of each series together.
+
+    Attributes:
+        names: of the series; one empty name where the table holds one series
+        bounds: the places in `order` where each series begins and ends
+        notes: findings to be reported
+    """
+
+    def __init__(self, table: Table, schema: Schema, folder: Path | None, progress: Progress) -> None:
+        self.table, self.schema = table, schema
+        self.notes: list[str] = []
+        roles = [*([schema.series] if schema.series else []), *([schema.time] if schema.time else [])]
+        columns = list(dict.fromkeys([*roles, *schema.numbers, *schema.static]))
+        numbers = Numbers(table, schema.numbers, schema.decimal)
+        if numbers.decimal == ",":
+            self.notes.append("decimal commas")
+        stamps = Stamps(table, schema.time or "", schema.time_format)
+        if folder is not None:
+            progress.keeping(table.source, 0.0)
+        known: dict[str, int] = {} if schema.series else {"": 0}
+        self.static: list[list[float | str]] = []
+        rows, codes = _Growing(folder, "rows"), _Growing(folder, "codes")
+        values = {name: _Growing(folder, f"values{k}") for k, name in enumerate(schema.numbers)}
+        for places, part in table.parts(columns):
+            rows.add(places)
+            series = part[schema.series].astype("string").fillna("") if schema.series else pd.Series("", part.index)
+            local, names = pd.factorize(series)
+            codes.add(np.array([known.setdefault(str(name), len(known)) for name in names], np.int64)[local])
+            firsts = np.unique(local, return_index=True)[1]
+            for first in firsts[np.argsort(firsts)][: len(known) - len(self.static)] if schema.static else ():
+                if known[str(series.iloc[first])] >= len(self.static):
+                    self.static.append([_static(part[name].iloc[first]) for name in schema.static])
+            if schema.time:
+                stamps.add(places, part[schema.time])
+            for name, column in values.items():
+                column.add(numbers.read(name, places, part[name]))
+        if not rows.parts:
+            raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
+        if folder is not None:
+            progress.keeping(table.source, 1.0)
+        self.names = list(known)
+        self.rows = rows.whole()
+        groups = codes.whole()
+        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(self.names)))])
+        self.order = np.argsort(groups, kind="stable")
+        self.values = {name: column.whole() for name, column in values.items()}
+        if schema.time:
+            self.times, form = stamps.finished()
+            if form:
+                self.notes.append(f"time stamps read as {form}, in which they are regular")
+        else:
+            self.times = np.arange(len(self.rows)) - self.bounds[groups]
+        self._reverse()
+
+    def _reverse(self) -> None:
+        """Put rows in order that begin with the newest."""
+        turned = 0
+        for start, stop in zip(self.bounds[:-1], self.bounds[1:], strict=True):
+            times = self.times[self.order[start:stop]]
+            if len(times) > 1 and (np.diff(times).astype(np.int64) < 0).all():
+                self.order[start:stop] = self.order[start:stop][::-1]
+                turned += 1
+        if turned:
+            self.notes.append("rows with the newest first, sorted by time")
+
+    def frequency(self) -> Frequency:
+        """The distance between the time stamps of the longest series."""
+        longest = int(np.diff(self.bounds).argmax())
+        times = self.times[self._of(longest)[:_SAMPLE]]
+        if len(times) < 2 or (times == times[0]).all():
+            raise self.table.fault(
+                self._row(longest, 0),
+                f"expected at least two time stamps, got {len(times)} of {shown(times[0])}; give a longer series, or "
+                "name the column of the series' names with --series",
+            )
+        try:
+            return infer(times)
+        except ValueError:
+            raise self._disorder(longest, 1, times) from None
+
+    def write(self, sink: pa.NativeFile) -> None:
+        """Write the columns of one series after the other, and last the description of the series."""
+        columns = self.schema.numbers
+        schema = pa.schema([(name, pa.float64()) for name in columns])
+        groups: list[dict[str, Any]] = []
+        frequency, written = self.frequency(), 0
+        with pa.ipc.new_file(sink, schema) as writer:
+            for arrays in self._batches(frequency, groups):
+                writer.write_batch(pa.record_batch([pa.array(each) for each in arrays], schema=schema))
+            for group in groups:
+                group["first"], written = written, written + group["length"]
+            content = {"frequency": asdict(frequency), "groups": groups, "notes": self.notes}
+            writer.write_batch(
+                pa.record_batch([pa.array([], pa.float64())] * len(columns), schema=schema),
+                custom_metadata={"content": json.dumps(content)},
+            )
+
+    def _batches(self, frequency: Frequency, groups: list[dict[str, Any]]) -> Iterator[list[np.ndarray]]:
+        """The columns in parts of so many rows; what else is kept of each series goes to `groups`."""
+        waiting: list[list[np.ndarray]] = []
+        for number in range(len(self.names)):
+            arrays, group = self._checked(number, frequency)
+            groups.append(group)
+            waiting.append(arrays)
+            if number + 1 == len(self.names) or sum(len(each[0]) for each in waiting) >= _BATCH:
+                whole = [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
+                yield from ([each[k : k + _BATCH] for each in whole] for k in range(0, len(whole[0]), _BATCH))
+                waiting.clear()
+
+    def _of(self, number: int) -> np.ndarray:
+        return self.order[self.bounds[number] : self.bounds[number + 1]]
+
+    def _row(self, number: int, k: int) -> int:
+        return int(self.rows[self._of(number)[k]])
+
+    def _checked(self, number: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """A series' columns without gaps, and its description."""
+        order = self._of(number)
+        times = self.times[order]
+        places, on_grid = frequency.places(times)
+        self._check_times(number, times, places, on_grid, frequency)
+        taken = order[np.searchsorted(places, np.arange(places[-1] + 1), side="right") - 1]
+        lines, targets, arrays = self.rows[taken], [], []
+        for name, column in self.values.items():
+            values = np.array(column[taken])
+            if name in self.schema.target:
+                first, last = self._ends(name, values, lines)
+                targets.append([first, last])
+                values[first:last] = self._filled(name, values[first:last], lines[first:])
+            else:
+                values = self._filled(name, values, lines, name in self.schema.past)
+            arrays.append(values)
+        row = self._row(number, 0)
+        return arrays, {
+            "name": self.names[number],
+            "start": int(times[0].astype(np.int64)),
+            "length": len(taken),
+            "line": self.table.line_of(row),
+            "static": self.static[number] if self.static else [],
+            "targets": targets,
+        }
+
+    def _check_times(
+        self, number: int, times: np.ndarray, places: np.ndarray, on_grid: np.ndarray, frequency: Frequency
+    ) -> None:
+        far, raw = np.diff(places), np.diff(times).astype(np.int64)
+        if (raw <= 0).any():
+            raise self._disorder(number, int((raw <= 0).argmax()) + 1, times)
+        if not on_grid.all():
+            k = int((~on_grid).argmax())
+            raise self.table.fault(
+                self._row(number, k),
+                f"the time stamp {shown(times[k])} is not a whole number of steps of {frequency} after the first one, "
+                f"{shown(times[0])}; correct it, or bring all series to one frequency",
+            )
+        if (far > 1).any() and self.schema.missing == "error":
+            k = int((far > 1).argmax())
+            lost = "1 step is" if far[k] == 2 else f"{far[k] - 1} steps are"
+            raise self.table.fault(
+                self._row(number, k + 1),
+                f"{lost} missing before {shown(times[k + 1])}, after {shown(times[k])} in "
+                f"{self.table.line(self._row(number, k))}; add them, or take the value before with --missing last",
+            )
+
+    def _disorder(self, number: int, k: int, times: np.ndarray) -> DataError:
+        before = self.table.line(self._row(number, k - 1))
+        of = f" of series {self.names[number]!r}" if self.names[number] else ""
+        if times[k] == times[k - 1]:
+            message = (
+                f"the time stamp {shown(times[k])}{of} is in {before}, too; remove one of the two, or name the "
+                "column of the series' names with --series"
+            )
+        else:
+            message = (
+                f"the time stamp {shown(times[k])}{of} comes after {shown(times[k - 1])} in {before}; sort the rows "
+                "by time, or name the column of the series' names with --series"
+            )
+        return self.table.fault(self._row(number, k), message)
+
+    def _ends(self, name: str, values: np.ndarray, lines: np.ndarray) -> tuple[int, int]:
+        """Where the values of a target begin and end; the rows after them hold covariates known ahead."""
+        there = ~np.isnan(values)
+        if not there.any():
+            raise self.table.fault(int(lines[0]), f"column {name!r} has no value; remove the column or the series")
+        first, last = int(there.argmax()), len(there) - int(there[::-1].argmax())
+        if self.schema.missing == "error":
+            if first:
+                raise self._lacks(name, int(lines[0]))
+            if last < len(there) and not self.schema.known:
+                raise self._lacks(name, int(lines[last]), "; rows that hold covariates known ahead need --known")
+        return first, last
+
+    def _filled(self, name: str, values: np.ndarray, lines: np.ndarray, past: bool = False) -> np.ndarray:
+        there = ~np.isnan(values)
+        if there.all():
+            return values
+        if self.schema.missing == "error":
+            if past and self.schema.known and there[: there.argmin()].all() and not there[there.argmin() :].any():
+                return values  # after the last value of the target
+            raise self._lacks(name, int(lines[there.argmin()]))
+        if not there[0]:  # a later value would leak what was not known yet
+            raise self._lacks(name, int(lines[0]))
+        return pd.Series(values).ffill().to_numpy()
+
+    def _lacks(self, name: str, row: int, more: str = "") -> DataError:
+        return self.table.fault(
+            row, f"column {name!r} lacks a value; fill it in, or take the value before with --missing last{more}"
+        )
+
+
+def _static(value: Any) -> float | str:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)

@@ -1,0 +1,140 @@
+"""Tables of series as people have them: dates in any order, decimal commas, newest first, compressed, Excel."""
+
+import gzip
+import io
+import zipfile
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from glassgate.tasks.data.series import Schema, Series, read_series
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.progress import Progress
+
+DAYS = [date(2024, 1, 1) + timedelta(k) for k in range(60)]
+VALUES = [1000.5 + k for k in range(60)]
+
+
+class Notes(Progress):
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def read(path: Path, **schema: str) -> tuple[Series, str]:
+    notes = Notes()
+    (found,) = read_series(path, Schema(**schema), notes)  # type: ignore[arg-type]
+    return found, notes.said[-1]
+
+
+def table(form: str = "%Y-%m-%d", separator: str = ",", number: str = "{:.1f}") -> str:
+    rows = "".join(f"{day.strftime(form)}{separator}{number.format(v)}\n" for day, v in zip(DAYS, VALUES, strict=True))
+    return f"day{separator}load\n{rows}"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%b-%y", "%B %d, %Y", "%m/%d/%y", "%Y%m%d", "%d %b %Y"),
+        *("%Y/%m/%d %H:%M", "%m/%d/%Y %I:%M %p", "%Y年%m月%d日"),
+    ],
+)
+def test_dates_in_any_order(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    separator = ";" if "," in form else ","
+    path.write_text(table(form, separator))
+    found, _ = read(path)
+    assert (str(found.start)[:10], str(found.frequency), found.values[:].tolist()) == ("2024-01-01", "1 day", VALUES)
+
+
+def test_dates_that_only_regularity_resolves(tmp_path: Path) -> None:
+    months = [f"01/{month:02}/{year}" for year in (2022, 2023) for month in range(1, 13)]
+    (tmp_path / "a.csv").write_text("day,load\n" + "".join(f"{each},{k}\n" for k, each in enumerate(months)))
+    found, said = read(tmp_path / "a.csv")
+    assert str(found.frequency) == "1 month"
+    assert "time stamps read as %d/%m/%Y, in which they are regular" in said
+
+
+def test_ambiguous_dates_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("day,load\n" + "".join(f"01/{month:02}/2024,{month}\n" for month in range(1, 13)))
+    message = (
+        r"a\.csv: column 'day': time stamp 2 can be 2024-02-01 00:00:00 or 2024-01-02 00:00:00, and both fit the whole "
+        r"column; choose --time-format '%d/%m/%Y' for the first, --time-format '%m/%d/%Y' for the second"
+    )
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "a.csv")
+    assert str(read(tmp_path / "a.csv", time_format="%d/%m/%Y")[0].frequency) == "1 month"
+    assert str(read(tmp_path / "a.csv", time_format="%m/%d/%Y")[0].frequency) == "1 day"
+
+
+@pytest.mark.parametrize(
+    ("separator", "numbers", "values", "comma"),
+    [
+        (";", ["1.000,5", "1.001", "12,25"], [1000.5, 1001, 12.25], True),
+        (";", ["0,5", "3", "12"], [0.5, 3, 12], True),
+        (";", ["1,000.5", "1,001", "12.25"], [1000.5, 1001, 12.25], False),
+        (",", ["0.125", "1.250", "3"], [0.125, 1.25, 3], False),
+        (";", ["1.234.567", "1.234", "2"], [1234567, 1234, 2], True),
+    ],
+)
+def test_decimal_marks(separator: str, numbers: list[str], values: list[float], comma: bool, tmp_path: Path) -> None:
+    rows = "".join(f"{day}{separator}{number}\n" for day, number in zip(DAYS, numbers, strict=False))
+    (tmp_path / "a.csv").write_text(f"day{separator}load\n{rows}")
+    found, said = read(tmp_path / "a.csv")
+    assert found.values[:].tolist() == values
+    assert ("decimal commas" in said) is comma
+
+
+def test_an_ambiguous_number_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("day;load\n" + "".join(f"{day};{k}.250\n" for k, day in enumerate(DAYS, 1)))
+    with pytest.raises(
+        DataError,
+        match=r"a\.csv:2: column 'load': 1\.250 can be 1250 or 1\.250, .* --decimal , for .* --decimal \. for",
+    ):
+        read(tmp_path / "a.csv")
+    assert read(tmp_path / "a.csv", decimal=",")[0].values[:2].tolist() == [1250, 2250]
+    assert read(tmp_path / "a.csv", decimal=".")[0].values[:2].tolist() == [1.25, 2.25]
+
+
+def test_newest_first(tmp_path: Path) -> None:
+    head, *rows = table().splitlines()
+    (tmp_path / "a.csv").write_text("\n".join([head, *reversed(rows), ""]))
+    found, said = read(tmp_path / "a.csv")
+    assert found.values[:].tolist() == VALUES
+    assert "rows with the newest first, sorted by time" in said
+
+
+def test_compressed_in_other_encodings_and_excel(tmp_path: Path) -> None:
+    text = table().replace("day,load", "Tag,Größe")
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "w") as archive:
+        archive.writestr("inside.csv", text)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "a.csv.zst").write_bytes(pa.compress(text.encode(), "zstd", asbytes=True))
+    (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
+    pd.read_csv(io.StringIO(text), parse_dates=["Tag"]).to_excel(tmp_path / "a.xlsx", index=False)
+    for name in ("a.csv.zip", "a.csv.gz", "a.csv.zst", "a.csv", "a.xlsx"):
+        found, said = read(tmp_path / name)
+        assert (found.name, found.values[:].tolist()) == ("Größe", VALUES), name
+        assert ("encoding cp1252" in said) is (name == "a.csv")
+        assert ("sheet 'Sheet1'" in said) is (name == "a.xlsx")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("one.csv", text)
+        archive.writestr("two.csv", text)
+    with pytest.raises(
+        DataError, match=r"b\.csv\.zip: expected an archive of one file, got 2: one\.csv, two\.csv; unpack"
+    ):
+        read((tmp_path / "b.zip").rename(tmp_path / "b.csv.zip"))
+
+
+def test_a_month_is_in_its_place_after_a_gap() -> None:
+    stamps = pd.to_datetime(["2024-01-31", "2024-02-29", "2024-04-30"])
+    (found,) = read_series(pd.DataFrame({"ds": stamps, "y": [1.0, 2.0, 4.0]}), Schema(missing="last"))
+    assert np.asarray(found.values[:]).tolist() == [1, 2, 2, 4]
