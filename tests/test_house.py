@@ -1,7 +1,9 @@
 """The house: what `import glassgate` loads, and that each page's code and commands do what the page says."""
 
 import ast
+import importlib.util
 import io
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +11,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-import yaml
 
 import glassgate as gg
 from glassgate.cli import COMMANDS
@@ -97,6 +98,17 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
     assert "sleeps\tVERB" in done.stdout
 
 
+def test_the_commands_of_the_chinese_page_on_tagging_run(tmp_path: Path) -> None:
+    """Those that bring their own data: four sentences, a label per character, and raw text without blanks."""
+    commands = blocks(ROOT / "docs/tagging.zh-CN.md", "sh")[1]
+    path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
+    bash = ["bash", "-e", "-o", "pipefail", "-c", commands]
+    done = subprocess.run(bash, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"PATH": path})
+    assert done.returncode == 0, done.stderr
+    assert "他\tO\n爱\tO\n北\tB-LOC\n京\tI-LOC\n" in done.stdout
+    assert "北" in (tmp_path / "zi.html").read_text("utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_make_knows_the_targets_that_a_page_names(page: Path) -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
@@ -109,26 +121,30 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_the_site_shows_each_page_once() -> None:
-    """A page of docs/ stands in the navigation of mkdocs.yml; docs/site/pages.py makes those that stand elsewhere."""
-    listed = leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
-    pages = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"}
-    missing = pages - set(listed)
-    assert not missing, f"mkdocs.yml: nav lacks {missing}"
-    assert len(listed) == len(set(listed))
-
-
-def leaves(nav: list | dict | str) -> list[str]:
-    """The files of a navigation."""
-    if isinstance(nav, str):
-        return [nav]
-    return [leaf for each in (nav.values() if isinstance(nav, dict) else nav) for leaf in leaves(each)]
+def test_the_index_lists_each_page_once() -> None:
+    """docs/README.md, from which the navigation of the site is derived."""
+    spec = importlib.util.spec_from_file_location("index", ROOT / "docs/site/index.py")
+    assert spec is not None
+    assert spec.loader is not None
+    index = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(index)
+    listed = [file for pages in index.sections(index.INDEX.read_text("utf-8")).values() for file in pages.values()]
+    missing = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"} - set(listed)
+    assert not missing, f"docs/README.md lacks {missing}"
+    with pytest.raises(ValueError, match="expected each page once, below a heading, got '- \\[B"):
+        index.sections("## One\n- [A](a.md)\n## Two\n- [B](a.md)")
 
 
 def test_both_readmes_show_the_same_code_and_links() -> None:
+    """The Chinese page leads to Chinese pages where there are some."""
     assert fenced(README) == fenced(CHINESE)
     assert headings(README) == headings(CHINESE)
-    assert links(README) - {"README.zh-CN.md"} == links(CHINESE) - {"README.md"}
+    translated = {name for name in links(CHINESE) if name.endswith(".zh-CN.md")}
+    assert {"docs/why-lstm.zh-CN.md", "docs/tagging.zh-CN.md"} <= translated
+    in_english = {name.replace(".zh-CN.md", ".md") for name in links(CHINESE)}
+    assert links(README) - {"README.zh-CN.md"} == in_english - {"README.md"}
+    for name in links(CHINESE) - translated:
+        assert not (ROOT / name.replace(".md", ".zh-CN.md")).exists() or name == "README.md", name
 
 
 def headings(page: Path) -> list[str]:

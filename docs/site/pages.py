@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the pages that stand elsewhere, links between them, and the reference of names and commands."""
+"""Hooks of MkDocs: navigation, pages outside of docs/, links between them, the reference of names and commands."""
 
 import contextlib
 import inspect
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
 sys.path.insert(0, str(SITE))
 from checked import faults  # noqa: E402
+from index import INDEX, sections  # noqa: E402
 
 ELSEWHERE = {
     "zh-CN.md": "README.zh-CN.md",
@@ -32,10 +33,10 @@ ELSEWHERE = {
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }
-"""Pages of the site that stand outside of docs/, by their address."""
+"""Files outside of docs/ that are pages of the site, by address."""
 
 HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page for page, file in ELSEWHERE.items()}}
-"""The page of the site for a file of the project, where that is not the same path below docs/."""
+"""The page of the site for a file of the project, if it is not the same path below docs/."""
 
 REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
@@ -58,16 +59,34 @@ ALSO = {
     "explain": ["glassgate.engines.choose.Choice"],
     "freeze": ["glassgate.sessions.session.Session"],
 }
-"""What a public name returns, shown below it."""
+"""Classes of the results of public names, shown below them."""
 
 MEMBERS = {"Cell": "[step, project]", "Recurrent": "[forward, stream]", "RecurrentCell": "[forward]", "cells": "false"}
-"""What is shown below a name, where that is not all."""
+"""The members shown below a name, if not all."""
 
 _LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 
 
+def on_config(config: MkDocsConfig) -> None:
+    """Derive the navigation from docs/README.md; the generated reference comes first in its section."""
+    config.nav = [{"Home": "index.md"}]
+    for heading, pages in sections(INDEX.read_text("utf-8")).items():
+        entries = [{title: page_of(file)} for title, file in pages.items()]
+        if heading == "Reference":
+            generated = [{title: f"reference/{key}.md"} for key, (title, _) in REFERENCE.items()]
+            last = {"Command line": "reference/commands.md"}
+            entries = [{"Names": "reference/index.md"}, *generated, last, *entries]
+        config.nav.append({heading: entries})
+
+
+def page_of(file: str) -> str:
+    """Return the page of the site for a file that docs/README.md names."""
+    path = posixpath.normpath(posixpath.join("docs", file))
+    return HOMES.get(path) or path.removeprefix("docs/")
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what does not stand in docs/."""
+    """Add the pages from outside of docs/."""
     written = {"index.md": home(), **reference()}
     written |= {page: moved((ROOT / file).read_text("utf-8"), file, page) for page, file in ELSEWHERE.items()}
     for address, text in written.items():
@@ -119,7 +138,7 @@ def moved(markdown: str, file: str, address: str) -> str:
 
 
 def home() -> str:
-    """The README, led by what matters: the report's picture and three lines."""
+    """The README, with the report's picture and three lines of code first."""
     first, rest = moved((ROOT / "README.md").read_text("utf-8"), "README.md", "index.md").split("![A report:", 1)
     title, sentence, chinese, setup = first.split("\n\n", 3)
     _, rest = rest.split("\n", 1)
@@ -184,7 +203,7 @@ def _cell(name: str) -> str:
 
 
 def _commands() -> str:
-    """What `--help` prints, of every command and task."""
+    """The output of `--help` for every command and task."""
     parts = ["# Command line\n\n`glassgate COMMAND`, or `python -m glassgate COMMAND`.\n"]
     os.environ["COLUMNS"] = "92"
     rows = [([name], summary) for name, summary in COMMANDS.items()]
