@@ -143,8 +143,8 @@ def test_both_readmes_show_the_same_code_and_links() -> None:
     assert {"docs/why-lstm.zh-CN.md", "docs/tagging.zh-CN.md"} <= translated
     in_english = {name.replace(".zh-CN.md", ".md") for name in links(CHINESE)}
     assert links(README) - {"README.zh-CN.md"} == in_english - {"README.md"}
-    for name in links(CHINESE) - translated:
-        assert not (ROOT / name.replace(".md", ".zh-CN.md")).exists() or name == "README.md", name
+    untranslated = {name for name in links(CHINESE) - translated - {"README.md"} if name.endswith(".md")}
+    assert not [name for name in untranslated if (ROOT / name.replace(".md", ".zh-CN.md")).exists()]
 
 
 def headings(page: Path) -> list[str]:
