@@ -1,4 +1,4 @@
-"""What a page holds for its script, and for whoever checks it: a study's numbers as JSON, arrays in base64."""
+"""The data in a page, for its script and for checks: a study's numbers as JSON, arrays in base64."""
 
 import base64
 import json
@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from glassgate.glass.figures import by_likeness
+from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import follows
 from glassgate.glass.study import Direction, Study
 
-# Bytes of recorded values in one page: above the first in 16 bits, then in 8, then of fewer units.
+# Bytes of recorded values in one page: in 32 bits if they fit, else in 16, else in 8, else of fewer units.
 _BUDGET = 1_900_000
 _SIGNIFICANT = 7
 
 
 def embedded(study: Study) -> tuple[dict[str, Any], str]:
-    """The page's data, and a sentence on what is left out; empty if nothing is."""
+    """The page's data, and a sentence on the values that are left out; empty if none is."""
     values = sum(value.size for each in study.directions for value in each.values.values())
     wires = sum(value.size for each in study.directions for value in each.wires.values())
     sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
@@ -26,12 +27,14 @@ def embedded(study: Study) -> tuple[dict[str, Any], str]:
     if bits < 32:
         said = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."
     if share < 1:
-        said += f" They are there for the {share:.0%} of units that vary most; pictures and measures are of all."
+        said += f" They are kept for {share:.0%} of the units: those that the page names, and those that vary most. "
+        said += "Pictures and measures are of all units."
+    found = findings(study)
     data = {
         "starts": study.starts,
         "steps": [list(each.steps) for each in study.passages],
         "said": [[[each.step, _choices(each.best), each.target] for each in p.said] for p in study.passages],
-        "parts": [_part(each, bits, share) for each in study.directions],
+        "parts": [_part(each, bits, share, named(study, found, each)) for each in study.directions],
         "connections": [
             {
                 "targets": each.targets,
@@ -44,17 +47,26 @@ def embedded(study: Study) -> tuple[dict[str, Any], str]:
         "causes": [list(each) for each in study.causes],
         "lapses": [list(each) for each in study.lapses],
         "follows": [list(each) for each in follows(study)],
+        "findings": [list(each) for each in found],
+        "thresholds": study.thresholds,
     }
     return _rounded(data), said.strip()
 
 
+def named(study: Study, found: list[Finding], direction: Direction) -> list[int]:
+    """The units of a direction that the page names: in findings, in the ranking, and the unit it begins with."""
+    units = {each.unit[1] for each in found if each.unit and each.unit[0] == direction.label}
+    units |= {each.unit for each in follows(study) if each.direction == direction.label}
+    return sorted(units | {0})
+
+
 def text(data: dict[str, Any]) -> str:
-    """The data as JSON that can stand inside a page."""
+    """The data as JSON for the inside of a page."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def array(packed: dict[str, Any]) -> np.ndarray:
-    """The numbers of an array that a page holds, flat."""
+    """The numbers of an array in a page, flat."""
     numbers = np.frombuffer(base64.b64decode(packed["b64"]), packed["type"])
     if packed["type"] == "<f4":
         return numbers
@@ -65,13 +77,14 @@ def _choices(best: Any) -> list[list[Any]]:
     return [[name, chance] for name, chance in best]
 
 
-def _part(each: Direction, bits: int, share: float) -> dict[str, Any]:
+def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[str, Any]:
     output = each.values[each.states[0]]
     units = max(value.shape[1] for value in each.values.values())
     shown = list(range(units))
     if share < 1:
         varies = np.max([_padded(value.std(0), units) for value in each.values.values()], 0)
-        shown = sorted(np.argsort(-varies, kind="stable")[: max(1, int(units * share))].tolist())
+        varies[[unit for unit in named if unit < units]] = np.inf
+        shown = sorted(np.argsort(-varies, kind="stable")[: max(len(named), int(units * share))].tolist())
     return {
         "label": each.label,
         "reverse": each.reverse,
@@ -105,7 +118,7 @@ def _part(each: Direction, bits: int, share: float) -> dict[str, Any]:
 
 
 def _within(shown: list[int], values: np.ndarray) -> list[int]:
-    """The columns of the units shown; all where there is one number a step."""
+    """The columns of the units shown; all of a single column."""
     return [unit for unit in shown if unit < values.shape[1]] if values.shape[1] > 1 else [0]
 
 
@@ -127,12 +140,12 @@ def _padded(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def _finite(values: np.ndarray) -> list[float | None]:
-    """Numbers, None for infinity, which JSON lacks."""
+    """Numbers, and None for infinity, which JSON lacks."""
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
 def _rounded(data: Any) -> Any:
-    """The same with numbers in seven digits."""
+    """The data with numbers in seven digits."""
     if isinstance(data, float):
         return float(f"{data:.{_SIGNIFICANT}g}")
     if isinstance(data, dict):

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass.study import Direction, Flow, Study, reach
+from glassgate.glass.gradients import GONE, reach
+from glassgate.glass.study import Direction, Flow, Study
 from glassgate.glass.svg import Axis, Plot
 
-# Reading these off a plot: below the first a gradient counts as gone.
-GONE = 0.01
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 # The width of a series' plot; the strip beneath it has its margins in the style sheet.
 SERIES = 640

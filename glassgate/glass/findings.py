@@ -1,277 +1,304 @@
-"""What a study shows, in sentences with numbers: one rule a finding, its thresholds beside it."""
+"""The findings: one table of rules, each with its sentence, measure, null model and threshold.
+
+A rule becomes a finding if the lower end of its effect's interval exceeds its threshold: the effect under the null
+model and the least size that is worth a headline. `effects` measures.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass.figures import GONE, count, percent, steps
-from glassgate.glass.followers import GROUND, PLACE, follows
-from glassgate.glass.study import Cause, Direction, Lapse, Study, reach
+from glassgate.glass import effects
+from glassgate.glass.effects import Effect
+from glassgate.glass.study import Study
 
-# A state that moves less than this, in standard deviations over all steps, does nothing.
-DEAD_DEVIATION = 0.005
-# Two states that go together as closely as this hold the same.
-TWIN_CORRELATION = 0.985
-# A gate that is closed, or open, for so much of the time is no gate.
-STUCK_SHARE = 0.98
-# So many of the units with a stuck gate are worth a sentence.
-STUCK_UNITS = 0.1
-# Gates that stand open in so much of all steps remember by default.
-OPEN_SHARE = 0.25
-# A gradient that has gone within so many steps does not learn from what came before them.
-SHORT_REACH = 30
-# A gradient that has grown so much on its way back explodes.
-GROWN = 10.0
-# A unit that goes with a label as closely as this follows it.
-FOLLOWS = 0.7
-# A loss on dev data so much above that in training has learned the training data by heart.
-OVERFITTED = 1.3
-# Units whose half-life is so many times the longest sequence keep all they ever saw.
-FOREVER = 1.0
+FRESH = "networks with fresh weights"
+TARGETS = "targets in another order"
+ORDER = "text in another order, and networks with fresh weights"
+NONE = "none: the log is the evidence"
+GUESS = "the commonest answer; of sets, those of other steps"
+BEFORE = "the same network before training"
+
+_ALL = -np.inf
+
+
+class Rule(NamedTuple):
+    """A kind of finding.
+
+    Attributes:
+        name: of the rule
+        section: the plot that shows it
+        sentence: with the effect's words in braces
+        meaning: its consequence, or the remedy
+        measure: yields the effects of a study
+        null: the model without structure that the effect is compared with
+        least: the least size over that of the null model, in the measure's unit
+        floor: the least size in any case
+        unit: of the measure, in words
+        fault: whether it is something to repair
+        most: the number of findings of this rule, the strongest first
+    """
+
+    name: str
+    section: str
+    sentence: str
+    meaning: str
+    measure: Callable[[Study], Iterator[Effect]]
+    null: str
+    least: float
+    floor: float = _ALL
+    unit: str = ""
+    fault: bool = False
+    most: int = 99
+
+
+RULES = (
+    Rule(
+        "no better than a guess",
+        "text",
+        "{right}: no better than {null} ({nulled}).",
+        "On these steps the network answers as if it had not read them.",
+        effects.no_better,
+        GUESS,
+        -0.01,
+        unit="fraction of the answers",
+        fault=True,
+    ),
+    Rule(
+        "overfitting",
+        "training",
+        "The dev loss rose from {best} at step {step} to {last} at the end.",
+        "The training loss is {train} at the end: from step {step} on the network learned its examples by heart. More "
+        "dropout, fewer units or more data help.",
+        effects.overfitting,
+        NONE,
+        0.05,
+        0.05,
+        "fraction of the loss's fall, above the noise of the curve",
+        True,
+    ),
+    Rule(
+        "exploding gradient",
+        "flow",
+        "The gradient of {direction} grows to {times} times its norm at lag 0 within {lag}.",
+        "Training needs clipping, and single examples decide its steps.",
+        effects.exploding,
+        BEFORE,
+        0.5,
+        1.0,
+        "power of ten",
+        True,
+    ),
+    Rule(
+        "dead units",
+        "gates",
+        "{units} nothing: {which}.",
+        f"Their output is constant: its standard deviation over all steps is under {effects.DEAD_DEVIATION:g}. A "
+        "smaller hidden size may be enough.",
+        effects.dead,
+        FRESH,
+        0.05,
+        0.05,
+        "fraction of the units",
+        True,
+    ),
+    Rule(
+        "unread direction",
+        "flow",
+        "The answers do not depend on {direction}.",
+        "They read {other} only: this direction can be left out, or its weights after the layer are broken.",
+        effects.unread,
+        BEFORE,
+        2.0,
+        2.0,
+        "power of ten",
+        True,
+    ),
+    Rule(
+        "stuck gates",
+        "saturation",
+        "The gate {gate} of {direction} is stuck {word} in {percent} of its units.{others}",
+        f"They are {{word}} at {effects.STUCK:.0%} of the steps or more: a saturated gate passes no gradient. A "
+        "smaller bias or a lower learning rate keeps gates in range.",
+        effects.stuck,
+        FRESH,
+        0.1,
+        0.1,
+        "fraction of the units",
+        True,
+    ),
+    Rule(
+        "twins",
+        "gates",
+        "{pairs}: {which}.",
+        f"They rise and fall together (correlation above {effects.TWIN_CORRELATION:g}): one of the two is enough.",
+        effects.twins,
+        FRESH,
+        0.05,
+        0.05,
+        "fraction of the units",
+        True,
+    ),
+    Rule(
+        "answers",
+        "text",
+        "{right}.",
+        "These are the answers on this page, with {nulled} for {null}; the run's own scores are under Training.",
+        effects.answers,
+        GUESS,
+        0.02,
+        unit="fraction of the answers",
+    ),
+    Rule(
+        "unit that follows",
+        "text",
+        "Unit {unit} of {direction} follows “{label}” (correlation {r}).",
+        "One number of the network represents it; choose the unit and see it in the text.",
+        effects.following,
+        ORDER,
+        0.1,
+        0.69,
+        "Fisher's z of the correlation",
+        most=2,
+    ),
+    Rule(
+        "unit that counts",
+        "text",
+        "Unit {unit} of {direction} counts the steps (correlation {r}).",
+        "Its state grows with the number of the step.",
+        effects.counting,
+        FRESH,
+        0.5,
+        2.3,
+        "Fisher's z of the correlation",
+    ),
+    Rule(
+        "direction",
+        "causes",
+        "{name} is worth {worth}.",
+        "Held at its mean over these steps, it costs {loss} {unit}.",
+        effects.worth,
+        TARGETS,
+        0.02,
+        0.02,
+        "fraction of the loss with targets in another order",
+    ),
+    Rule(
+        "stretch",
+        "causes",
+        "{window} most: {worth}.",
+        "All states held at their means there{text} cost {loss} {unit}.",
+        effects.stretch,
+        TARGETS,
+        0.02,
+        0.02,
+        "fraction of the loss with targets in another order",
+    ),
+    Rule(
+        "open forget gates",
+        "saturation",
+        "{percent} of the {gates} of {direction} are above 0.9.",
+        "These units keep their states from step to step: the network's long memory.",
+        effects.open_gates,
+        FRESH,
+        0.2,
+        0.25,
+        "fraction of the values",
+    ),
+    Rule(
+        "lasting units",
+        "memory",
+        "{units} half of {state} for longer than the {longest} steps of the longest sequence.",
+        "Unit {unit} keeps it for {half_life}: its state does not fade by itself.",
+        effects.lasting,
+        FRESH,
+        1.0,
+        unit="power of two of steps",
+    ),
+    Rule(
+        "vanishing gradient",
+        "flow",
+        "The gradient of {direction} is under 1 % after {reach} ({before} before training).",
+        "Steps further back hardly change the answer, and hardly teach the network.",
+        effects.vanishing,
+        BEFORE,
+        1.0,
+        1.0,
+        "power of two",
+    ),
+)
+"""All rules, faults first."""
 
 
 class Finding(NamedTuple):
     """One sentence.
 
     Attributes:
+        rule: its name
         section: the plot that shows it
-        sentence: what was found, with its number
-        meaning: what that means, and what one may do
-        fault: whether it is something to look after
-        unit: the direction's label and the unit that it is about, if it is about one
+        sentence: the statement, with its number
+        meaning: its consequence, or the remedy
+        evidence: size, lower end of the interval and threshold, in words
+        fault: whether it is something to repair
+        unit: the direction's label and the unit that it is about, if any
     """
 
+    rule: str
     section: str
     sentence: str
     meaning: str
+    evidence: str
     fault: bool = False
     unit: tuple[str, int] | None = None
 
 
 def findings(study: Study) -> list[Finding]:
-    """All that the rules find: faults first, then the rest, each in the rules' order."""
-    found = [each for rule in RULES for each in rule(study)]
-    return [each for each in found if each.fault] + [each for each in found if not each.fault]
-
-
-def _right(study: Study) -> Iterator[Finding]:
-    said = [each for passage in study.passages for each in passage.said if each.best[0][1] is not None]
-    known = [each.right for each in said if each.right is not None]
-    if known:
-        yield Finding(
-            "text",
-            f"{sum(known)} of {len(known)} answers are right ({percent(float(np.mean(known)))}).",
-            "On what this page shows; the run's own scores stand under Training.",
-        )
-
-
-def _following(study: Study) -> Iterator[Finding]:
-    best = [each for each in follows(study) if each.correlation >= FOLLOWS and each.label not in (PLACE, *GROUND)]
-    for each in best[:2]:
-        yield Finding(
-            "text",
-            f"Unit {each.unit} of {each.direction} follows “{each.label}” (correlation {each.correlation:.2f}).",
-            "One number of the network stands for it; choose the unit and watch the text.",
-            unit=(each.direction, each.unit),
-        )
-
-
-def _open(study: Study) -> Iterator[Finding]:
-    for each in study.directions:
-        for gate in _forget_gates(each):
-            share = float(each.saturation[gate].high.mean())
-            if share >= OPEN_SHARE:
-                yield Finding(
-                    "saturation",
-                    f"{percent(share)} of the {_gate(gate)} of {each.label} stand above 0.9.",
-                    "These units carry what they hold on from step to step: the network's long memory.",
-                )
-
-
-def _dead(study: Study) -> Iterator[Finding]:
-    for each in study.directions:
-        values = each.values[each.states[0]]
-        dead = np.flatnonzero(values.std(0) < DEAD_DEVIATION)
-        if len(values) > 1 and len(dead):
-            yield Finding(
-                "gates",
-                f"{count(len(dead), 'unit', 'units')} of {each.label} {'does' if len(dead) == 1 else 'do'} nothing: "
-                f"{_some(dead)}.",
-                f"Their output moves by less than {DEAD_DEVIATION:g} over all steps; a smaller hidden size may do.",
-                True,
-                (each.label, int(dead[0])),
-            )
-
-
-def _twins(study: Study) -> Iterator[Finding]:
-    for each in study.directions:
-        values = each.values[each.states[0]]
-        alive = np.flatnonzero(values.std(0) >= DEAD_DEVIATION)
-        if len(values) < 20 or len(alive) < 2:
-            continue
-        correlation = np.corrcoef(values[:, alive].T)
-        first, second = np.nonzero(np.triu(np.abs(correlation) >= TWIN_CORRELATION, 1))
-        if len(first):
-            pairs = [f"{alive[a]} and {alive[b]}" for a, b in zip(first[:3], second[:3], strict=True)]
-            yield Finding(
-                "gates",
-                f"{count(len(first), 'pair of units', 'pairs of units')} of {each.label} "
-                f"{'is' if len(first) == 1 else 'are'} twins: {', '.join(pairs)}{', ...' if len(first) > 3 else ''}.",
-                f"They rise and fall together (correlation above {TWIN_CORRELATION:g}): one of the two would do.",
-                True,
-                (each.label, int(alive[first[0]])),
-            )
-
-
-def _stuck(study: Study) -> Iterator[Finding]:
-    for each in study.directions:
-        for gate, saturation in each.saturation.items():
-            if each.kinds[gate] != "gate":
-                continue
-            for values, word in ((saturation.low, "closed"), (saturation.high, "open")):
-                stuck = np.flatnonzero(values.numpy() >= STUCK_SHARE)
-                if len(stuck) >= max(1, STUCK_UNITS * len(values)):
-                    yield Finding(
-                        "saturation",
-                        f"The gate {gate} of {each.label} is stuck {word} in {len(stuck)} of {len(values)} units.",
-                        f"They are {word} in {percent(STUCK_SHARE)} of the steps or more: no gradient passes a "
-                        "saturated gate, and nothing is decided there. A smaller bias, or a lower learning rate, keeps "
-                        "gates alive.",
-                        True,
-                        (each.label, int(stuck[0])),
-                    )
-
-
-def _vanishing(study: Study) -> Iterator[Finding]:
-    # Several answers about the whole, as a translation's units, reach states at any step straight away: no lag there.
-    if any(sum(said.step is None for said in each.said) > 1 for each in study.passages):
-        return
-    for each in study.directions:
-        state = each.states[-1]
-        flow = each.flow.get(state)
-        if flow is None:
-            continue
-        lag = reach(flow.lags, flow.trained[0], GONE)
-        if lag is not None and 0 < lag <= SHORT_REACH:
-            before = None if flow.initial is None else reach(flow.lags, flow.initial, GONE)
-            was = f" ({steps(before)} at initialisation)" if before else ""
-            yield Finding(
-                "flow",
-                f"The gradient of {each.label} is under 1 % after {steps(lag)}{was}.",
-                "What lies further back than that hardly changes the answer, and hardly teaches the network.",
-            )
-        peak = float(np.nanmax(flow.trained[0]) / flow.trained[0][0]) if flow.trained[0][0] else 0.0
-        if peak >= GROWN:
-            yield Finding(
-                "flow",
-                f"The gradient of {each.label} grows to {peak:.0f} times its start on its way back.",
-                "It explodes: training needs clipping, and its steps are at the mercy of single examples.",
-                True,
-            )
-
-
-def _memory(study: Study) -> Iterator[Finding]:
-    longest = max(len(each.steps) for each in study.passages)
-    for each in study.directions:
-        for state, values in each.half_life.items():
-            unit = int(np.argmax(values))
-            kept = int((values > FOREVER * longest).sum())
-            if kept:
-                yield Finding(
-                    "memory",
-                    f"{count(kept, 'unit', 'units')} of {each.label} {'keeps' if kept == 1 else 'keep'} half of "
-                    f"{state} for longer than the {longest} steps of the longest sequence.",
-                    f"Unit {unit} for {steps(float(values[unit]))}: what it counts or marks does not fade by itself.",
-                    unit=(each.label, unit),
-                )
-
-
-def _learned_by_heart(study: Study) -> Iterator[Finding]:
-    rows = [row for row in study.training if "dev_loss" in row and "train_loss" in row]
-    if len(rows) > 1 and rows[-1]["dev_loss"] > OVERFITTED * rows[-1]["train_loss"]:
-        best = min(rows, key=lambda row: row["dev_loss"])
-        yield Finding(
-            "training",
-            f"The loss is {rows[-1]['dev_loss']:.3g} on dev data and {rows[-1]['train_loss']:.3g} in training.",
-            f"Dev data was best at step {best['step']:.0f}: from there on the network learned its examples by heart. "
-            "More dropout, fewer units or more data help.",
-            True,
-        )
-
-
-def _causes(study: Study) -> Iterator[Finding]:
-    ways = [each for each in study.causes if each.name.endswith((".forward", ".reverse"))]
-    layers = {each.name.rsplit(".", 1)[0] for each in ways}
-    for each in ways if len(ways) > len(layers) else study.causes[:1]:
-        yield Finding(
-            "causes",
-            f"{each.name} is worth {worth(study, each)}.",
-            f"Held at its mean over these steps, while all else goes on, it costs {each.loss:.3g} {study.unit}.",
-        )
-
-
-def _lapses(study: Study) -> Iterator[Finding]:
-    if len(study.lapses) < 2 or max(each.loss for each in study.lapses) <= 0:
-        return
-    most = max(study.lapses, key=lambda each: each.loss)
-    passage = study.passages[most.passage]
-    words = "".join(passage.steps[most.start : most.stop]).strip() if passage.series is None else ""
-    there = f", “{words[:30]}”," if words else ""
-    yield Finding(
-        "causes",
-        f"{_stretch(study, most)} most: {worth(study, most)}.",
-        f"All states held at their means there{there} cost {most.loss:.3g} {study.unit}.",
-    )
-
-
-def _stretch(study: Study, each: Lapse) -> str:
-    where = f" of sequence {each.passage + 1}" if len(study.passages) > 1 else ""
-    if each.stop - each.start == 1:
-        return f"Step {each.stop}{where} matters"
-    return f"Steps {each.start + 1} to {each.stop}{where} matter"
-
-
-def worth(study: Study, each: Cause | Lapse) -> str:
-    """What is lost, in words: in points where answers are right or wrong.
-
-    Example:
-        >>> study = Study("", "", [], [], unit="nats an answer", points="points of accuracy")
-        >>> worth(study, Cause("layer0", 0.3352, 4.18)), worth(study, Cause("layer0", 0.3352, None))
-        ('4.2 points of accuracy', '0.335 nats an answer')
-    """
-    return f"{each.loss:.3g} {study.unit}" if each.points is None else f"{each.points:.1f} {study.points}"
-
-
-RULES: tuple[Callable[[Study], Iterator[Finding]], ...] = (
-    _right,
-    _following,
-    _causes,
-    _lapses,
-    _open,
-    _memory,
-    _vanishing,
-    _stuck,
-    _dead,
-    _twins,
-    _learned_by_heart,
-)
-
-
-def _forget_gates(direction: Direction) -> list[str]:
-    """The gates that are what a step leaves of a state."""
-    found = []
-    for left, direct in direction.left.values():
-        for name, kind in direction.kinds.items():
-            same = direct and kind == "gate" and name in direction.saturation
-            if same and np.allclose(direction.values[name], left, atol=1e-4):
-                found.append(name)
+    """The findings of a study, in the rules' order."""
+    found: list[Finding] = []
+    for rule in RULES:
+        exceeding = [
+            (each.low - bar, each, bar)
+            for each in rule.measure(study)
+            if each.low > (bar := threshold(study, rule, each))
+        ]
+        exceeding.sort(key=lambda each: -each[0])
+        for _, effect, bar in exceeding[: rule.most]:
+            evidence = f"{rule.unit}: {effect.value:.2g}, at least {effect.low:.2g} over passages; threshold {bar:.2g}"
+            sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
+            found.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
     return found
 
 
-def _gate(name: str) -> str:
-    return {"f": "forget gates", "z": "update gates"}.get(name, f"gates {name}")
+def threshold(study: Study, rule: Rule, effect: Effect) -> float:
+    """The value that an effect has to exceed; computed once for a study."""
+    key = f"{rule.name}: {effect.key}"
+    if key not in study.thresholds:
+        nulls = [effect.null]
+        if rule.null in (FRESH, ORDER):
+            nulls += [null for of_control in _controls(study, rule) if (null := of_control.get(effect.key)) is not None]
+        study.thresholds[key] = max(max(nulls) + rule.least, rule.floor)
+    return study.thresholds[key]
 
 
-def _some(units: np.ndarray, most: int = 6) -> str:
-    return ", ".join(map(str, units[:most])) + (", ..." if len(units) > most else "")
+def _controls(study: Study, rule: Rule) -> list[dict[str, float]]:
+    """The effects of a rule in each network with fresh weights, by key."""
+    if rule.name not in study.nulls:
+        study.nulls[rule.name] = [
+            {each.key: each.value for each in rule.measure(Study("", "", study.passages, directions))}
+            for directions in study.controls
+        ]
+    return study.nulls[rule.name]
+
+
+def table() -> str:
+    """The rules as a table in Markdown, for the documentation."""
+    rows = ["| finding | sentence | measure | null model | threshold |", "|---|---|---|---|---|"]
+    for rule in RULES:
+        measure = (rule.measure.__doc__ or "").strip().rstrip(".")
+        over = f"{rule.least:g} over the null model" if rule.null != NONE else ""
+        floor = f"{rule.floor:g} at least" if rule.floor > 0 else ""
+        limits = ", ".join(each for each in (over, floor) if each)
+        cells = (rule.name, rule.sentence, f"{measure} ({rule.unit})", rule.null, limits)
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"

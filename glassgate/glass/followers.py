@@ -1,22 +1,22 @@
-"""Which units follow what: labels, or what a text is made of, or the channels of a series."""
+"""The units whose states follow a mark: a label, a property of the text, a channel of a series, the step's number."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass.study import Study
+from glassgate.glass.study import Direction, Study
 
-# More different answers than this are no labels.
+# With more different answers than this, answers are not labels.
 _MOST_LABELS = 40
-# What happens less often than this, or is left out less often, cannot be followed.
+# A mark must be present, and absent, in at least so many steps.
 _LEAST = 4
-# What labels call all that has no label of its own: a unit that follows it tells least.
+# The labels of steps without a label of their own.
 GROUND = ("other", "O", "_")
 PLACE = "place in the sequence"
 
 
 class Follower(NamedTuple):
-    """A unit that goes with something, or against it: the size of the correlation of its state with it."""
+    """A unit that follows a mark: the absolute correlation of its state with it."""
 
     label: str
     direction: str
@@ -26,29 +26,48 @@ class Follower(NamedTuple):
 
 
 def follows(study: Study) -> list[Follower]:
-    """For each thing to follow the unit that does so best, the closest first, the mere place last."""
-    things = marks(study)
-    if not things:
-        return []
-    names = list(things)
-    wanted = np.stack([_standard(things[name]) for name in names], 1)
+    """The unit that follows each mark most closely, the closest first, the step's number last."""
     best: dict[str, Follower] = {}
     for direction in study.directions:
-        state = direction.states[-1]
-        values = _standard(direction.values[state].astype(np.float64))
-        correlation = np.abs(values.T @ wanted) / len(wanted)
-        for place, name in enumerate(names):
-            unit = int(np.argmax(np.round(correlation[:, place], 9)))
-            found = Follower(name, direction.label, unit, state, float(correlation[unit, place]))
-            if name not in best or found.correlation > best[name].correlation:
-                best[name] = found
+        for found in closest(study, direction):
+            if found.label not in best or found.correlation > best[found.label].correlation:
+                best[found.label] = found
     return sorted(
         best.values(), key=lambda each: (each.label == PLACE, each.label in GROUND, -round(each.correlation, 9))
     )
 
 
-def marks(study: Study) -> dict[str, np.ndarray]:
-    """What units may follow, (S,) each: labels of steps, else classes of characters, or channels."""
+def closest(study: Study, direction: Direction) -> list[Follower]:
+    """The unit of one direction that follows each mark most closely."""
+    things = marks(study, direction)
+    if not things:
+        return []
+    correlation = correlations(direction, np.stack(list(things.values()), 1))
+    units = np.argmax(np.round(correlation, 9), 0)
+    return [
+        Follower(name, direction.label, int(unit), direction.states[-1], float(correlation[unit, place]))
+        for place, (name, unit) in enumerate(zip(things, units, strict=True))
+    ]
+
+
+def correlations(direction: Direction, marked: np.ndarray) -> np.ndarray:
+    """The absolute correlation of each unit's state with each of several marks (S, M), (H, M)."""
+    values = standard(direction.values[direction.states[-1]].astype(np.float64))
+    found: np.ndarray = np.abs(values.T @ standard(marked)) / max(1, len(marked))
+    return found
+
+
+def labelled(study: Study) -> bool:
+    """Whether the marks are right answers, and not the model's own."""
+    return any(said.target is not None for passage in study.passages for said in passage.said)
+
+
+def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndarray]:
+    """Values (S,) that units may follow, by name: labels of steps, or else classes of characters, or channels.
+
+    Args:
+        direction: counts the steps from where it begins to read
+    """
     total, starts = study.starts[-1], study.starts
     labels: list[str | None] = [None] * total
     for start, passage in zip(starts, study.passages, strict=False):
@@ -63,19 +82,20 @@ def marks(study: Study) -> dict[str, np.ndarray]:
         found = _of_text([step for passage in study.passages for step in passage.steps])
     else:
         every = np.concatenate([_by_step(p.series, p.pace) for p in study.passages if p.series is not None])
-        found = {f"channel {k + 1}": every[:, k] for k in range(min(12, every.shape[1]))}
-    passages = np.concatenate([np.linspace(0, 1, len(p.steps)) for p in study.passages])
-    found[PLACE] = passages
+        names = study.passages[0].names or [f"channel {k + 1}" for k in range(every.shape[1])]
+        found = {name: every[:, k] for k, name in enumerate(names[:12])}
+    order = -1 if direction is not None and direction.reverse else 1
+    found[PLACE] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
     return {name: mark for name, mark in found.items() if _varies(mark)}
 
 
 def _by_step(series: np.ndarray, pace: int) -> np.ndarray:
-    """The mean of what each step reads, (L, C)."""
+    """The mean of the rows that each step reads, (L, C)."""
     return np.asarray(series, float).reshape(-1, pace, series.shape[1]).mean(1)
 
 
 def _is_text_ahead(study: Study) -> bool:
-    """Whether answers are units of the text itself, as a language model's are."""
+    """Whether the answers are tokens of the text itself, as a language model's are."""
     first = study.passages[0]
     targets = {said.target[0] for said in first.said if said.target}
     return len(targets & set(first.steps)) > len(targets) / 2
@@ -103,7 +123,8 @@ def _varies(mark: np.ndarray) -> bool:
     return len(values) > 2 or (len(values) == 2 and counts.min() >= _LEAST)
 
 
-def _standard(values: np.ndarray) -> np.ndarray:
+def standard(values: np.ndarray) -> np.ndarray:
+    """Columns with mean 0 and standard deviation 1; zeros for a constant column."""
     centred = values - values.mean(0)
     deviation = centred.std(0)
     return np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 1e-9)

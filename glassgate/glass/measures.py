@@ -14,7 +14,7 @@ from glassgate.glass.recorded import Recorded
 
 # A gate below the first is closed, above the second open (Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078).
 CLOSED, OPEN = 0.1, 0.9
-# So many products of a memory are looked at for each lag; of more, every second, third ... start counts.
+# The products of a memory that are computed for each lag; of more, every second, third ... start counts.
 _MOST_PRODUCTS = 200_000
 _EXTREME = 1e4
 
@@ -30,7 +30,7 @@ class Saturation(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What is left of a state after so many steps, over all starts and units: (K,) each."""
+    """The fraction of a state that is left after so many steps, over all starts and units: (K,) each."""
 
     steps: Tensor
     median: Tensor
@@ -39,7 +39,7 @@ class Memory(NamedTuple):
 
 
 def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
-    """What values each gate takes, by the author's names: "gate" (0 to 1), "signed" (-1 to 1) or "open".
+    """The range of each gate, by its name in `step`: "gate" (0 to 1), "signed" (-1 to 1) or "open".
 
     Example:
         >>> import glassgate as gg
@@ -88,17 +88,21 @@ def saturation(tape: Recorded) -> dict[str, Saturation]:
 
 def half_life(tape: Recorded) -> dict[str, Tensor]:
     """See `Tape.half_life`."""
-    result = {}
-    for label, call, number in tape.parts():
-        inside = tape.inside(label)
-        for name, each in kept(call, number).items():
-            mean = each.by_step[inside].double().abs().log().mean(0)
-            result[f"{label}.{name}"] = torch.where(mean < 0, math.log(0.5) / mean, torch.inf)
-    return result
+    return {
+        f"{label}.{name}": half_life_of(each.by_step[tape.inside(label)])
+        for label, call, number in tape.parts()
+        for name, each in kept(call, number).items()
+    }
+
+
+def half_life_of(left: Tensor) -> Tensor:
+    """The half-life of each unit from the fractions (S, H) of its state that the steps keep."""
+    mean = left.double().abs().log().mean(0)
+    return torch.where(mean < 0, math.log(0.5) / mean, torch.inf)
 
 
 def lags(longest: int) -> list[int]:
-    """Lags to look at: each of the first sixteen, then ever fewer.
+    """Lags to show: each of the first sixteen, then ever fewer.
 
     Example:
         >>> lags(30)[-3:]
@@ -115,16 +119,20 @@ def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
     """See `Tape.memory`."""
     result = {}
     for label, call, number in tape.parts():
-        inside = tape.inside(label)
-        reverse = call.layer._parts[number].direction == 1
+        inside, reverse = tape.inside(label), call.layer._parts[number].direction == 1
         for name, each in kept(call, number).items():
-            rows = [each.by_step[inside[:, n], n].double().abs() for n in range(inside.shape[1])]
-            result[f"{label}.{name}"] = _left([row.flip(0) if reverse else row for row in rows], longest)
+            result[f"{label}.{name}"] = memory_of(each.by_step, inside, reverse, longest)
     return result
 
 
+def memory_of(left: Tensor, inside: Tensor, reverse: bool, longest: int) -> Memory:
+    """The memory of a state from the fractions (L, N, H) that the steps keep."""
+    rows = [left[inside[:, n], n].double().abs() for n in range(inside.shape[1])]
+    return _left([row.flip(0) if reverse else row for row in rows], longest)
+
+
 def _left(rows: Sequence[Tensor], longest: int) -> Memory:
-    """From what each step leaves, (L, H) for each sequence."""
+    """From the fractions that the steps of each sequence keep, (L, H) each."""
     longest = min(longest, max(len(row) for row in rows) - 1)
     steps = lags(max(longest, 1))
     sums = [torch.cat([row.new_zeros(1, row.shape[1]), row.clamp(min=1e-300).log().cumsum(0)]) for row in rows]
@@ -160,7 +168,7 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
     """See `Tape.gradient_flow`."""
     if target is None:
         if not len(tape.grad):
-            raise ValueError("gradient_flow: give a target, or call backward() of one first; no gradient was recorded")
+            raise ValueError("gradient_flow: no gradient was recorded; give a target, or call backward() first")
         return _norms(tape)
     every = []
     for each in _scalars(target):
@@ -184,6 +192,6 @@ def _scalars(target: Tensor) -> list[Tensor]:
 
 
 def _norms(tape: Recorded) -> dict[str, Tensor]:
-    """The norm over units of the gradient that reached each state at each step, (L, N)."""
+    """The norm over units of the gradient of each state at each step, (L, N)."""
     states = {f"{label}.{name}" for label, call, _ in tape.parts() for name in call.layer.cell.state}
     return {name: grad.norm(dim=-1) for name, grad in tape.grad.items() if name in states}

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
+from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.cost import cost, described
 from glassgate.glass.figures import by_likeness
+from glassgate.glass.gradients import by_backward
 from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
 from glassgate.glass.png import heat_map
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.step import diagrams
-from glassgate.glass.study import Passage, Study, by_backward, directions
+from glassgate.glass.study import Passage, Study, directions
 from glassgate.glass.svg import nice, number
 
 _WIDTH, _HEIGHT = 560, 160
@@ -109,6 +111,7 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
     study = Study("A recording", "", [Passage(each) for each in names], found)
     study.subtitle = described(study)
     study.diagrams, study.cost = diagrams(call.layer), cost(call.layer, call.layer, lengths)
+    study.controls = [directions(with_fresh_weights(tape, seed), brief=True) for seed in range(CONTROLS)]
     by_backward(study, tape)
     path.write_text(page(study), encoding="utf-8")
 

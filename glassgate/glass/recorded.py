@@ -51,6 +51,7 @@ class Recorded(Values):
         self._first = first
         self._recordings: dict[str, tuple[Layout, Recording]] = {}
         self._calls: dict[str, tuple[Call, int]] = {}
+        self._read: dict[str, Tensor] = {}
 
     def _take(
         self,
@@ -70,6 +71,29 @@ class Recorded(Values):
             states = dict(zip(layer.cell.state, result.states, strict=True))
             self._recordings[label], self._calls[label] = (layout, recording), (call, number)
             self._values |= _by_step(label, layout, {**recording.values, **states})
+            self._watch_reads(label, layout, result, steps, part.direction)
+
+    def _watch_reads(self, label: str, layout: Layout, result: Result, steps: Steps, direction: int) -> None:
+        """Note in every backward pass which steps of a direction's output get a gradient from outside the direction."""
+        read = self._read[label] = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
+
+        def of_steps(grad: Tensor | None) -> None:
+            if grad is not None:
+                read.logical_or_(layout.by_step((grad != 0).any(-1, keepdim=True).float())[..., 0].cpu() > 0)
+
+        def of_final(grad: Tensor | None) -> None:
+            if grad is None:
+                return
+            inside = self.inside(label).cpu()
+            rows = layout.to_rows((grad != 0).any(-1, keepdim=True).float())[:, 0].cpu() > 0
+            last = (inside.sum(0) - 1).clamp(min=0) * (direction == 0)
+            read[last, torch.arange(len(last))] |= rows
+
+        if result.states[0].requires_grad:
+            result.states[0].register_hook(of_steps)
+        for final in result.final:
+            if final.requires_grad:
+                final.register_hook(of_final)
 
     @property
     def grad(self) -> Values:
@@ -94,9 +118,25 @@ class Recorded(Values):
             raise ValueError("tape: nothing was recorded; call the module inside the `with`")
         return ((label, call, number) for label, (call, number) in self._calls.items())
 
+    def call_of(self, label: str) -> tuple[Call, int]:
+        """The call of a direction, by its label, and its index in the layer."""
+        return self._calls[label]
+
+    def read(self, label: str) -> Tensor:
+        """A mask (L, N) of the steps whose output a differentiated answer, or a layer above, read directly."""
+        return self._read[label]
+
     def call(self) -> Call:
         """The call of the first layer that was recorded."""
         return next(self.parts())[1]
+
+    def take_over(self, other: "Recorded", name: str) -> None:
+        """Add the recording of a layer under a name."""
+        for label, call in other._calls.items():
+            longer = f"{name}.{label}" if name else label
+            self._calls[longer], self._recordings[longer] = call, other._recordings[label]
+            self._read[longer] = other._read[label]
+        self._values |= {f"{name}.{each}" if name else each: value for each, value in other.items()}
 
     def forget_gradients(self) -> None:
         """Set the recorded gradients to zero."""

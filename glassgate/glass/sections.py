@@ -6,7 +6,7 @@ from html import escape
 
 from glassgate.glass import figures
 from glassgate.glass.blocks import Section, by_part, figure
-from glassgate.glass.findings import Finding, findings
+from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.maps import connectivity, gates
 from glassgate.glass.reading import text
 from glassgate.glass.step import cell
@@ -16,7 +16,7 @@ _MOST_CAUSES = 16
 
 
 def sections(study: Study) -> list[Section]:
-    """All sections that have something to show, in order."""
+    """All sections with content, in order."""
     made = [make(study) for make in _MAKERS]
     return [each for each in made if each.body]
 
@@ -27,8 +27,14 @@ def _findings(study: Study) -> Section:
     columns = "four" if len(found) > 6 or len(found) == 4 else "three"
     body = f'<ol class="findings {columns}">{rows}</ol>'
     if not rows:
-        body = "<p>Nothing stands out: no gate is stuck, no unit dead, no gradient gone.</p>"
-    return Section("findings", "Findings", "What stands out, found by fixed rules; each leads to its plot.", body)
+        body = (
+            f"<p>Nothing stands out: {len(RULES)} rules were checked, and no effect is larger than in a model without "
+            "structure.</p>"
+        )
+    lede = (
+        "Effects that are larger than by chance, and than in the same network with fresh weights; each links its plot."
+    )
+    return Section("findings", "Findings", lede, body)
 
 
 def _finding(found: Finding) -> str:
@@ -36,7 +42,7 @@ def _finding(found: Finding) -> str:
     unit = f' data-part="{escape(found.unit[0])}" data-unit="{found.unit[1]}"' if found.unit else ""
     return (
         f'<li class="{kind}"><a href="#{found.section}"{unit}>{escape(found.sentence)}</a> '
-        f"<span>{escape(found.meaning)}</span></li>"
+        f"<span>{escape(found.meaning)}</span> <small>{escape(found.evidence)}</small></li>"
     )
 
 

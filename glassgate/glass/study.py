@@ -1,9 +1,8 @@
-"""What a report shows, as numbers: recorded values, measures and gradients of a model and some sequences."""
+"""The numbers of a report: recorded values, measures and gradients of a model on some sequences."""
 
-import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +11,10 @@ from torch import Tensor, nn
 
 from glassgate.glass import measures
 from glassgate.glass.diagrams.values import wires
-from glassgate.glass.highway import Kept, kept
-from glassgate.glass.measures import Memory, Saturation, lags, ranges
-from glassgate.glass.recorded import Recorded, watched
+from glassgate.glass.highway import kept
+from glassgate.glass.measures import Memory, Saturation, ranges
+from glassgate.glass.recorded import Recorded
 
-# Copies of a sequence times its steps: how many targets are differentiated at once, and in all.
-_AT_ONCE = 60_000
-MOST_TARGETS = 240
-MOST_BEFORE = 60
 _LONGEST_LAG = 200
 
 
@@ -27,28 +22,51 @@ class Said(NamedTuple):
     """One answer of a model.
 
     Attributes:
-        step: the step it belongs to, from 0; None where it is about the whole sequence
-        best: the likeliest choices and their probabilities (None where there is none), the prediction first
-        target: what was right and its probability, where known
+        step: the step of the answer, from 0; None for an answer about the whole sequence
+        best: the likeliest choices and their probabilities (None for a number), the prediction first
+        target: the right answer and its probability; None without a reference
+        agreement: of sets, such as chords, the F1 score of the prediction against the target; None of single choices
     """
 
     step: int | None
     best: Sequence[tuple[str, float | None]]
     target: tuple[str, float | None] | None
+    agreement: float | None = None
 
     @property
     def right(self) -> bool | None:
-        """Whether the prediction is the target; None where that is not known, or both are numbers."""
+        """Whether the prediction is the target; None without a reference, and for numbers."""
         return None if self.target is None or self.best[0][1] is None else self.best[0][0] == self.target[0]
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the page marks it as wrong; a set is, if it agrees with the target by less than one half."""
+        return self.right is False and (self.agreement is None or self.agreement < 0.5)
+
+
+class Answered(NamedTuple):
+    """A number that a model forecast.
+
+    Attributes:
+        place: in steps of the passage
+        value: the forecast
+        target: the true value, None without one
+    """
+
+    place: float
+    value: float
+    target: float | None
 
 
 @dataclass
 class Passage:
-    """One sequence: what its steps read, as text or numbers, and what the model says of it.
+    """One sequence: the text or numbers that its steps read, and the model's answers.
 
     Attributes:
         series: (L * pace, C)
-        pace: how many rows of the series one step reads
+        pace: the rows of the series that one step reads
+        names: of the C channels, the forecast one first
+        times: the time stamp of each row of the series and of each forecast; empty without
     """
 
     steps: Sequence[str]
@@ -56,38 +74,53 @@ class Passage:
     series: np.ndarray | None = None
     title: str = ""
     pace: int = 1
+    names: Sequence[str] = ()
+    times: Sequence[str] = ()
 
     @property
-    def ahead(self) -> list[tuple[float, float, float | None]]:
-        """Answers that are numbers: each one's place in steps, itself, and the target."""
+    def ahead(self) -> list[Answered]:
+        """The answers that are numbers."""
         found = []
         for place, said in enumerate(self.said):
             (name, chance), target = said.best[0], said.target
             if self.series is not None and chance is None:
                 at = len(self.steps) + (place + 0.5) / self.pace if said.step is None else said.step + 1.5
-                found.append((at, float(name), None if target is None else float(target[0])))
+                found.append(Answered(at, float(name), None if target is None else float(target[0])))
         return found
 
 
 Evidence = Callable[[nn.Module, int, int], Tensor]
-"""From a model, a passage's number and a count of copies to (copies, A): what is differentiated for each answer."""
+"""From a model, a passage's number and a count of copies to (copies, A): the value to differentiate of each answer."""
 
 
 @dataclass
 class Flow:
-    """The norm of dL_t/ds_{t-k}, over targets t, at each lag k.
+    """The norm of dL/ds at each lag: the number of steps between a state and the step at which the answer reads it.
 
     Attributes:
-        lags: the k
-        trained: median, 10 and 90 % of the norms, (3, K)
-        initial: median before training, (K,); None where there is no initial model
-        highway: median of what the state's own path alone carries from lag 0 on, (K,); None where it has none
+        lags: the lags, K of them
+        each: the norms of every answer, (A, K), NaN beyond the sequence's end
+        before: the same with the weights before training, (A, K); None without them
+        highway: median of the norms that the state's own path alone carries from lag 0 on, (K,); None without one
+        one_step: whether every answer reads its states at one step only; otherwise gradients enter at many steps,
+            and lags count from the last of them
     """
 
     lags: list[int]
-    trained: np.ndarray
-    initial: np.ndarray | None
-    highway: np.ndarray | None
+    each: np.ndarray
+    before: np.ndarray | None = None
+    highway: np.ndarray | None = None
+    one_step: bool = True
+
+    @cached_property
+    def trained(self) -> np.ndarray:
+        """Median, 10 and 90 % of the norms over answers, (3, K)."""
+        return np.nanquantile(self.each, (0.5, 0.1, 0.9), axis=0)
+
+    @cached_property
+    def initial(self) -> np.ndarray | None:
+        """Median of the norms before training, (K,)."""
+        return None if self.before is None else np.asarray(np.nanmedian(self.before, axis=0))
 
 
 @dataclass
@@ -97,14 +130,14 @@ class Direction:
     Attributes:
         label: "layer0.forward"
         reverse: whether it reads from the end
-        cell: its class's name
+        cell: an instance of the cell
         states: the states' names, the output first
-        kinds: for each gate what `ranges` says
+        kinds: the range of each gate, see `measures.ranges`
         values: (S, H) by gate and state, over all passages one after another
         saturation, half_life, memory, flow: by gate or state
-        left: what a step leaves of each state, (S, H), and whether along its own path
-        wires: (S, H) or (S, 1), what the wires of the cell's diagram carry that are no gate and no state after the
-            step, by the diagram's names; of the input its norm
+        left: the fraction of each state that a step keeps, (S, H), and whether along its own path
+        wires: (S, H) or (S, 1), the other values on the wires of the cell's diagram, by the diagram's names; of the
+            input its norm
     """
 
     label: str
@@ -121,21 +154,25 @@ class Direction:
     wires: dict[str, np.ndarray] = field(default_factory=dict)
     flow: dict[str, Flow] = field(default_factory=dict)
 
-
-class Curves(defaultdict[str, list[np.ndarray]]):
-    """By state, a curve over lags for each target."""
-
-    def __init__(self) -> None:
-        super().__init__(list)
+    @property
+    def forgets(self) -> list[str]:
+        """The forget gates: gates equal to the fraction of a state that a step keeps."""
+        found = []
+        for left, direct in self.left.values():
+            for name, kind in self.kinds.items():
+                same = direct and kind == "gate" and name in self.saturation
+                if same and np.allclose(self.values[name], left, atol=1e-4):
+                    found.append(name)
+        return found
 
 
 class Connections(NamedTuple):
-    """What mattered to the answers of one passage.
+    """The contribution of each step to the answers of one passage.
 
     Attributes:
         targets: the numbers of the A answers that were differentiated
         matrix: gradient times input, (A, L)
-        attention: where each of these answers looked, (A, L); None where the network has no attention
+        attention: the attention weights of these answers, (A, L); None of a network without attention
     """
 
     targets: list[int]
@@ -144,32 +181,54 @@ class Connections(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """What is lost when something is held at its mean.
+    """The loss that is added when a part is held at its mean.
 
     Attributes:
-        name: of what is held
-        loss: how much worse each answer is, in the study's unit
-        points: how many answers of a hundred are right no more; None where no answer is right or wrong
+        name: of the part
+        loss: mean over the answers, in the study's unit
+        points: percentage of the answers that are no longer right; None for numbers
+        low, high: the interval of `loss` over passages
+        control: the loss that is added when the targets are in another order
     """
 
     name: str
     loss: float
     points: float | None
+    low: float = 0.0
+    high: float = 0.0
+    control: float = 0.0
 
 
 class Lapse(NamedTuple):
-    """What is lost when all states are held at their means for some steps: from one to before another of a passage."""
+    """The loss that is added when all states are held at their means for the steps of a window of one passage.
+
+    Attributes:
+        start, stop: the window, from one step to before another
+        low, high: the interval of `loss` over the passage's answers
+        control: the loss that is added when the targets are in another order
+    """
 
     passage: int
     start: int
     stop: int
     loss: float
     points: float | None
+    low: float = 0.0
+    high: float = 0.0
+    control: float = 0.0
 
 
 @dataclass
 class Study:
-    """All that a report shows."""
+    """All numbers of a report.
+
+    Attributes:
+        controls: the directions of networks with fresh weights that read the same passages
+        loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
+        unit, points: of causes and lapses
+        thresholds: the value that each effect has to exceed; computed once, by `findings`
+        nulls: the effects of each rule in the `controls`, by rule
+    """
 
     title: str
     subtitle: str
@@ -185,19 +244,27 @@ class Study:
     lapses: list[Lapse] = field(default_factory=list)
     unit: str = ""
     points: str = ""
+    loss: float | None = None
+    controls: list[list[Direction]] = field(default_factory=list)
+    thresholds: dict[str, float] = field(default_factory=dict)
+    nulls: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     diagrams: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def starts(self) -> list[int]:
-        """Where each passage begins among all steps, and their number."""
+        """The index of each passage's first step among all steps, and the number of all steps."""
         return np.concatenate([[0], np.cumsum([len(each.steps) for each in self.passages])]).astype(int).tolist()
 
 
-def directions(tape: Recorded, layer: str = "") -> list[Direction]:
-    """Each direction of a recorded layer, its values row after row."""
-    saturated, half, memories = measures.saturation(tape), measures.half_life(tape), measures.memory(tape, _LONGEST_LAG)
-    result = []
+def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Direction]:
+    """The directions of a recorded layer, with the values of all rows one after another.
+
+    Args:
+        layer: the name of the layer in the recorded module; all layers if empty
+        brief: leave out the memory and the wires, for a network to compare with
+    """
+    saturated, result = measures.saturation(tape), []
     for label, call, number in tape.parts():
         if layer and not label.startswith(f"{layer}."):
             continue
@@ -212,152 +279,27 @@ def directions(tape: Recorded, layer: str = "") -> list[Direction]:
         def of(found: dict[str, Any], label: str = label) -> dict[str, Any]:
             return {name.removeprefix(f"{label}."): v for name, v in found.items() if name.startswith(f"{label}.")}
 
-        left: dict[str, Kept] = kept(call, number)
+        left, reverse = kept(call, number), part.direction == 1
+        memories = (
+            {}
+            if brief
+            else {name: measures.memory_of(each.by_step, inside, reverse, _LONGEST_LAG) for name, each in left.items()}
+        )
+        drawn: dict[str, Tensor] = {} if brief else wires(call, number)
         result.append(
             Direction(
                 short,
-                part.direction == 1,
+                reverse,
                 cell,
                 cell.state,
                 ranges(cell),
                 (part.shapes["weight_ih"][1], part.hidden_size, part.widths[cell.state[0]]),
                 {name: rows(value) for name, value in of(dict(tape)).items()},
                 of(saturated),
-                {name: np.asarray(value) for name, value in of(half).items()},
-                of(memories),
+                {name: np.asarray(measures.half_life_of(each.by_step[inside])) for name, each in left.items()},
+                memories,
                 {name: (rows(each.by_step), each.direct) for name, each in left.items()},
-                {name: rows(each) for name, each in wires(call, number).items()},
+                {name: rows(each) for name, each in drawn.items()},
             )
         )
     return result
-
-
-def differentiate(
-    study: Study,
-    network: nn.Module,
-    initial: nn.Module | None,
-    evidence: Evidence,
-    layer: str,
-    tick: Callable[[], None] = lambda: None,
-) -> None:
-    """Fill in connections and gradient flow: one row of a batch for each target, so that kernels do all at once."""
-    norms, highways, before = Curves(), Curves(), Curves()
-    for number, passage in enumerate(study.passages):
-        chosen = spread(len(passage.said), most_targets(len(passage.steps), len(study.passages)))
-        matrix = []
-        for start in range(0, len(chosen), max(1, _AT_ONCE // len(passage.steps))):
-            some = chosen[start : start + max(1, _AT_ONCE // len(passage.steps))]
-            tape, mattered = _backward(network, evidence, number, some, layer)
-            matrix.append(mattered)
-            _collect(tape, study, number, some, norms, highways)
-            tick()
-        if initial is not None:
-            some = [chosen[place] for place in spread(len(chosen), MOST_BEFORE)]
-            _collect(_backward(initial, evidence, number, some, layer)[0], study, number, some, before, None)
-            tick()
-        study.connections.append(Connections(chosen, np.concatenate(matrix)))
-    for direction in study.directions:
-        for name in direction.states:
-            key = f"{layer}.{direction.label}.{name}"
-            if key in norms:
-                direction.flow[name] = _flow(norms[key], before.get(key), highways.get(key))
-
-
-def by_backward(study: Study, tape: Recorded) -> None:
-    """Fill in gradient flow with what `backward()` has brought: lags are counted from where each direction ends."""
-    grads = tape.grad
-    for direction in study.directions:
-        for name in direction.states:
-            grad = grads.get(f"{direction.label}.{name}")
-            if grad is None:
-                continue
-            curves = []
-            for row, passage in enumerate(study.passages):
-                norms = grad[: len(passage.steps), row].norm(dim=-1).cpu().numpy()
-                curves.append(norms if direction.reverse else norms[::-1])
-            direction.flow[name] = _flow(curves, None, None)
-            study.evidence = "the loss"
-
-
-def most_targets(length: int, passages: int) -> int:
-    """How many answers of a passage are differentiated."""
-    return max(1, min(MOST_TARGETS, 2 * _AT_ONCE // length, max(8, 1600 // passages)))
-
-
-def spread(count: int, most: int) -> list[int]:
-    """So many numbers below `count`, evenly spread, the last one among them.
-
-    Example:
-        >>> spread(5, 9), spread(9, 3)
-        ([0, 1, 2, 3, 4], [2, 5, 8])
-    """
-    if count <= most:
-        return list(range(count))
-    return sorted({round((k + 1) * count / most) - 1 for k in range(most)})
-
-
-def _backward(
-    network: nn.Module, evidence: Evidence, number: int, chosen: list[int], layer: str
-) -> tuple[Recorded, np.ndarray]:
-    """The recording after a backward pass, row b of the batch from answer `chosen[b]`; gradient times input (B, L)."""
-    with torch.enable_grad(), watched(network, Recorded(first=True)) as tape:
-        rows = evidence(network, number, len(chosen))
-    call = next(call for label, call, _ in tape.parts() if label.startswith(f"{layer}."))
-    source = call.steps.data
-    picked = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
-    (grad,) = torch.autograd.grad(picked.sum(), source)
-    mattered = call.layout.by_step((grad * source.detach()).sum(-1, keepdim=True))[..., 0]
-    return tape, np.asarray(mattered.T.float().cpu())
-
-
-def _collect(
-    tape: Recorded, study: Study, number: int, chosen: list[int], norms: Curves, highways: Curves | None
-) -> None:
-    """Add to each state's curves: the gradient's norm at lag 0, 1, ... from each target's step."""
-    grads, passage, start = tape.grad, study.passages[number], study.starts[number]
-    left = {f"{each.label}.{name}": kept for each in study.directions for name, kept in each.left.items()}
-    for label, call, part in tape.parts():
-        reverse = call.layer._parts[part].direction == 1
-        for name in call.layer.cell.state:
-            key = f"{label}.{name}"
-            if key not in grads or grads[key].shape[0] != len(passage.steps):
-                continue
-            grad = grads[key].detach().cpu()
-            every = grad.norm(dim=-1).numpy()
-            of_step, direct = left.get(f"{call.layer._parts[part].label}.{name}", (None, False))
-            for row, answer in enumerate(chosen):
-                step = passage.said[answer].step
-                at = (0 if reverse else len(grad) - 1) if step is None else step
-                norms[key].append(every[at:, row] if reverse else every[: at + 1, row][::-1])
-                if highways is not None and of_step is not None and direct:
-                    kept = of_step[start : start + len(grad)]
-                    kept = kept[at:] if reverse else kept[: at + 1][::-1]
-                    kept = kept[: _LONGEST_LAG + 1]
-                    carried = np.cumprod(np.vstack([np.ones_like(kept[:1]), kept[:-1]]), 0) * grad[at, row].numpy()
-                    highways[key].append(np.linalg.norm(carried, axis=-1))
-
-
-def _flow(norms: list[np.ndarray], before: list[np.ndarray] | None, highways: list[np.ndarray] | None) -> Flow:
-    longest = max(map(len, norms)) - 1
-    if before:
-        longest = min(longest, max(map(len, before)) - 1)
-    chosen = [k for k in lags(max(1, min(_LONGEST_LAG, longest))) if k <= longest]
-
-    def at(rows: list[np.ndarray], levels: Sequence[float]) -> np.ndarray:
-        by_lag = ([each[k] for each in rows if len(each) > k] for k in chosen)
-        return np.stack([np.quantile(np.asarray(values, np.float64), levels) for values in by_lag], 1)
-
-    return Flow(
-        chosen,
-        at(norms, (0.5, 0.1, 0.9)),
-        None if not before else at(before, (0.5,))[0],
-        None if not highways else at(highways, (0.5,))[0],
-    )
-
-
-def reach(lags: Sequence[int], curve: np.ndarray, share: float) -> int | None:
-    """The first lag at which a gradient is below a share of that at lag 0; None if there is none."""
-    start = curve[0]
-    if not start or not math.isfinite(start):
-        return None
-    return next((k for k, value in zip(lags, curve, strict=True) if value < share * start), None)

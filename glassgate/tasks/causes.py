@@ -1,6 +1,6 @@
-"""What the parts of a run's network are worth for its answers, and each window of steps: held at their means."""
+"""The loss that is added when a part of a run's network, or a window of steps, is held at its mean."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
@@ -10,32 +10,40 @@ import numpy as np
 import torch
 
 import glassgate as gg
+from glassgate.glass import spread
 from glassgate.glass.ablate import Held, Places, held_in_rows, parts_held, runs_without, typical, windows_held
 from glassgate.glass.study import Cause, Lapse, Study
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.seen import Seen, compared
 from glassgate.tasks.task import Task
 
-# So many steps of all directions are run by the reference engine.
+# Up to so many steps of all directions are run by the reference engine.
 _SHORT = 600
-# About so many windows of steps are held.
+# The number of windows of steps that are held, about.
 _WINDOWS = 48
-# Numbers that are held in a batch: its rows times steps times units of all gates and states.
+# Values that are held in a batch: its rows times steps times units of all gates and states.
 _HELD_AT_ONCE = 10_000_000
 
 Window = tuple[int, int]
 """From a step to before another."""
 
 
-class Compared(NamedTuple):
-    """Answers of a passage beside those of the whole network: how much each misses, and whether it is right."""
+class Answers(NamedTuple):
+    """The answers of a passage, compared with those of the whole network: (A,) each.
+
+    Attributes:
+        losses: of each answer
+        right: whether it is right, or else the same
+        others: the losses with the targets in another order
+    """
 
     losses: np.ndarray
     right: np.ndarray
+    others: np.ndarray
 
 
 def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
-    """Fill in what each part of the layer is worth, and of a decoder, and each window of the layer's steps.
+    """Fill in the causes and lapses of a study: the parts of the layer and of a decoder, and windows of steps.
 
     Args:
         task: with its network
@@ -52,11 +60,12 @@ def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], mad
     with torch.no_grad():
         first = [seen(number, 1) for number in range(len(lengths))]
 
-    def answered(number: int, copies: int = 1) -> list[Compared]:
-        losses, right = (each.double().cpu().numpy() for each in compared(seen(number, copies), first[number]))
-        return [Compared(*row) for row in zip(losses, right, strict=True)]
+    def answered(number: int, copies: int = 1) -> list[Answers]:
+        other = first[(number + max(1, len(first) // 2)) % len(first)]
+        found = compared(seen(number, copies), first[number], other)
+        return [Answers(*row) for row in zip(*(each.double().cpu().numpy() for each in found), strict=True)]
 
-    def every(_: str = "") -> list[Compared]:
+    def every(_: str = "") -> list[Answers]:
         return [answered(number)[0] for number in range(len(lengths))]
 
     # A loop in plain torch takes less time for a short text than the translation of a kernel that can be edited.
@@ -70,7 +79,7 @@ def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], mad
         held = parts(own)
         found = runs_without(task.network, every, lambda *_: parts(decoder)) if decoder else {}
         found = {name: each for name, each in found.items() if name} | {name: [] for name in held}
-        lapses: list[tuple[int, Window, Compared]] = []
+        lapses: list[tuple[int, Window, Answers]] = []
         for number, length in enumerate(lengths):
             windows = {each: windows_held(own, means, each) for each in _windows(length, sum(lengths))}
             # A layer that is called once for a sequence can hold something else in each row of a batch.
@@ -85,12 +94,12 @@ def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], mad
 
 def _held(
     task: Task[Any, Any, Any],
-    answered: Callable[[int], list[Compared]],
+    answered: Callable[[int], list[Answers]],
     places: Places,
     length: int | None,
     every: Sequence[Held],
-) -> Iterator[Compared]:
-    """The answers of a passage with each of these held, as many at once as memory has room for."""
+) -> Iterator[Answers]:
+    """The answers of a passage with each of these held, as many at once as fit into memory."""
     at_once = 1 if length is None else 1 + _HELD_AT_ONCE // (length * sum(width for *_, width in places.values()))
     for start in range(0, len(every), at_once):
         some = every[start : start + at_once]
@@ -102,28 +111,51 @@ def _fill(
     made: Study,
     first: Sequence[Seen],
     layer: str,
-    whole: Sequence[Compared],
-    found: Mapping[str, Sequence[Compared]],
-    lapses: Sequence[tuple[int, Window, Compared]],
+    whole: Sequence[Answers],
+    found: Mapping[str, Sequence[Answers]],
+    lapses: Sequence[tuple[int, Window, Answers]],
 ) -> None:
-    answers = [each for passage in first for each in passage.answers]
-    known = all(each.best[0].probability is not None for each in answers)
-    points = "points of accuracy" if any(each.target for each in answers) else "points of answers kept"
-    made.unit, made.points = f"{first[0].unit} an answer", points if known else ""
+    said = [each for passage in made.passages for each in passage.said]
+    choices = all(each.best[0][1] is not None and each.agreement is None for each in said)
+    known = any(each.target for each in said)
+    made.unit = f"{first[0].unit} an answer"
+    made.points = ("points of accuracy" if known else "points of answers kept") if choices else ""
+    if known:
+        made.loss = float(np.concatenate([each.others for each in whole]).mean())
 
-    def worth(without: Sequence[Compared], beside: Sequence[Compared]) -> tuple[float, float | None]:
-        now, before = (Compared(*map(np.concatenate, zip(*each, strict=True))) for each in (without, beside))
-        lost = 100 * float(before.right.mean() - now.right.mean())
-        return float(now.losses.mean() - before.losses.mean()), lost if known else None
+    def added(without: Sequence[Answers], beside: Sequence[Answers]) -> dict[str, Any]:
+        now, before = (Answers(*map(np.concatenate, zip(*each, strict=True))) for each in (without, beside))
+        loss = now.losses - before.losses
+        low, high = spread.of_mean(loss, spread.groups([len(each.losses) for each in without]))
+        return {
+            "loss": float(loss.mean()),
+            "points": 100 * float(before.right.mean() - now.right.mean()) if choices else None,
+            "low": low,
+            "high": high,
+            "control": float(now.others.mean() - before.others.mean()),
+        }
 
-    every = [Cause(name.removeprefix(f"{layer}."), *worth(each, whole)) for name, each in found.items()]
+    every = [Cause(_short(name, layer, found), **added(each, whole)) for name, each in found.items()]
     made.causes = sorted(every, key=lambda cause: -cause.loss)
-    for number, (start, stop), answer in lapses:
-        loss, lost = worth([answer], [whole[number]])
-        made.lapses.append(Lapse(number, start, stop, loss, lost))
+    for number, window, answer in lapses:
+        made.lapses.append(Lapse(number, *window, **added([answer], [whole[number]])))
+
+
+def _short(name: str, layer: str, every: Iterable[str]) -> str:
+    """The name of a part without the layer's, or, beside a decoder, with the name of its half of the network.
+
+    Example:
+        >>> _short("encoder.layer0.forward", "encoder", ["encoder.layer0.forward"])
+        'layer0.forward'
+        >>> _short("decoder.layer.layer0.forward", "encoder", ["decoder.layer.layer0.forward"])
+        'decoder.layer0.forward'
+    """
+    if any(each.startswith("decoder.") for each in every):
+        return name.replace("decoder.layer.", "decoder.")
+    return name.removeprefix(f"{layer}.")
 
 
 def _windows(length: int, total: int) -> Iterator[Window]:
-    """A passage divided so that all passages have about so many windows as a page shows."""
+    """The windows of a passage; all passages together have about `_WINDOWS`."""
     many = -(-length // max(1, -(-total // _WINDOWS)))
     yield from pairwise(round(k * length / many) for k in range(many + 1))

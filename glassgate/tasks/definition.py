@@ -55,6 +55,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         targets: an example's attributes that are labels, and the vocabulary of each
         given_field: the field of an encoded example that numbers what is given, a vocabulary's unknown ones among it
         answer_field: the field that numbers the right answers; empty where they are no numbers
+        answers_itself: whether `of_text` takes the run's own answer in place of a reference
         own_options: what differs from the options' defaults when no data is given
         vocabularies: the symbols met in training, once there are any
         unseen: labels that other data has and the training data lacked, by the names of `vocabularies`
@@ -75,6 +76,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     targets: ClassVar[dict[str, str]] = {}
     given_field: ClassVar[str] = "units"
     answer_field: ClassVar[str] = ""
+    answers_itself: ClassVar[bool] = False
     own_options: ClassVar[dict[str, Any]] = {}
 
     vocabularies: Vocabularies

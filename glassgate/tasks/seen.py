@@ -1,4 +1,4 @@
-"""What the report shows of a task's answers: for each the likeliest, their probabilities, the target, and evidence."""
+"""A task's answers for the report: the likeliest choices, their probabilities, the target, and the evidence."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,29 +9,31 @@ from torch import Tensor
 
 from glassgate.tasks.unseen import seen_alone
 
-# How many choices are kept of each answer.
+# Choices that are kept of each answer.
 _MOST = 3
 
 
 class Choice(NamedTuple):
-    """Something that may be answered. The probability is None where a task has none, as of a number."""
+    """A possible answer. Its probability is None for a number."""
 
     name: str
     probability: float | None
 
 
 class Answer(NamedTuple):
-    """One thing that a model says of a sequence.
+    """One answer of a model.
 
     Attributes:
-        step: the step that it belongs to, from 0; None where it is about the whole sequence
+        step: the step of the answer, from 0; None for an answer about the whole sequence
         best: the most probable choices, the prediction first
-        target: what was right, where that is known
+        target: the right answer; None without a reference
+        agreement: of sets, the F1 score of the prediction against the target; None of single choices
     """
 
     step: int | None
     best: tuple[Choice, ...]
     target: Choice | None
+    agreement: float | None = None
 
 
 class Seen(NamedTuple):
@@ -39,10 +41,10 @@ class Seen(NamedTuple):
 
     Attributes:
         answers: those of the first row
-        evidence: `(N, A)`, what is differentiated for each answer of each row
-        said: what evidence is, in words
-        chances: some answers after others
-        unit: of what is lost, see `lost`
+        evidence: `(N, A)`, the value to differentiate for each answer of each row
+        said: the name of the evidence
+        chances: the answers in one or more groups
+        unit: of the losses
     """
 
     answers: list[Answer]
@@ -53,57 +55,87 @@ class Seen(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What the recurrent layers read.
+    """The input of the recurrent layers.
 
     Attributes:
         steps: each step as text
-        series: `(L * pace, C)`, the numbers where they are no text
-        pace: how many of these rows one step reads
+        series: `(L * pace, C)`, the numbers of a series
+        pace: the rows that one step reads
+        names: of the C channels
+        times: the time stamp of each row, and of each forecast after them
     """
 
     steps: Sequence[str]
     series: np.ndarray | None
     pace: int = 1
+    names: Sequence[str] = ()
+    times: Sequence[str] = ()
 
 
 class Chances(NamedTuple):
-    """What some answers could be.
+    """The choices of some answers.
 
     Attributes:
         logs: `(N, A, K)`, the logarithm of the probability of each choice
-        chosen: `(N, A)`, the number of the target, or of the prediction where there is no target
+        chosen: `(N, A)`, the number of the target, or of the prediction without a target
+        others: `(N, A)`, the losses with the targets in another order, of answers without choices
     """
 
     logs: Tensor
     chosen: Tensor
+    others: Tensor | None = None
 
     @classmethod
-    def of_losses(cls, losses: Tensor) -> "Chances":
-        """Where an answer has a loss of its own and no choices."""
-        return cls(-losses.detach()[..., None], torch.zeros_like(losses, dtype=torch.long))
+    def of_losses(cls, losses: Tensor, others: Tensor) -> "Chances":
+        """Of answers that have a loss and no choices."""
+        chosen = torch.zeros_like(losses, dtype=torch.long)
+        return cls(-losses.detach()[..., None], chosen, others.detach())
+
+    def loss(self, chosen: Tensor) -> Tensor:
+        """Minus the logarithm of the probability of a choice `(N, A)`."""
+        return -self.logs.gather(-1, chosen[..., None])[..., 0]
 
 
-def compared(now: Seen, first: Seen) -> tuple[Tensor, Tensor]:
-    """How each answer misses what another run of one row chose: the target, or else that run's prediction.
+class Compared(NamedTuple):
+    """Answers compared with those of another run, `(N, A)` each.
 
-    Returns:
-        `(N, A)`, minus the logarithm of its probability; and whether it is chosen now
+    Attributes:
+        losses: minus the logarithm of the probability of the target, or else of the other run's prediction
+        right: whether that is the likeliest choice
+        others: the losses with the targets in another order
     """
-    losses, kept = [], []
-    for here, there in zip(now.chances, first.chances, strict=True):
+
+    losses: Tensor
+    right: Tensor
+    others: Tensor
+
+
+def compared(now: Seen, first: Seen, other: Seen) -> Compared:
+    """Compare answers with those of another run of one row.
+
+    Args:
+        first: the other run
+        other: the other run's answers on another sequence, whose target an only answer gets in place of its own
+    """
+    losses, right, others = [], [], []
+    for here, there, elsewhere in zip(now.chances, first.chances, other.chances, strict=True):
         chosen = there.chosen[:1].expand(len(here.logs), -1)
-        losses.append(-here.logs.gather(-1, chosen[..., None])[..., 0])
-        kept.append(here.logs.argmax(-1) == chosen)
-    return torch.cat(losses, 1), torch.cat(kept, 1)
+        moved = chosen.roll(chosen.shape[1] // 2, 1)
+        if chosen.shape[1] == 1:
+            moved = elsewhere.chosen[:1, :1].expand(len(here.logs), -1)
+        losses.append(here.loss(chosen))
+        right.append(here.logs.argmax(-1) == chosen)
+        others.append(here.loss(moved) if here.others is None else here.others)
+    return Compared(torch.cat(losses, 1), torch.cat(right, 1), torch.cat(others, 1))
 
 
 def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, steps: Sequence[int | None]) -> Seen:
-    """Make answers of probabilities.
+    """Make answers from probabilities.
 
     Args:
         log_chances: `(N, A, K)`, logarithms of the probabilities of K choices for each of A answers
         names: of the choices
-        targets: `(N, A)`, the number of the right choice, none of the K where it is not known; None if it never is
+        targets: `(N, A)`, the number of the right choice, outside of the K if unknown; None if all are unknown
         steps: of the answers
     """
     log_chances = log_chances.float()
@@ -129,7 +161,7 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
 
 
 def visible(unit: str) -> str:
-    """A unit as one can see it: line ends and the like by a sign.
+    """A token in visible characters: a sign for a line end, a tab and the like.
 
     Example:
         >>> visible(chr(10)), visible(chr(9)), visible("a")

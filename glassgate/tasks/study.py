@@ -1,4 +1,4 @@
-"""A trained run, and a text or examples, as what the report shows."""
+"""The study of a trained run on a text or on examples: all numbers of the report."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
+from glassgate.glass.controls import CONTROLS
 from glassgate.glass.cost import cost, described
 from glassgate.glass.figures import count
+from glassgate.glass.gradients import differentiate
 from glassgate.glass.step import diagrams
-from glassgate.glass.study import Passage, Said, Study, differentiate, directions
+from glassgate.glass.study import Passage, Said, Study, directions
 from glassgate.tasks.causes import causes
 from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate
 from glassgate.tasks.errors import DataError, OptionError
@@ -32,11 +34,18 @@ LAYER = "encoder"
 
 
 class Stretch(NamedTuple):
-    """Some steps of an example."""
+    """Some steps of an example.
+
+    Attributes:
+        reference: whether the example holds right answers, and not the run's own
+        note: a sentence for the page
+    """
 
     example: Any
     start: int
     stop: int
+    reference: bool = True
+    note: str = ""
 
 
 def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
@@ -57,7 +66,7 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
             f"text: none of its {len(units)} units ({', '.join(map(repr, units[:5]))}) was in the training data, so "
             "every one is the same unknown unit to the run; give a text in its language"
         )
-    return [Stretch(example, 0, length)]
+    return [Stretch(example, 0, length, not task.answers_itself)]
 
 
 def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stretch]:
@@ -164,19 +173,29 @@ def study(
         with torch.no_grad():
             seen = task.see(task.look(network, batch), batch)
         said = seen.said
-        passages.append(_passage(task, stretch, [Said(*answer) for answer in seen.answers]))
+        answers = [Said(*answer) for answer in seen.answers]
+        if not stretch.reference:
+            answers = [each._replace(target=None, agreement=None) for each in answers]
+        passages.append(_passage(task, stretch, answers))
     whole = collate(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(stretches)], task.padding)
+    together = {name: tensor.to(device) for name, tensor in whole.items()}
     with torch.no_grad(), gg.record(network, first=True) as tape:
-        task.look(network, {name: tensor.to(device) for name, tensor in whole.items()})
+        task.look(network, together)
     parts = directions(tape, LAYER)
     made = Study(title, "", passages, parts, evidence=said)
+    tick("reading with fresh weights")
+    untrained = [_untrained(task, task.options.seed + number) for number in range(CONTROLS)]
+    for each in untrained:
+        with torch.no_grad(), gg.record(each, first=True) as tape:
+            task.look(each, together)
+        made.controls.append(directions(tape, LAYER, brief=True))
     made.subtitle = described(made, task.name)
     layer = getattr(network, LAYER)
     made.diagrams = diagrams(layer)
     lengths = [len(each.steps) for each in passages]
     made.cost = cost(layer, network, lengths)
     tick("following gradients back from each answer")
-    differentiate(made, network, _untrained(task), evidence, LAYER)
+    differentiate(made, network, untrained[0], evidence, LAYER)
     made.connections = [
         each if looked is None else each._replace(attention=looked[each.targets, stretch.start : stretch.stop])
         for each, looked, stretch in zip(
@@ -227,10 +246,10 @@ def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _untrained(task: Task[Any, Any, Any]) -> nn.Module:
-    """The network as training began, from the run's seed; pretrained vectors are not in it."""
+def _untrained(task: Task[Any, Any, Any], seed: int) -> nn.Module:
+    """The network with fresh weights; with the run's seed those before training, pretrained vectors excepted."""
     with torch.random.fork_rng():
-        torch.manual_seed(task.options.seed)
+        torch.manual_seed(seed)
         network = task.build()
     return network.to(next(task.network.parameters()).device).eval()
 

@@ -313,8 +313,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             Answer(None if first is None else first + k, (Choice(f"{said:.5g}", None),), Choice(f"{came:.5g}", None))
             for k, (said, came) in enumerate(zip(*shown, strict=True))
         ]
-        chances = Chances.of_losses((point - target).abs())
-        return Seen(answers, point, "the forecast", (chances,), "standard deviations")
+        chances = Chances.of_losses(
+            (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
+        )
+        return Seen(answers, point, "the forecast", (chances,), "in the series' own units")
 
     def steps(self, example: Series) -> Sequence[str]:
         return [str(step) for step in range(1, len(example) + 1)]

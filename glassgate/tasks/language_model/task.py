@@ -164,24 +164,32 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return text_record(example.units, self.options.unit, scores)
 
     def see(self, output: Tensor, batch: Batch) -> Seen:
-        """Return what follows each unit; of music the likeliest notes of the next step, and all its notes' evidence."""
+        """Return the prediction of each unit; of music the set of notes that are likelier than not."""
         targets, length = batch["targets"], output.shape[1]
         if self.options.unit != NOTES:
             names = ["unknown", *map(visible, self.vocabularies["units"].symbols)]
             return seen(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
-        nats = F.binary_cross_entropy_with_logits(output.float(), targets.float(), reduction="none").sum(-1)
-        chances, keys = output[0].detach().float().sigmoid().topk(3, -1)
+        nats = _surprise(output, targets)
+        found = output.detach() > 0
         answers = [
             Answer(
                 step,
-                tuple(Choice(str(key + LOWEST), p) for key, p in zip(which.tolist(), each.tolist(), strict=True)),
+                (Choice(_notes(notes.numpy()), float((-of_found).exp())),),
                 Choice(_notes(right.numpy()), float((-of_step).exp())),
+                float(2 * (notes & (right > 0)).sum() / max(1, int(notes.sum() + (right > 0).sum()))),
             )
-            for step, (which, each, right, of_step) in enumerate(
-                zip(keys, chances, targets[0].cpu(), nats[0].detach(), strict=True)
+            for step, (notes, of_found, right, of_step) in enumerate(
+                zip(
+                    found[0].cpu(),
+                    _surprise(output, found)[0].detach(),
+                    targets[0].cpu(),
+                    nats[0].detach(),
+                    strict=True,
+                )
             )
         ]
-        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats),))
+        others = _surprise(output, targets.roll(length // 2, 1))
+        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats, others),))
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
         """Return the unit before each that is predicted; the first is the start."""
@@ -282,6 +290,11 @@ def _inside(batch: Batch) -> Tensor:
     """Which places of a padded batch are units, `(N, L)`."""
     steps = torch.arange(batch["targets"].shape[1], device=batch["lengths"].device)
     return steps < batch["lengths"][:, None]
+
+
+def _surprise(output: Tensor, notes: Tensor) -> Tensor:
+    """Minus the logarithm of the probability of chords (N, L, K), `(N, L)`."""
+    return F.binary_cross_entropy_with_logits(output.float(), notes.float(), reduction="none").sum(-1)
 
 
 def _notes(step: np.ndarray) -> str:

@@ -79,6 +79,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     own_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
     padding = {"source": PADDING, "target": PADDING, "reference": 0}
     given_field = "source"
+    answers_itself = True
     own_options = {
         "source_unit": "character",
         "target_unit": "character",

@@ -1,0 +1,42 @@
+"""Networks to compare a recording with: the same layers with fresh weights, on the same input."""
+
+from copy import deepcopy
+
+import torch
+
+from glassgate.glass.recorded import Recorded, watched
+from glassgate.layers.stack import Recurrent
+
+CONTROLS = 4
+"""The number of networks with fresh weights that a report compares with."""
+
+
+def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
+    """Record each layer of a recording again, with the recorded input and weights drawn from a seed."""
+    found = Recorded()
+    calls = {}
+    for label, call, number in tape.parts():
+        calls[label.removesuffix(call.layer._parts[number].label).rstrip(".")] = call
+    for name, call in calls.items():
+        layer: Recurrent = deepcopy(call.layer).eval()
+        steps = call.layout.by_step(call.steps.data.detach())
+        resets = call.steps.resets
+        masks = None if resets is None else call.layout.by_step(resets[:, None].float())[..., 0] > 0
+        lengths = tape.inside(_first(tape, name)).sum(0).cpu()
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            layer.reset_parameters()
+            with watched(layer, Recorded()) as again:
+                first = layer.batch_first
+                layer(
+                    steps.transpose(0, 1) if first else steps,
+                    lengths=lengths,
+                    resets=masks.T if first and masks is not None else masks,
+                )
+        found.take_over(again, name)
+    return found
+
+
+def _first(tape: Recorded, name: str) -> str:
+    """The label of a layer's first direction."""
+    return next(label for label, *_ in tape.parts() if label.startswith(name))

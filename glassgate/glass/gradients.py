@@ -1,0 +1,207 @@
+"""Gradients from the answers back to the states and inputs of each step, for the report."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from glassgate.glass.measures import lags
+from glassgate.glass.recorded import Recorded, watched
+from glassgate.glass.study import Connections, Evidence, Flow, Study
+
+# Copies of a sequence times its steps: the targets that are differentiated at once, and in all.
+_AT_ONCE = 60_000
+MOST_TARGETS = 240
+MOST_BEFORE = 60
+_LONGEST_LAG = 200
+# Below this fraction of its norm at lag 0 a gradient counts as gone.
+GONE = 0.01
+
+
+class Curves(NamedTuple):
+    """Gradient norms of one state by lag, one array for each answer.
+
+    Attributes:
+        norms: from the step that the answer reads, in the order in which the direction looks back
+        behind: from the same step in the other order, for lower layers whose gradients arrive from there
+        highways: the norms that the state's own path alone carries
+        one_step: for each answer, whether it reads one step only
+    """
+
+    norms: list[np.ndarray]
+    behind: list[np.ndarray]
+    highways: list[np.ndarray]
+    one_step: list[bool]
+
+
+class Collected(defaultdict[str, Curves]):
+    """The curves of each state, by its direction and name."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: Curves([], [], [], []))
+
+
+def differentiate(
+    study: Study,
+    network: nn.Module,
+    initial: nn.Module | None,
+    evidence: Evidence,
+    layer: str,
+    tick: Callable[[], None] = lambda: None,
+) -> None:
+    """Fill in connections and gradient flow: one row of a batch per answer, so that one backward pass serves many."""
+    after, before = Collected(), Collected()
+    for number, passage in enumerate(study.passages):
+        chosen = evenly(len(passage.said), most_targets(len(passage.steps), len(study.passages)))
+        matrix = []
+        for start in range(0, len(chosen), max(1, _AT_ONCE // len(passage.steps))):
+            some = chosen[start : start + max(1, _AT_ONCE // len(passage.steps))]
+            tape, contributed = _backward(network, evidence, number, some, layer)
+            matrix.append(contributed)
+            _collect(tape, study, [number] * len(some), after, layer)
+            tick()
+        if initial is not None:
+            some = [chosen[place] for place in evenly(len(chosen), MOST_BEFORE)]
+            tape, _ = _backward(initial, evidence, number, some, layer)
+            _collect(tape, study, [number] * len(some), before, layer)
+            tick()
+        study.connections.append(Connections(chosen, np.concatenate(matrix)))
+    _fill(study, after, before)
+
+
+def by_backward(study: Study, tape: Recorded) -> None:
+    """Fill in gradient flow with the gradients of a `backward()` that has run."""
+    found = Collected()
+    _collect(tape, study, range(len(study.passages)), found)
+    _fill(study, found, Collected())
+    study.evidence = "the loss"
+
+
+def most_targets(length: int, passages: int) -> int:
+    """The number of a passage's answers that are differentiated."""
+    return max(1, min(MOST_TARGETS, 2 * _AT_ONCE // length, max(8, 1600 // passages)))
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many numbers below `count`, evenly spread, the last one among them.
+
+    Example:
+        >>> evenly(5, 9), evenly(9, 3)
+        ([0, 1, 2, 3, 4], [2, 5, 8])
+    """
+    if count <= most:
+        return list(range(count))
+    return sorted({round((k + 1) * count / most) - 1 for k in range(most)})
+
+
+def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = GONE) -> int | None:
+    """The first lag at which a gradient is below a fraction of its norm at lag 0; None if there is none."""
+    start = curve[0]
+    if not start or not math.isfinite(start):
+        return None
+    return next((k for k, value in zip(lags, curve, strict=True) if value < fraction * start), None)
+
+
+def _backward(
+    network: nn.Module, evidence: Evidence, number: int, chosen: list[int], layer: str
+) -> tuple[Recorded, np.ndarray]:
+    """The recording after a backward pass, row b of the batch from answer `chosen[b]`; gradient times input (B, L)."""
+    with torch.enable_grad(), watched(network, Recorded(first=True)) as tape:
+        rows = evidence(network, number, len(chosen))
+    call = next(call for label, call, _ in tape.parts() if label.startswith(f"{layer}."))
+    source = call.steps.data
+    picked = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
+    (grad,) = torch.autograd.grad(picked.sum(), source)
+    contributed = call.layout.by_step((grad * source.detach()).sum(-1, keepdim=True))[..., 0]
+    return tape, np.asarray(contributed.T.float().cpu())
+
+
+def _collect(tape: Recorded, study: Study, passages: Sequence[int], found: Collected, layer: str = "") -> None:
+    """Add the norms of a backward pass to the curves of each state.
+
+    Args:
+        passages: the passage of each row of the batch
+        layer: the name of the layer that the study shows
+    """
+    grads = tape.grad
+    kept = {f"{each.label}.{name}": value for each in study.directions for name, value in each.left.items()}
+    for label, call, number in tape.parts():
+        part, short = call.layer._parts[number], label.removeprefix(f"{layer}.") if layer else label
+        steps = min(len(study.passages[passage].steps) for passage in passages)
+        if (layer and short == label) or call.layout.length < steps:
+            continue
+        origins = _origins(tape, label)
+        for name in call.layer.cell.state:
+            grad = grads.get(f"{label}.{name}")
+            if grad is None:
+                continue
+            grad = grad.detach().cpu()
+            curves, norms = found[f"{short}.{name}"], grad.norm(dim=-1).numpy()
+            of_step, direct = kept.get(f"{short}.{name}", (None, False))
+            for row, passage in enumerate(passages):
+                at, one_step = origins[row]
+                if at is None:
+                    continue
+                every = norms[: len(study.passages[passage].steps), row]
+                sides = (every[at:], every[: at + 1][::-1])
+                curves.norms.append(sides[0] if part.direction else sides[1])
+                curves.behind.append(sides[1] if part.direction else sides[0])
+                curves.one_step.append(one_step)
+                if of_step is not None and direct:
+                    start = study.starts[passage]
+                    path = of_step[start : start + len(every)]
+                    path = (path[at:] if part.direction else path[: at + 1][::-1])[: _LONGEST_LAG + 1]
+                    carried = np.cumprod(np.vstack([np.ones_like(path[:1]), path[:-1]]), 0) * grad[at, row].numpy()
+                    curves.highways.append(np.linalg.norm(carried, axis=-1))
+
+
+def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
+    """For each row the step from which a direction's lags count, and whether the answer reads that step only.
+
+    The answer reads the directions of the highest layer: lags count from the step that it reads of the one that looks
+    back the same way, or else of the other one. Of several steps it is the one that the direction reached last.
+    """
+    call, number = tape.call_of(label)
+    parts = call.layer._parts
+    prefix = label.removesuffix(parts[number].label)
+    top = [part for part in parts if part.layer == parts[-1].layer]
+    top.sort(key=lambda part: part.direction != parts[number].direction)
+    reads = [tape.read(f"{prefix}{part.label}").cpu().numpy() for part in top]
+    found: list[tuple[int | None, bool]] = []
+    for row in range(reads[0].shape[1]):
+        steps = next((np.flatnonzero(each[:, row]) for each in reads if each[:, row].any()), None)
+        if steps is None:
+            found.append((None, False))
+        else:
+            found.append((int(steps[0 if parts[number].direction else -1]), len(steps) == 1))
+    return found
+
+
+def _fill(study: Study, after: Collected, before: Collected) -> None:
+    for direction in study.directions:
+        for name in direction.states:
+            key = f"{direction.label}.{name}"
+            if key in after and after[key].norms:
+                direction.flow[name] = _flow(after[key], before.get(key))
+
+
+def _flow(after: Curves, before: Curves | None) -> Flow:
+    norms, first = after.norms, before.norms if before else []
+    if max(map(len, norms)) == 1:
+        norms, first = after.behind, before.behind if before else []
+    longest = max(map(len, norms)) - 1
+    if first:
+        longest = min(longest, max(map(len, first)) - 1)
+    chosen = [k for k in lags(max(1, min(_LONGEST_LAG, longest))) if k <= longest]
+
+    def at(rows: list[np.ndarray]) -> np.ndarray:
+        return np.array([[each[k] if len(each) > k else np.nan for k in chosen] for each in rows], np.float64)
+
+    highway = None
+    if after.highways and norms is after.norms:
+        highway = np.asarray(np.nanmedian(at(after.highways), axis=0))
+    return Flow(chosen, at(norms), at(first) if first else None, highway, all(after.one_step))
