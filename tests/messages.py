@@ -1,4 +1,4 @@
-"""docs/messages.md as what it is, inputs and answers. `python -m tests.messages` writes the answers again."""
+"""The inputs and answers of tests/messages.md. `python -m tests.messages` writes the answers again."""
 
 import contextlib
 import io
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE = Path(__file__).parents[1] / "docs/messages.md"
+PAGE = Path(__file__).with_suffix(".md")
 _BLOCK = re.compile(r"^```(pycon|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _START = {"pycon": ">>> ", "console": "$ "}
 _MORE = {"pycon": "... ", "console": "> "}
 
 
 class Exchange(NamedTuple):
-    """An input as it stands on the page, and the answer, its white space apart."""
+    """An input of the page, and its answer with single spaces."""
 
     kind: str
     input: tuple[str, ...]
@@ -29,7 +29,7 @@ class Exchange(NamedTuple):
 
     @property
     def code(self) -> str:
-        """What is typed."""
+        """The input without prompts."""
         return "\n".join(line[len(_START[self.kind]) :] for line in self.input)
 
 
@@ -52,7 +52,7 @@ def on_the_page() -> list[Exchange]:
 
 
 class Reader:
-    """One who types what the page shows, in a folder of its own."""
+    """Runs the inputs of the page in the current folder."""
 
     def __init__(self) -> None:
         import torch
@@ -62,7 +62,7 @@ class Reader:
         self.names = {"gg": gg, "torch": torch}
 
     def answer(self, exchange: Exchange) -> str:
-        """What is answered to an input: the error, or nothing; of what uses a run its warnings."""
+        """Return the error that an input causes, or an empty string; of a command that uses a run, its warnings."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             said = self._python(exchange.code) if exchange.kind == "pycon" else self._shell(exchange.code)
@@ -94,13 +94,13 @@ class Reader:
 
 
 def written(exchange: Exchange, answer: str) -> str:
-    """An exchange as the page has it."""
+    """Format an exchange for the page."""
     lines = textwrap.wrap(answer, 110, break_long_words=False, break_on_hyphens=False, subsequent_indent="    ")
     return "\n".join([*exchange.input, *lines])
 
 
 def main() -> None:
-    """Write the page's answers again."""
+    """Write the answers of the page again."""
     reader = Reader()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
 

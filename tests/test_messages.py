@@ -1,4 +1,4 @@
-"""Every message that a user can meet: docs/messages.md has the input and the answer, or a test reads it."""
+"""Every message of the package: tests/messages.md has an input that causes it, or a test checks it."""
 
 from pathlib import Path
 
@@ -49,11 +49,11 @@ NOT_MADE = {
         " reads no text; give a file with --file, or nothing",
     ],
 }
-"""Messages that no input here raises, by the reason."""
+"""Messages without an input, by reason."""
 
 
 def test_each_input_is_answered_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, by one reader in one folder. `python -m tests.messages` writes new answers into the page."""
+    """The inputs run in order, in one folder. `python -m tests.messages` writes new answers into the page."""
     monkeypatch.chdir(tmp_path)
     reader = Reader()
     wrong = [
@@ -69,4 +69,4 @@ def test_no_message_is_without_an_input_that_raises_it() -> None:
     excused = [text for each in NOT_MADE.values() for text in each]
     found = [site for site in sites() if not (site.pattern.search(page) or read_in(site, texts))]
     untested = [site for site in found if not any(text in part for part in site.parts for text in excused)]
-    assert not untested, f"add inputs to docs/messages.md: {untested}"
+    assert not untested, f"add inputs to tests/messages.md: {untested}"

@@ -1,59 +1,89 @@
-"""Words that stop a reader stay out of what users read: pages, help, messages. The field's own terms stand instead."""
+"""The fraction of sentences that are hard to read, by three patterns, in pages, docstrings, comments and messages.
+
+The patterns are a heuristic: each has valid uses. A sentence that one matches is rewritten, not worked around.
+"""
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-WORDS = {
-    r"\bfore(tell|told)": "predict, predicted",
-    r"\bparted by\b": "separated by",
-    r"\bwanted\b(?=[^.]*\bgot\b)": "expected X, got Y",
-    r"\banew\b": "again, from scratch",
-    r"\bbusy (machine|cores?|processors?)\b": "CPU contention",
-    r"\bbecame no number\b": "became NaN or infinite",
-    r"\bknows? (no|none)\b": "does not support",
-    r"\bcalm\b": "in eval mode",
-    r"\b(one|two) an? (row|direction|state|unit|sequence|layer|gate)\b": "one per direction",
-    r"\b(is|are|was) told\b|\btells\b": "is passed, reports, notified",
-    r"\brooms\b": "packages",
-    r"\d times as fast\b": "1.3x the speed, speedup 1.3",
-    r"\bwhat reached (it|them|the)\b": "its gradient",
-    r"\btimes through\b": "epochs, passes over the data",
-    r"\bgives? way\b": "yields",
-    r"\b\d(\.\d+)?x (as )?(fast|slow)er\b": "1.3x the speed",
-    r"\bgate functions\b": "activations",
-    "别无他求": "写明需要什么",
-    "值多少": "贡献",
-    "(跟着|交给)[^。]{0,8}(走|torch)": "随……变化，由 torch 执行",
-    "能胜任|为何不行": "支持，不支持",
-}
-"""What must not stand, and what to say instead."""
+CLAUSE_FOR_A_NOUN = re.compile(
+    r"\b(what|how far|how much|which way) "
+    r"(is|are|was|it|they|a|an|the|each|others?|one|no|nobody|else|comes?|goes|stands?|lies|belongs)\b"
+)
+EVERYDAY_WORD_FOR_A_TERM = re.compile(
+    r"\b(foretell|foretold|anew|desk|crowd|tells?|told|lies?|stands? (in|on|at|for|before|behind)|gives? way|sits?"
+    r"|by itself|beside|nobody|whoever|behind (the|it|them))\b"
+)
+NEGATION_OR_INVERSION = re.compile(r"\b(no other|nothing but|is no |that is no|are no )\b")
+PATTERNS = (CLAUSE_FOR_A_NOUN, EVERYDAY_WORD_FOR_A_TERM, NEGATION_OR_INVERSION)
 
-_CALLS = ("print", "note", "option", "add_argument", "ArgumentParser", "_print")
+_SHORTEST = 25  # characters of a sentence; shorter texts are titles and names
+_QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|\]\([^)]*\)|!?\[[^\]]*\]\([^)]*\)")  # code, quotations, link targets
+_CODE = re.compile(r"^```.*?^```$|^    \S.*$", re.MULTILINE | re.DOTALL)
+_CALLS = ("print", "note", "option", "add_argument", "ArgumentParser", "Parser", "_print")
 
 
-def said(path: Path) -> Iterator[tuple[int, str]]:
-    """The text that a module raises, prints, notes or helps with."""
+class Count(NamedTuple):
+    """How many sentences there are, and those that are hard to read."""
+
+    sentences: int
+    hard: list[str]
+
+    @property
+    def fraction(self) -> float:
+        """Of the sentences that are hard to read."""
+        return len(self.hard) / max(1, self.sentences)
+
+
+def count(texts: Iterator[tuple[str, str]]) -> Count:
+    """Count the sentences of texts, each with its place."""
+    total, hard = 0, []
+    for where, text in texts:
+        for sentence in sentences(text):
+            total += 1
+            if is_hard(sentence):
+                hard.append(f"{where}: {sentence}")
+    return Count(total, hard)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, without quoted parts."""
+    for sentence in re.split(r"(?<=[.:;])\s+|\n\s*\n", _QUOTED.sub("", text)):
+        if len(sentence) >= _SHORTEST:
+            yield " ".join(sentence.split())
+
+
+def is_hard(sentence: str) -> bool:
+    """Whether a pattern matches."""
+    return any(pattern.search(sentence) for pattern in PATTERNS)
+
+
+def of_page(path: Path) -> Iterator[tuple[str, str]]:
+    """The text of a page, without code and tables."""
+    text = _CODE.sub("", path.read_text("utf-8"))
+    yield str(path), "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+
+
+def of_module(path: Path) -> Iterator[tuple[str, str]]:
+    """The docstrings and comments of a module."""
+    source = path.read_text("utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield f"{path}:{node.lineno}", re.sub(r"^ *(>>>|\.\.\.).*$", "", node.value.value, flags=re.MULTILINE)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield f"{path}:{token.start[0]}", token.string.lstrip("#")
+
+
+def messages(path: Path) -> Iterator[tuple[str, str]]:
+    """The texts that a module raises, prints, notes or has as help; the parts of a text are joined."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         called = node.func if isinstance(node, ast.Call) else None
-        name = getattr(called, "id", getattr(called, "attr", ""))
-        if isinstance(node, ast.Raise) or name in _CALLS:
-            for part in ast.walk(node):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    yield part.lineno, part.value
-
-
-def explained(path: Path) -> Iterator[tuple[int, str]]:
-    """The docstrings of a module."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
-            yield getattr(node, "lineno", 1), text
-
-
-def unwanted(text: str) -> list[str]:
-    """Return each unwanted word of a text, and what to say instead."""
-    text = re.sub(r"\s+", " ", text)
-    return [
-        f"{match[0]!r}; say: {instead}" for word, instead in WORDS.items() if (match := re.search(word, text, re.I))
-    ]
+        if isinstance(node, ast.Raise) or getattr(called, "id", getattr(called, "attr", "")) in _CALLS:
+            parts = [each for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            yield f"{path}:{node.lineno}", " ".join(str(each.value) for each in parts)
