@@ -12,6 +12,7 @@ from glassgate import display
 
 if TYPE_CHECKING:
     from glassgate import cells as cells
+    from glassgate import constraints as constraints
     from glassgate import dynamics as dynamics
     from glassgate import functional as functional
     from glassgate import gates as gates
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from glassgate.cell import Cell as Cell
     from glassgate.cell import Parameter as Parameter
     from glassgate.checking import check as check
+    from glassgate.constraints import constrain as constrain
     from glassgate.conversion import convert as convert
     from glassgate.conversion import restore as restore
     from glassgate.engines.cell_json import cell_from_json as cell_from_json
@@ -69,6 +71,8 @@ _HOMES = {
     "cell_to_json": "glassgate.engines.cell_json",
     "cells": "glassgate",
     "check": "glassgate.checking",
+    "constrain": "glassgate.constraints",
+    "constraints": "glassgate",
     "convert": "glassgate.conversion",
     "draw": "glassgate.glass.diagrams.draw",
     "dynamics": "glassgate",
