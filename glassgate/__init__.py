@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each public name and its module, which is loaded when the name is first used: the command line answers before torch.
+# Each public name and its module. A module is loaded at its first use, so the command line starts without torch.
 _HOMES = {
     "GRU": "glassgate.layers.drop_in",
     "LSTM": "glassgate.layers.drop_in",
@@ -120,7 +120,7 @@ display.formatter = _html
 
 
 class _WhenTorchLoads(MetaPathFinder):
-    """Registers the operators as soon as torch is there: an exported program loads after `import glassgate` alone."""
+    """Registers the operators once torch is imported: `import glassgate` suffices to load an exported program."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path, target) if name == "torch" else None

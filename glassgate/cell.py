@@ -1,4 +1,4 @@
-"""What a cell is: its gates, its states, its own parameters and the equations of one step. Nothing here knows time."""
+"""Cells: gates, states, own parameters and the equations of one step. A cell does not depend on time."""
 
 import inspect
 import sys
@@ -15,7 +15,7 @@ from glassgate.shapes import ShapeError
 
 
 class NoSuchName(AttributeError):
-    """A step asks for a value that is not there."""
+    """A step reads a name that does not exist."""
 
 
 class Named:
@@ -32,9 +32,9 @@ class Named:
 
 
 class Recurrent:
-    """The half of the pre-activations that comes from the state: `hh.n`, or of another row vector: `hh(r * s.h).n`.
+    """The recurrent half of the pre-activations: `hh.n` for the state, `hh(r * s.h).n` for another vector.
 
-    `hh * mask` has the same products of row vectors times a mask.
+    `hh * mask` multiplies each vector by a mask before the matrix product.
     """
 
     # With two underscores, so that no gate's name hides them.
@@ -56,12 +56,12 @@ class Recurrent:
 
 
 class PreActivations:
-    """What a step computes with. For a gate `i` and the weights' rows of that gate:
+    """The pre-activations that a step reads. For a gate `i` and the rows of the weights of that gate:
 
     a.ih.i = W_ih x + b_ih,  a.hh.i = W_hh h + b_hh,  a.i = a.ih.i + a.hh.i,  a.hh(u).i = W_hh u + b_hh.
 
-    A cell without recurrent weights has `a.ih` alone, and `a.i = a.ih.i`. A step marks by `a.update(g)` what is newly
-    written to its state, the place where dropout on the update acts; else that is g itself.
+    A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`. A step passes new values of its state through
+    `a.update(g)`, where recurrent dropout on the update applies. Without that dropout, `a.update(g)` is g.
     """
 
     hh: Recurrent
@@ -89,12 +89,12 @@ def author_names(
     called: Callable[[FrameType, Any], None] | None = None,
     calling: Callable[[Any], None] | None = None,
 ) -> Iterator[None]:
-    """Reports each local variable, its name and value, that a cell's methods hold when they return.
+    """Reports the name and the value of each local variable of a cell's methods when they return.
 
     Args:
         tell: called with the name and the value.
-        called: called with the frame and the result of every other Python function that returns meanwhile.
-        calling: called with every built-in function before it runs; what it raises is raised in place of the call.
+        called: called with the frame and the result of every other Python function that returns inside the `with`.
+        calling: called with every built-in function before it runs. If it raises, the built-in function does not run.
     """
 
     def on_event(frame: FrameType, event: str, result: Any) -> None:
@@ -120,7 +120,7 @@ def author_names(
 
 @dataclass(frozen=True)
 class Parameter:
-    """A cell's own parameter: a number per unit, or one per unit and gate (`p.gain.i`), and its first value."""
+    """A cell's own parameter: one number per unit, or one per unit and gate (`p.gain.i`), and its initial value."""
 
     start: float = 0.0
     per_gate: bool = False
@@ -131,10 +131,11 @@ class Noise:
     """Random factors that a step reads as `a.noise.name`.
 
     Attributes:
-        rate: how often a unit is hit.
-        keeps: whether a hit is 1 and a miss 0, as zoneout wants; else a hit is 0 and a miss 1 / (1 - rate), as dropout.
-        per_step: whether they are new at each step; else there is one per sequence.
-        state: whose width they have; None for the hidden size.
+        rate: the probability that a unit is selected.
+        keeps: if true, a selected unit has the factor 1 and others 0, for zoneout. If false, a selected unit has the
+            factor 0 and others 1 / (1 - rate), for dropout.
+        per_step: whether factors are drawn again at each step. If false, there is one draw per sequence.
+        state: the state whose width the factors have; None for the hidden size.
     """
 
     rate: float
@@ -147,17 +148,17 @@ class Cell(Shown):
     """One step of a recurrent network, written once; every engine is derived from it.
 
     A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is
-    the output), and writes `step(a, s)`, or `step(a, s, p)` where it has `parameters` of its own. Each value that a
-    step sees is a batch of rows, `(N, H_cell)`; a step uses elementwise torch functions and, along the last
-    dimension, `mean` and `sum` with `keepdim=True`. It returns the new states in the order of `state`.
+    the output). It defines `step(a, s)`, or `step(a, s, p)` if it has own `parameters`. Each value in a step is a batch
+    of rows, `(N, H_cell)`. A step uses elementwise torch functions, and `mean` and `sum` along the last dimension with
+    `keepdim=True`. It returns the new states in the order of `state`.
 
     Attributes:
         gates: names of the gates.
         state: names of the states; the first is the output.
         parameters: the cell's own parameters by name.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
-        noise: the random factors by name; layers fill this in for their regularisers.
-        heads: blocks of a block-diagonal `weight_hh`; 1 is a full matrix.
+        noise: the random factors by name; layers set them for their regularisers.
+        heads: the number of diagonal blocks of `weight_hh`; 1 is a full matrix.
 
     Example:
         >>> import torch, glassgate as gg
@@ -187,8 +188,8 @@ class Cell(Shown):
                 raise TypeError(f"cell {cls.__name__}: {kind} must be a tuple of names, got {names!r}")
             if kind == "gates" and (taken := sorted({"update", "noise"} & set(names))):
                 raise ValueError(
-                    f"cell {cls.__name__}: a gate cannot be called {taken[0]!r}, for a.{taken[0]} is something else in "
-                    f"a step, got {names!r}"
+                    f"cell {cls.__name__}: a gate cannot be called {taken[0]!r}, since a.{taken[0]} has another "
+                    f"meaning in a step, got {names!r}"
                 )
             if any(name.startswith("__") for name in names):
                 raise ValueError(f"cell {cls.__name__}: {kind} must not begin with two underscores, got {names!r}")
@@ -202,21 +203,21 @@ class Cell(Shown):
         raise NotImplementedError(f"cell {type(self).__name__} must define step(self, a, s)")
 
     def project(self, h: Any) -> Any:
-        """What happens to an output after its projection `W_hr h`; the identity unless a cell says otherwise."""
+        """Applied to an output after its projection `W_hr h`; the identity by default."""
         return h
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values that the author of a method named, when it returns with these local variables."""
+        """The named values of a method that returns with these local variables."""
         return variables
 
     def projected(self) -> "Cell":
-        """The cell that runs where outputs are projected: another one if a step reads its own output unit by unit."""
+        """The cell to use in a layer with a projection: another cell if the step reads the units of its own output."""
         return self
 
     def new_state(
         self, a: PreActivations, s: Named, p: Named, projection: Callable[[Any], Any] | None = None
     ) -> tuple[Any, ...]:
-        """The states after a step, in the order of `state`: `step`, and the output's projection if there is one."""
+        """The states after a step, in the order of `state`, the output projected if there is a projection."""
         try:
             new = self.step(a, s, p) if self.parameters else self.step(a, s)
         except NoSuchName as error:
@@ -254,12 +255,12 @@ class Cell(Shown):
         return shapes
 
     def options(self) -> dict[str, Any]:
-        """The arguments of the constructor, as attributes of the same name hold them."""
+        """The arguments of the constructor, read from the attributes of the same names."""
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def in_place_of(self, plain: "type[Cell]") -> str:
-        """What the description of a layer adds where this cell stands instead of the plain one; empty for its equal."""
+        """The part of a layer's repr that describes a cell other than the plain one; empty for the plain one."""
         if type(self) not in (plain, type(plain().projected())):
             return f"cell={self!r}"
         usual = plain().options()
@@ -270,7 +271,7 @@ class Cell(Shown):
 
 
 def units_stay(cell: Cell) -> Cell:
-    """`projected` of a cell whose step reads the units of its own output."""
+    """The method `projected` of a cell whose step reads the units of its own output: raises ValueError."""
     raise ValueError(f"{type(cell).__name__}: a step reads the units of h, so h cannot be projected")
 
 
@@ -278,7 +279,7 @@ Weights = dict[str, Tensor]
 
 
 def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None:
-    """Raises unless `cell` is a cell, and its heads divide the widths of its states."""
+    """Raises unless `cell` is a cell whose heads divide the widths of its states."""
     if not isinstance(cell, Cell):
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
     if not cell.gates:
@@ -292,7 +293,7 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
 
 
 def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:
-    """What a step returned, if it is one tensor a state."""
+    """The result of a step as a tuple; raises unless it has one tensor per state."""
     new = tuple(new) if isinstance(new, tuple | list) else (new,)
     if len(new) != len(cell.state):
         raise ValueError(
@@ -310,6 +311,6 @@ def _check_widths(cell: Cell, states: Named, new: tuple[Any, ...]) -> None:
     for name, before, value in zip(cell.state, states, new, strict=True):
         if isinstance(value, Tensor) and value.shape != before.shape:
             raise ShapeError(
-                f"cell {type(cell).__name__}: step must return for state {name!r} one number a unit, "
+                f"cell {type(cell).__name__}: step must return one number per unit for state {name!r}, "
                 f"{tuple(before.shape)}, got {tuple(value.shape)}"
             )

@@ -1,4 +1,4 @@
-"""For the author of a cell: is it right, and which engines run it? Each finding says in words what it means."""
+"""`gg.check`: whether a cell is correct and which engines run it. Each finding is a sentence."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,24 +14,24 @@ from glassgate.layers.stack import Recurrent
 
 STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
 ROUNDING = torch.finfo(torch.float32).eps / 2
-"""How far a number is from the nearest one in float32, at most, as a fraction of it."""
+"""The largest relative rounding error of float32."""
 LOSS = 10
-"""Errors that exceed those of rounded inputs by more are the step's own fault; no cell that ships exceeds them by 2."""
+"""A step loses digits if its error is this many times that of rounded inputs. No shipped cell exceeds 2."""
 SITUATIONS = (
     *((bias, 1.0) for bias in (0, 10, 100, 1000, -10, -100, -1000)),
     *((0, scale) for scale in (1e-3, 1e-2, 1e2, 1e3)),
 )
 """Biases of all gates, and sizes of inputs."""
 RANGE = 1e-30, 1e30
-"""Numbers beyond are near the ends of what float32 can hold, and say nothing of digits."""
+"""Larger or smaller numbers are near the limits of float32, where the comparison of digits has no meaning."""
 
 
 @dataclass
 class Finding:
-    """One check: what was looked at, whether it holds, and what it means where it does not.
+    """One check: its subject, whether it holds, and the consequence if it does not.
 
     Attributes:
-        warning: whether the cell is right even where this does not hold.
+        warning: whether the cell is correct even if this does not hold.
     """
 
     what: str
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What `check` found; true if everything holds but for warnings. `print` it."""
+    """The findings of `check`. It is true if everything but warnings holds. Print it to read the findings."""
 
     cell: Cell
     findings: list[Finding] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Report:
 
     @property
     def warnings(self) -> list[Finding]:
-        """What a cell that is right could do better."""
+        """Possible improvements of a correct cell."""
         return [finding for finding in self.findings if finding.warning and not finding.holds]
 
     def __str__(self) -> str:
@@ -66,15 +66,15 @@ class Report:
 def check(cell: Cell, seed: int = 0) -> Report:
     """Verifies a cell on small random sequences in float64: shapes, rows, gradients, engines against the reference.
 
-    It also looks whether a step loses digits in float32 on shifted or scaled inputs, as a variance taken from squares
-    does, and warns if so.
+    It warns if a step loses digits in float32 on shifted or scaled inputs. An example is a variance computed from
+    squares.
 
     Args:
         cell: the cell.
         seed: of the random sequences.
 
     Returns:
-        a report that is true if everything holds but for warnings; print it to read what was found.
+        a report that is true if everything but warnings holds. Print it to read the findings.
 
     Example:
         >>> import glassgate as gg
@@ -146,7 +146,7 @@ def _large_inputs(cell: Cell) -> list[Finding]:
 
 
 def _digits(cell: Cell) -> list[Finding]:
-    """Whether float32 errs about as much as rounding all that each step reads does, which nothing can undo."""
+    """Whether the error of float32 is about that of rounding the inputs of each step, which is unavoidable."""
     what = "float32 keeps the digits of shifted and scaled inputs"
     if cell.noise:
         return []
@@ -188,7 +188,7 @@ def _states(
 
     Args:
         initial: of every state, (N, H_cell).
-        rounded: what each number that a step reads goes through.
+        rounded: applied to each number that a step reads.
     """
     state, every = (initial,) * len(cell.state), []
     for x_t in x:
@@ -200,12 +200,12 @@ def _states(
 
 
 def _shaken(v: Tensor) -> Tensor:
-    """Each number moved as far as float32 may round it, up or down by chance."""
+    """Each number moved up or down at random, by at most the rounding error of float32."""
     return v * (1 + ROUNDING * (2 * torch.randint(2, v.shape, dtype=v.dtype) - 1))
 
 
 def _of_a_row(error: Tensor) -> float:
-    """The largest error of the row in the middle: one where a comparison falls otherwise says nothing of digits."""
+    """The median over rows of the largest error: a row in which a comparison has another result is an outlier."""
     return float(error.abs().amax(1).nan_to_num(torch.inf).median())
 
 
@@ -224,7 +224,7 @@ def _engines(cell: Cell) -> list[Finding]:
             output, hx = layer(x, lengths=lengths, resets=resets)
         total = (output * weight).sum() + sum((h * h).sum() for h in (hx if isinstance(hx, tuple) else (hx,)))
         weights = list(layer.parameters())
-        if not total.requires_grad:  # a step that reads nothing which has a gradient
+        if not total.requires_grad:  # the step reads no value with a gradient
             return [output.detach(), *map(torch.zeros_like, weights)]
         return [output.detach(), *torch.autograd.grad(total, weights, materialize_grads=True)]
 

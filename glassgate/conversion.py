@@ -1,4 +1,4 @@
-"""Swaps the recurrent layers of a model for their namesakes, `torch.nn` to glassgate and back, weights kept."""
+"""Replaces the recurrent layers of a model, from `torch.nn` to glassgate and back. Weights stay the same objects."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,19 +20,19 @@ NAMESAKES: dict[type[nn.Module], type[nn.Module]] = {
 }
 _BACK = {ours: theirs for theirs, ours in NAMESAKES.items()}
 _NOT_MOVED = ("_compiled_call_impl",)
-"""What belongs to the layer that was, and not to what was attached to it."""
+"""Attributes of the old layer itself, which are not copied to the new one."""
 _COMMON = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
 
 
 def convert(model: nn.Module) -> nn.Module:
     """Swaps every `torch.nn` RNN, GRU, LSTM and their cells in a model for glassgate's, in place.
 
-    The parameters are the same objects, so optimizers go on; hooks, buffers, submodules and attributes that were
-    attached to a layer move along. Subclasses and parametrized layers are left as they are, and so is a layer whose
-    attachments have names that ours needs itself.
+    The parameters are the same objects, so optimizers stay valid. Hooks, buffers, submodules and attributes that were
+    attached to a layer move to the new one. Subclasses and parametrized layers are not replaced. Neither is a layer
+    with an attached attribute whose name the new layer uses itself.
 
     Args:
-        model: any module; where it is itself such a layer, the new layer is returned.
+        model: any module. If it is itself such a layer, the new layer is returned.
 
     Returns:
         the model.
@@ -52,7 +52,7 @@ def restore(model: nn.Module) -> nn.Module:
     """Swaps every layer of glassgate in a model for its namesake in `torch.nn`, in place.
 
     Args:
-        model: any module; where it is itself such a layer, the new layer is returned.
+        model: any module. If it is itself such a layer, the new layer is returned.
 
     Returns:
         the model.
@@ -72,7 +72,7 @@ def restore(model: nn.Module) -> nn.Module:
 
 
 def _lack(part: Recurrent | RecurrentCell) -> str | None:
-    """What a layer of ours has and `torch.nn` lacks."""
+    """The features of our layer that `torch.nn` lacks."""
     if type(part) not in _BACK:
         return f"{type(part).__name__} with the cell {type(part.cell).__name__}"
     if isinstance(part, RecurrentCell):
@@ -92,7 +92,7 @@ def _lack(part: Recurrent | RecurrentCell) -> str | None:
 def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module | None:
     """A layer of the other library that holds the very parameters, mode, hooks and attachments of this one.
 
-    None where it cannot: something attached to the layer has a name that the other library's layer uses itself.
+    None if an attribute attached to the layer has a name that the other library's layer uses itself.
     """
     options: dict[str, Any] = {name: value for name in _COMMON if (value := getattr(part, name, None))}
     options |= {"bias": part.bias, "device": "meta"}
@@ -124,7 +124,7 @@ def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module | None:
 
 
 def _swap(model: nn.Module, twin_of: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
-    """Replaces parts by their twins wherever they stand; a part used twice stays one part."""
+    """Replaces every occurrence of a part by its counterpart. A part that is used twice is replaced by one object."""
     with torch.no_grad():
         twins = {part: twin for part in model.modules() if (twin := twin_of(part)) is not None}
     for parent in list(model.modules()):

@@ -1,4 +1,4 @@
-"""What a notebook shows of cells and layers. They stand below the pictures, which are handed in from above."""
+"""Cells and layers in a notebook. The formatter is passed in, since the packages of the pictures import this one."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ formatter: Callable[[object], str] | None = None
 
 
 class Shown:
-    """Something that a notebook shows by its picture."""
+    """An object that a notebook shows as its picture."""
 
     def _repr_html_(self) -> str | None:
         return None if formatter is None else formatter(self)

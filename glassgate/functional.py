@@ -88,20 +88,20 @@ def lstm(
 
     Args:
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
-        hx: (h_0, c_0), (N, H_out) and (N, H_cell); with a leading axis of one, (1, N, H), as `torch.nn` has them, the
-            final states come back so too. Zero if None.
+        hx: (h_0, c_0), (N, H_out) and (N, H_cell). With a leading axis of one, (1, N, H), as in `torch.nn`, the
+            final states have it, too. Zero if None.
         weight_ih: (gates * H_cell, H_in), rows by gate in torch's order.
         weight_hh: (gates * H_cell, H_out).
         bias_ih, bias_hh: (gates * H_cell).
         weight_hr: (H_out, H_cell).
         lengths: (N,) integers from 0 to L.
-        resets: (L, N) mask: the row's state falls back to the initial one before that step.
+        resets: (L, N) mask: the state of the row is set to its initial state before that step.
 
     Returns:
         output (L, N, H_out) in the form of the input, and the final states in the form of hx.
 
     Raises:
-        ShapeError: a form does not fit.
+        ShapeError: a tensor has the wrong shape.
 
     Example:
         >>> import torch, glassgate as gg
@@ -116,7 +116,7 @@ def lstm(
 
 @cache
 def _cell(kind: type[Cell], *options: str) -> Cell:
-    """The same cell for all calls, whose equations are then found once."""
+    """One cell object for all calls, so that it is traced once."""
     return kind(*options)
 
 
@@ -129,7 +129,7 @@ def recurrent(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
-    """Any cell over whole sequences, its parameters by the names of `cell.shapes`; else as `lstm`."""
+    """Any cell over whole sequences. `weights` has the names of `cell.shapes`; other arguments as in `lstm`."""
     name, weight = type(cell).__name__, weights["weight_ih"]
     cell = cell.projected() if "weight_hr" in weights else cell
     units, projected = _check_weights(cell, weights)
@@ -162,7 +162,7 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
         the states after the step.
 
     Raises:
-        ShapeError: a form does not fit.
+        ShapeError: a tensor has the wrong shape.
 
     Example:
         >>> import torch, glassgate as gg
@@ -192,7 +192,7 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
 
 
 def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
-    """H_cell and the width of the projection, 0 without one; raises where a parameter does not fit the first."""
+    """H_cell and the width of the projection, 0 without one; raises if the shapes of the parameters disagree."""
     name, weight, rows = type(cell).__name__, weights["weight_ih"], f"{len(cell.gates)} * H_cell"
     if weight.dim() != 2 or weight.shape[0] % len(cell.gates):
         raise ShapeError(f"{name}: weight_ih must be ({rows}, H_in), got {tuple(weight.shape)}")
@@ -212,7 +212,7 @@ def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
 def _initial_states(
     cell: Cell, hx: Any, widths: list[int], data: Tensor, layout: Layout
 ) -> tuple[tuple[Tensor, ...], bool]:
-    """One (N, H) a state, rows by rank, and whether the user has them with a leading axis of one."""
+    """One (N, H) per state, rows by rank, and whether the user's states have a leading axis of one."""
     if hx is None:
         return tuple(data.new_zeros(layout.rows, width) for width in widths), False
     name = type(cell).__name__
@@ -233,7 +233,7 @@ def _initial_states(
 def _named(
     weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None, weight_hr: Tensor | None
 ) -> Weights:
-    """The parameters that are there, by name; one bias alone is completed by zeros."""
+    """The given parameters by name. If only one bias is given, the other one is zero."""
     if (bias_ih is None) != (bias_hh is None):
         bias_ih, bias_hh = (weight_ih.new_zeros(weight_ih.shape[0]) if b is None else b for b in (bias_ih, bias_hh))
     named = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}

@@ -1,4 +1,4 @@
-"""An LSTM cell one gate at a time, for readers: each gate is a linear map of [x, h] and its squashing function."""
+"""An LSTM cell one gate at a time, for readers: each gate is a linear map of [x, h] and its activation."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from glassgate.layers import cells
 
 
 class Gate(nn.Module):
-    """sigmoid(W [x, h] + b): how much of each unit passes, between 0 and 1.
+    """sigmoid(W [x, h] + b): the fraction of each unit that passes, between 0 and 1.
 
     Args:
         input_size: H_in.
@@ -23,20 +23,20 @@ class Gate(nn.Module):
         self.linear = nn.Linear(input_size + hidden_size, hidden_size, bias)
 
     def forward(self, x: Tensor, h_prev: Tensor) -> Tensor:
-        """How far the gate is open."""
+        """The opening of the gate: 0 is closed, 1 is open."""
         return torch.sigmoid(self.linear(torch.cat([x, h_prev], -1)))
 
 
 class InputGate(Gate):
-    """i = sigmoid(W_i [x, h] + b_i): how much of the candidate is written to the cell state."""
+    """i = sigmoid(W_i [x, h] + b_i): the fraction of the candidate that is written to the cell state."""
 
 
 class ForgetGate(Gate):
-    """f = sigmoid(W_f [x, h] + b_f): how much of the cell state is kept (Gers et al. 2000)."""
+    """f = sigmoid(W_f [x, h] + b_f): the fraction of the cell state that is kept (Gers et al. 2000)."""
 
 
 class OutputGate(Gate):
-    """o = sigmoid(W_o [x, h] + b_o): how much of the cell state is shown."""
+    """o = sigmoid(W_o [x, h] + b_o): the fraction of the cell state that is output."""
 
 
 class CellStateUpdater(nn.Module):
@@ -53,7 +53,7 @@ class CellStateUpdater(nn.Module):
         self.linear = nn.Linear(input_size + hidden_size, hidden_size, bias)
 
     def candidate(self, x: Tensor, h_prev: Tensor) -> Tensor:
-        """g: what could be written, between -1 and 1; (N, H)."""
+        """g: the candidate, between -1 and 1; (N, H)."""
         return torch.tanh(self.linear(torch.cat([x, h_prev], -1)))
 
     def forward(self, x: Tensor, h_prev: Tensor, c_prev: Tensor, i: Tensor, f: Tensor) -> Tensor:

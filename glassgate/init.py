@@ -1,4 +1,4 @@
-"""Initial values of recurrent parameters: schemes to give as `init=`, to call on a module, and to compose.
+"""Initial values of recurrent parameters: schemes to pass as `init=`, to call on a module, and to compose.
 
 Each scheme takes a module and fills the parameters of every recurrent layer and cell in it, by gate name.
 """
@@ -36,7 +36,7 @@ def torch(module: nn.Module) -> None:
 
 @no_grad()
 def xavier_orthogonal(module: nn.Module) -> None:
-    """Xavier-uniform input weights, one orthogonal matrix a gate for recurrent ones, zero biases, forget bias one.
+    """Xavier-uniform input weights, an orthogonal recurrent matrix per gate, zero biases, a forget bias of one.
 
     Sources: Glorot and Bengio 2010; Saxe et al. 2013, arXiv:1312.6120; Jozefowicz et al. 2015 for the forget bias.
     """
@@ -57,7 +57,7 @@ def xavier_orthogonal(module: nn.Module) -> None:
 class chrono:
     """Biases for dependencies of up to T_max steps: b_f = log u, b_i = -log u, u uniform in [1, T_max - 1]; others 0.
 
-    In a cell without a gate f, z is the one that keeps (as in `torch.nn.GRU`). Source: Tallec and Ollivier 2018,
+    In a cell without a gate f, the gate z keeps the state (as in `torch.nn.GRU`). Source: Tallec and Ollivier 2018,
     arXiv:1804.11188.
 
     Args:
@@ -91,7 +91,7 @@ class chrono:
 
 @dataclass(frozen=True)
 class long_memory:
-    """The recipe for long lags: `xavier_orthogonal`, and `chrono(steps)` where the cell has a gate f or z.
+    """The recipe for long lags: `xavier_orthogonal`, and `chrono(steps)` if the cell has a gate f or z.
 
     With Adam at 0.01 and a learning rate that falls to zero it solves the adding problem of Hochreiter and Schmidhuber
     (1997) at lags up to 1,000 steps; `glassgate compare` measures it.
@@ -118,10 +118,10 @@ class long_memory:
 
 
 class gate_bias:
-    """Sets the total bias (input plus recurrent) of gates by name; everything else stays.
+    """Sets the total bias (input plus recurrent) of gates by name. All other parameters stay as they are.
 
     Args:
-        gates: gate=value, a number or one number a unit.
+        gates: gate=value, a number or one number per unit.
 
     Example:
         >>> import glassgate as gg

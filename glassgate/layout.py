@@ -1,4 +1,4 @@
-"""A user's batch (unbatched, batch-first, packed, with lengths) to the one layout inside, rows of steps, and back."""
+"""A user's batch (unbatched, batch-first, packed, with lengths) as the internal layout, rows of steps, and back."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from glassgate.shapes import ShapeError, check_like, check_shape
 
 
 class Layout(NamedTuple):
-    """Where the flat rows of `Steps` came from. Ranks are sequences in the order of `Steps`, rows in the user's."""
+    """The origin of the flat rows of `Steps`. A rank counts sequences in the order of `Steps`, a row in the user's."""
 
     operation: str
     length: int
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     """(L * N,): the time-major padded position of each flat row; None where they agree."""
 
     def flatten(self, input: Tensor) -> Tensor:
-        """(L, N, *) as the user has it to flat rows (S, *)."""
+        """The user's (L, N, *) as flat rows (S, *)."""
         if self.unbatched:
             input = input.unsqueeze(1)
         elif self.batch_first:
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
         return flat if self.places is None else flat.index_select(0, self.places)
 
     def restore(self, flat: Tensor) -> Tensor | PackedSequence:
-        """Flat rows (S, H) in the form of the user's input."""
+        """Flat rows (S, H) in the layout of the user's input."""
         if self.packed is not None:
             return PackedSequence(flat, *self.packed[1:])
         padded = self.by_step(flat)
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
         return flat.view(self.length, self.rows, flat.shape[1])
 
     def to_flat(self, values: Tensor) -> Tensor:
-        """Values (L, N, H) of the user's rows as flat rows (S, H): what `by_step` does, backward."""
+        """Values (L, N, H) of the user's rows as flat rows (S, H): the inverse of `by_step`."""
         if self.packed is not None:
             alive = torch.arange(self.rows) < self.packed.batch_sizes[:, None]
             return self.to_ranks(values)[alive.to(values.device)]
@@ -76,7 +76,7 @@ def arrange(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Steps, Layout]:
-    """The input as flat rows, and the way back; raises ShapeError or TypeError where something does not fit."""
+    """The input as flat rows, and its layout. Raises ShapeError or TypeError if an argument does not fit."""
     batch_sizes: Tensor | None
     if isinstance(input, PackedSequence):
         layout, batch_sizes = _packed(operation, input, lengths)
@@ -155,7 +155,7 @@ def _padded(
 
 
 def _resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
-    """The mask in flat rows, from the form of the input without its features."""
+    """The mask in flat rows. It has the layout of the input without its features."""
     if isinstance(resets, PackedSequence):
         resets = resets.data
     if not isinstance(resets, Tensor) or resets.is_complex():

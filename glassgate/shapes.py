@@ -1,4 +1,4 @@
-"""Axis letters and the checks that users meet, each with one message: operation, tensor, letters, expected, got.
+"""Axis letters, and the checks of arguments. A message has the operation, tensor, letters, expected and given shape.
 
 Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size or hidden_size).
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class ShapeError(RuntimeError, ValueError):
-    """A tensor's form does not fit; `torch.nn` raises RuntimeError for some such faults and ValueError for others."""
+    """A tensor has the wrong shape; `torch.nn` raises RuntimeError for some such errors and ValueError for others."""
 
 
 def check_shape(operation: str, name: str, tensor: Tensor, letters: str, wanted: Sequence[int]) -> None:
@@ -46,7 +46,7 @@ def check_parameters(
 ) -> None:
     """Raises unless each parameter is ordinary memory of its shape, of the dtype (autocast aside) and on the device.
 
-    Kernels read addresses, and a parameter can be exchanged at any time: every call comes through here.
+    Kernels read memory by address, and a parameter can be replaced at any time, so every call is checked.
     """
     for name, value in parameters.items():
         try:

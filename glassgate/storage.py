@@ -1,4 +1,4 @@
-"""Where files are kept that can be made again, kernels and data as training reads it; and whose of them are trusted."""
+"""The cache folder, for compiled kernels and converted data, and the check that no other user can write to it."""
 
 import os
 import stat
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return `GLASSGATE_CACHE`, or the place that the system has for such things.
+    """Return `GLASSGATE_CACHE`, or the cache folder of the system.
 
-    As its specification demands, an XDG_CACHE_HOME that is empty or relative is passed over.
+    An empty or relative XDG_CACHE_HOME is ignored, as its specification demands.
     """
     if given := os.environ.get("GLASSGATE_CACHE"):
         return Path(given)
@@ -23,15 +23,15 @@ def cache_folder() -> Path:
 
 
 class UntrustedError(PermissionError):
-    """Others than this user and root can write to a place."""
+    """Users other than this one and root can write to a file or folder."""
 
 
 def read_trusted(path: Path) -> bytes:
-    """Read a file that nobody but this user and root can have written, for what it holds is run.
+    """Read a file whose content will be executed, if only this user and root can have written it.
 
     Raises:
-        UntrustedError: others can write to it or to its folder.
-        OSError: there is none, or it is no plain file.
+        UntrustedError: other users can write to it or to its folder.
+        OSError: the file does not exist or is not a plain file.
     """
     if os.name != "posix":
         return path.read_bytes()
@@ -45,7 +45,7 @@ def read_trusted(path: Path) -> bytes:
 
 
 def check_trusted(folder: Path) -> None:
-    """Raise UntrustedError where others than this user and root can write to a folder."""
+    """Raise UntrustedError if users other than this one and root can write to a folder."""
     if os.name == "posix":
         _check(folder, folder.stat())
 

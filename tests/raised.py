@@ -57,16 +57,24 @@ def _length(parts: tuple[str, ...]) -> int:
     return sum(map(len, parts))
 
 
-def read_by_tests() -> set[str]:
-    """Every text in the tests, words alone."""
-    found = set()
+class TestTexts(NamedTuple):
+    """The texts of all tests: as sets of words, and as they are, without the backslashes of regular expressions."""
+
+    words: set[str]
+    plain: str
+
+
+def read_by_tests() -> TestTexts:
+    """Every text in the tests."""
+    found, plain = set(), []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.name == "test_messages.py":  # it lists what no test reads
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                plain.append(" ".join(re.sub(r"\\(.)", r"\1", node.value).split()))
                 found |= {words(part) for part in re.split(r"\.\*|\\d\+?|[|()\[\]]", node.value)}
-    return {text for text in found if len(text) >= 15}
+    return TestTexts({text for text in found if len(text) >= 15}, "\n".join(plain))
 
 
 def words(text: str) -> str:
@@ -74,9 +82,11 @@ def words(text: str) -> str:
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
-def read_in(site: Site, texts: set[str]) -> bool:
-    """Whether a test reads this message: a text of one lies in a part of it, or a part in a text."""
+def read_in(site: Site, texts: TestTexts) -> bool:
+    """Whether a test reads this message: as a whole, or a text of a test and a part of the message overlap."""
+    if site.pattern.search(texts.plain):
+        return True
     for part in map(words, site.parts):
-        if len(part) >= 15 and any(text in part or part in text for text in texts):
+        if len(part) >= 15 and any(text in part or part in text for text in texts.words):
             return True
     return False

@@ -44,11 +44,11 @@ WRONG = {
     "state must be a tuple of names, got ['h']": (TypeError, {"state": ["h"]}),
     "gates must differ and be neither 'ih' nor 'hh', got ('i', 'i')": (ValueError, {"gates": ("i", "i")}),
     "gates must differ and be neither 'ih' nor 'hh', got ('ih',)": (ValueError, {"gates": ("ih",)}),
-    "a gate cannot be called 'update', for a.update is something else in a step, got ('i', 'update')": (
+    "a gate cannot be called 'update', since a.update has another meaning in a step, got ('i', 'update')": (
         ValueError,
         {"gates": ("i", "update")},
     ),
-    "a gate cannot be called 'noise', for a.noise is something else in a step, got ('noise',)": (
+    "a gate cannot be called 'noise', since a.noise has another meaning in a step, got ('noise',)": (
         ValueError,
         {"gates": ("noise",)},
     ),
@@ -167,7 +167,7 @@ class TestOwn:
             (
                 lambda a, s: a.a.mean(-1, keepdim=True),
                 gg.ShapeError,
-                r"must return for state 'h' one number a unit, \(3, 4\), got \(3, 1\)",
+                r"must return one number per unit for state 'h', \(3, 4\), got \(3, 1\)",
             ),
         ],
     )

@@ -96,20 +96,40 @@ FAULTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no such weight": (
         lambda: gg.constrain(gg.RNN(2, 3), Dale(), weight="weight_hr"),
         KeyError,
-        r"no 'weight_hr'; it has weight_ih_l0, weight_hh_l0",
+        r"constrain: the layer has no 'weight_hr'; it has weight_ih_l0, weight_hh_l0",
     ),
     "nothing": (lambda: gg.constrain(gg.RNN(2, 3)), ValueError, "at least one constraint of gg.constraints"),
     "no layer": (lambda: gg.constrain(torch.nn.RNN(2, 3), Dale()), TypeError, "must be a glassgate layer .* got RNN"),
-    "no constraint": (lambda: gg.constrain(gg.RNN(2, 3), "dale"), TypeError, "objects of gg.constraints, got 'dale'"),
-    "mask": (lambda: gg.constrain(gg.RNN(2, 3), Sparse(torch.ones(2, 2))), ValueError, r"\(3, 3\) .* got \(2, 2\)"),
-    "signs": (lambda: gg.constrain(gg.RNN(2, 3), Dale([True])), ValueError, r"must be \(3,\), one per .* got \(1,\)"),
-    "rank": (lambda: gg.constrain(gg.RNN(2, 3), LowRank(4)), ValueError, r"at most 3 for matrices \(3, 3\), got 4"),
+    "no constraint": (
+        lambda: gg.constrain(gg.RNN(2, 3), "dale"),
+        TypeError,
+        "constrain: constraints must be objects of gg.constraints, got 'dale'",
+    ),
+    "mask": (
+        lambda: gg.constrain(gg.RNN(2, 3), Sparse(torch.ones(2, 2))),
+        ValueError,
+        r"Sparse: the mask must be .*\(3, 3\) .* got \(2, 2\)",
+    ),
+    "signs": (
+        lambda: gg.constrain(gg.RNN(2, 3), Dale([True])),
+        ValueError,
+        r"Dale: the mask must be \(3,\), one per sending unit, got \(1,\)",
+    ),
+    "rank": (
+        lambda: gg.constrain(gg.RNN(2, 3), LowRank(4)),
+        ValueError,
+        r"LowRank: rank must be at most 3 for matrices \(3, 3\), got 4",
+    ),
     "square": (
         lambda: gg.constrain(gg.RNN(2, 3), Orthogonal(), weight="weight_ih"),
         ValueError,
         r"must be square, got \(3, 2\)",
     ),
-    "order": (lambda: gg.constrain(gg.RNN(2, 3), Dale(), LowRank(1)), ValueError, "LowRank must be the first"),
+    "order": (
+        lambda: gg.constrain(gg.RNN(2, 3), Dale(), LowRank(1)),
+        ValueError,
+        "LowRank must be the first constraint, since others break it; got Dale, LowRank",
+    ),
     "alone": (lambda: gg.constrain(gg.RNN(2, 3), Orthogonal(), Dale()), ValueError, "Orthogonal .* the only one"),
     "last": (
         lambda: gg.constrain(gg.RNN(2, 3), SpectralRadius(), Dale()),
@@ -119,10 +139,22 @@ FAULTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "twice": (
         lambda: gg.constrain(gg.constrain(gg.RNN(2, 3), Dale()), Dale()),
         ValueError,
-        "weight_hh_l0 is already constrained",
+        "constrain: weight_hh_l0 is already constrained; pass all its constraints in one call, or remove them by "
+        "torch.nn.utils.parametrize.remove_parametrizations",
     ),
-    "areas": (lambda: Areas([1, 2], [[True]]), ValueError, r"must be \(2, 2\), .* got \(1, 1\)"),
-    "fraction": (lambda: Dale(1.5), ValueError, r"fraction from 0 to 1 or a mask of units, got 1.5"),
+    "areas": (lambda: Areas([1, 2], [[True]]), ValueError, r"Areas: connections must be \(2, 2\), .* got \(1, 1\)"),
+    "fraction": (
+        lambda: Dale(1.5),
+        ValueError,
+        r"Dale: excitatory must be a fraction from 0 to 1 or a mask of units, got 1.5",
+    ),
+    "connections": (
+        lambda: Sparse(0.0),
+        ValueError,
+        "Sparse: connections must be a fraction above 0, up to 1, or a mask",
+    ),
+    "no rank": (lambda: LowRank(0), ValueError, "LowRank: rank must be a whole number from 1 on, got 0"),
+    "limit": (lambda: SpectralRadius(0.0), ValueError, "SpectralRadius: limit must be above 0, got 0.0"),
 }
 
 

@@ -142,7 +142,9 @@ def test_the_model_is_left_as_it_was_and_faults_are_named() -> None:
     assert not any(weight.requires_grad for weight in model.layer.parameters())
     assert all(weight.grad is None for weight in model.parameters())
     assert torch.equal(model.eval()(TOKENS), before)
-    with pytest.raises(TypeError, match=r"must hold a recurrent layer of glassgate, got Linear; gg.convert"):
+    with pytest.raises(
+        TypeError, match=r"relevance: the model must hold a recurrent layer of glassgate, got Linear; gg.convert"
+    ):
         gg.dynamics.relevance(nn.Linear(2, 2), torch.zeros(1, 2), 0)
     with pytest.raises(ValueError, match=r"relevance: method must be one of .* got 'deep'"):
         gg.dynamics.relevance(model, TOKENS, 0, method="deep")
@@ -150,5 +152,7 @@ def test_the_model_is_left_as_it_was_and_faults_are_named() -> None:
     one_hot.forward = lambda tokens: one_hot.layer(nn.functional.one_hot(tokens, E).double())
     with pytest.raises(TypeError, match=r"must be read by one nn.Embedding, 0 read them"):
         gg.dynamics.relevance(one_hot, TOKENS.clamp_max(E - 1), 0)
-    with pytest.raises(TypeError, match="returns a tuple, so target must be a function"):
+    with pytest.raises(
+        TypeError, match="the model returns a tuple, so target must be a function from it to one score per row"
+    ):
         gg.dynamics.relevance(gg.LSTM(2, 3), torch.zeros(4, 1, 2), 0)

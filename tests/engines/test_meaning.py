@@ -250,7 +250,11 @@ REFUSED = {
     "a state": (state_changed, None, r"`\*=` on h_prev, which is not its own to change"),
     "an attribute": (counted, 0, "writes to attribute value, which a kernel would not"),
     "a value kept": (kept, None, "writes to attribute value"),
-    "a masked state": (lambda self, a, s: a.x > 0, None, "for state 'h' a value that is not one number a unit|a value"),
+    "a masked state": (
+        lambda self, a, s: a.x > 0,
+        None,
+        "for state 'h' a value that is not one number per unit|a value",
+    ),
     "`%`": (lambda self, a, s: a.x % 2, None, "`%`"),
     "`//`": (lambda self, a, s: a.x // 2, None, "`//`"),
     "`@`": (lambda self, a, s: a.x @ a.x, None, "`@`"),

@@ -277,7 +277,7 @@ def test_every_operation_is_tried():
         (lambda self, a, s: torch.div(a.x, 2, rounding_mode="floor"), r"torch\.div with these arguments"),
         (lambda self, a, s: torch.sigmoid(a.x, out=s.h), r"torch\.sigmoid with these arguments"),
         (lambda self, a, s: F.relu(a.x, inplace=True), r"torch\.relu with these arguments"),
-        (lambda self, a, s: a.x.mean(-1, keepdim=True), "for state 'h' a value that is not one number a unit"),
+        (lambda self, a, s: a.x.mean(-1, keepdim=True), "for state 'h' a value that is not one number per unit"),
         (
             lambda self, a, s: a.hh(a.hh.x.mean(-1, keepdim=True)).x,
             "a recurrent product with something that is not as wide",

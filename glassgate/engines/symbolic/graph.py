@@ -282,7 +282,7 @@ def checked(value: Any) -> "Node":
         NotTraceable: it is something else.
     """
     if not isinstance(value, Node) or value.op in MASKS:
-        raise NotTraceable("a value that is not one number a unit")
+        raise NotTraceable("a value that is not one number per unit")
     _value(value)
     return value
 

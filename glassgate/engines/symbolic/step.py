@@ -140,7 +140,7 @@ def _nodes(value: Any) -> Iterator[Node]:
 def _state(name: str, value: Any, axis: str) -> Node:
     node = checked(value)
     if node.axis != axis:
-        raise NotTraceable(f"for state {name!r} a value that is not one number a unit")
+        raise NotTraceable(f"for state {name!r} a value that is not one number per unit")
     return node
 
 
