@@ -42,7 +42,7 @@ REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
     "cells": ("Cells", ["Cell", "Parameter", "check", "cells", "cell_to_json", "cell_from_json"]),
     "glass": ("Seeing inside", ["record", "draw", "edit", "hold", "scale", "replace", "patch", "ablate"]),
-    "dynamics": ("Dynamics", ["dynamics"]),
+    "dynamics": ("Dynamics", ["dynamics", "constrain", "constraints"]),
     "engines": (
         "Engines",
         ["engine", "explain", "source", "convert", "restore", "EngineError", "ShapeError"],

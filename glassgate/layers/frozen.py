@@ -344,7 +344,9 @@ def freeze_layer(layer: "Recurrent", precision: str | None = None) -> FrozenLaye
         EngineError: the processor or the cell does not support the precision.
     """
     if layer._edits is not None:
-        raise ValueError(f"{layer._name}: a frozen layer has no edits; leave the `with gg.edit(...)` block first")
+        raise ValueError(
+            f"{layer._name}: streams and sessions have no edits; leave the `with gg.edit(...)` block first"
+        )
     every = layer.checked_weights()
     own = every[0]["weight_ih"].dtype
     dtype = (

@@ -127,7 +127,8 @@ def test_products_along_a_trajectory_are_the_derivative_of_the_last_state() -> N
 def test_what_does_not_fit_is_named() -> None:
     layer = gg.LSTM(D, H)
     with pytest.raises(
-        gg.ShapeError, match=r"must be \(B, S\) with S = 8, the states layer0.h, layer0.c side by side, or in the form of hx, got"
+        gg.ShapeError,
+        match=r"must be \(B, S\) with S = 8, the states layer0.h, layer0.c side by side, or in the form of hx, got",
     ):
         gg.dynamics.jacobian(layer, torch.zeros(2, 7), torch.zeros(D))
     with pytest.raises(gg.ShapeError, match=r"jacobian: input must be \(H_in,\) or \(B, H_in\) = \(2, 3\), got \(4,\)"):

@@ -259,7 +259,10 @@ def test_what_does_not_fit_is_refused_in_words():
         pass
     with pytest.raises(TypeError, match="replace: values must be a tensor"):
         gg.replace(1.0)
-    with pytest.raises(ValueError, match="a stream has no edits"), gg.edit(layer, {"layer0.forward.f": gg.hold(1.0)}):
+    with (
+        pytest.raises(ValueError, match="streams and sessions have no edits"),
+        gg.edit(layer, {"layer0.forward.f": gg.hold(1.0)}),
+    ):
         layer.stream()
 
     class Sorts(gg.Cell):
