@@ -63,6 +63,10 @@ class Bar(Quiet):
     def begin(self, units: int, done: int) -> None:
         self.row = self.drawn_on.add_task(self.title, total=units, completed=done, said="")
 
+    def change(self, units: int) -> None:
+        total = self.drawn_on.tasks[self.row].total or 0
+        self.drawn_on.update(self.row, total=total + units)
+
     def step(self, units: int, loss: float) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
         self.drawn_on.update(self.row, advance=units, said=f"  loss {self.loss:.3f}")

@@ -54,10 +54,8 @@ class Keeper(Callback):
 
     @property
     def finished(self) -> bool:
-        module, scores = self.module, self._scores()
-        patience = module.task.options.patience if module.dev and scores else 0
-        stale = patience and len(scores) - 1 - scores.index(max(scores)) >= patience
-        return module.epoch >= module.task.options.epochs or bool(stale)
+        """Whether nothing is left to train."""
+        return self.module.epoch >= self.module.schedule.total
 
     def restore(self) -> None:
         """Go to the place of the run's checkpoint; without one, stay at the start."""
@@ -79,6 +77,7 @@ class Keeper(Callback):
         self.loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
         self.precision = state["precision"]
         self.health.restore(state.get("health", {}))
+        module.schedule.restore(**state.get("schedule", {}))
         module.batches = module.order()
         if self.history:
             self.best = processes.first(self.run.load_model() if self.run else {})
@@ -110,6 +109,7 @@ class Keeper(Callback):
             "history": self.history,
             "precision": trainer.precision_plugin.state_dict(),
             "health": self.health.state(),
+            "schedule": module.schedule.state(),
         }
         if self.logs:
             self.logs.save()  # first, so that the logs know all that the checkpoint does
@@ -164,6 +164,11 @@ class Keeper(Callback):
             if self.run:
                 self.run.save_model(self.best)
         self.progress.epoch(module.epoch, module.task.brief({k: v for k, v in entry.items() if k != "epoch"}))
+        total = module.schedule.total
+        if module.dev:
+            module.schedule.after(self._scores())
+        if module.schedule.total != total:
+            self.progress.change((module.schedule.total - total) * module.units_an_epoch)
         for sentence in self.health.check(module.epoch, module.scores):
             self.progress.note(f"warning: {sentence}")
         self.save(trainer)

@@ -63,6 +63,12 @@ class Options:
     dropout: float = option(0.0, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
 
     epochs: int = option(0, "passes over the training data; 0: by its size", group="training", least=0)
+    max_epochs: int = option(
+        0,
+        "bound on the epochs: without --epochs, training goes on while the dev score improves; 0: four times as many",
+        group="training",
+        least=0,
+    )
     batch_size: int = option(0, "examples per step; 0: by the size of the data", group="training", least=0)
     learning_rate: float = option(3e-3, "largest rate of AdamW", group="training", least=0)
     lr_find: bool = option(

@@ -9,3 +9,15 @@ def plural(number: int, name: str) -> str:
         ('1 epoch', '1,500 steps')
     """
     return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its largest unit, rounded.
+
+    Example:
+        >>> duration(0.2), duration(89), duration(200), duration(9_000)
+        ('1 s', '89 s', '3 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

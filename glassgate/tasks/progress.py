@@ -18,6 +18,9 @@ class Progress:
     def begin(self, units: int, done: int) -> None:
         """Training starts: so many units in all epochs together, so many of them done before."""
 
+    def change(self, units: int) -> None:
+        """So many units more, or fewer, are left to train on."""
+
     def step(self, units: int, loss: float) -> None:
         """A batch of so many units is done."""
 

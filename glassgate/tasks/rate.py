@@ -51,6 +51,9 @@ class Found(NamedTuple):
 class _Test(Training):
     """A training that goes round its epochs by itself."""
 
+    def set_rate(self) -> None:
+        """Leave the rate to the tuner."""
+
     def on_train_epoch_end(self) -> None:
         self.epoch, self.batch = self.epoch + 1, 0
 

@@ -41,6 +41,8 @@ from glassgate.tasks.runs import Run, damaged, not_known_here
 from glassgate.tasks.scores import scored
 from glassgate.tasks.unseen import lacking, said_of
 
+_LONGER = 4  # times the epochs chosen by the size of the data are the bound while the dev score improves
+
 # Lightning takes seconds to load, and only trainings need it: what uses it is imported where a training begins.
 if TYPE_CHECKING:
     from glassgate.tasks.rate import Found
@@ -122,7 +124,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
         asked = self.asked
         size = by_size(self.examples_of_an_epoch(train), asked.batch_size, asked.epochs)
         rate = asked.rate_for(size.batch_size)
-        return replace(asked, batch_size=size.batch_size, epochs=size.epochs, learning_rate=rate)
+        most = max(size.epochs, asked.max_epochs or (size.epochs if asked.epochs else _LONGER * size.epochs))
+        return replace(asked, batch_size=size.batch_size, epochs=size.epochs, max_epochs=most, learning_rate=rate)
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> "Found":
         """Take the learning rate that Lightning's tuner finds."""

@@ -1,10 +1,12 @@
 """Training by Lightning; a step's batch, noise and rate follow from its number, so it can stop and go on anywhere."""
 
 import logging
-import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,16 +15,17 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample
 from glassgate.tasks.keeper import Keeper
 from glassgate.tasks.logs import Logs
 from glassgate.tasks.mean import Loss, Mean, value
+from glassgate.tasks.plural import duration, plural
 from glassgate.tasks.processes.group import Group
 from glassgate.tasks.processes.strategy import Shared, Started
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
+from glassgate.tasks.schedule import Schedule
 from glassgate.tasks.scores import scored
 from glassgate.tasks.watch import Watch
 
@@ -67,13 +70,15 @@ def train(
             progress.note("patience: there is no dev data to tell a better epoch by, so none ends the training early")
         for sentence in task.warnings:
             progress.note(f"warning: {sentence}")
-        progress.begin(options.epochs * module.units_an_epoch, module.units)
+        if processes.leads and type(progress) is not Progress:
+            progress.note(module.forecast())
+        progress.begin(module.schedule.total * module.units_an_epoch, module.units)
         if run:
             keeper.logs = Logs(run, task.monitor, module.steps)
             module.watched = {}
         try:
             with quiet(), keeper.stop.listening():
-                trainer(module, max_epochs=options.epochs - module.epoch, callbacks=[keeper]).fit(module)
+                trainer(module, max_epochs=module.schedule.most - module.epoch, callbacks=[keeper]).fit(module)
         except SystemExit:  # what Lightning makes of a second Ctrl-C
             if keeper.stop.received:
                 raise KeyboardInterrupt(keeper.stop.received) from None
@@ -82,6 +87,9 @@ def train(
             progress.end()
             if keeper.logs:
                 keeper.logs.close()
+        if data["dev"] and keeper.best_epoch == len(keeper.history) - 1:
+            more = 2 * len(keeper.history)
+            progress.note(f"the last epoch was the best one; train longer for a better score: --epochs {more}")
     task.network.load_state_dict(keeper.best)
     task.network.eval()
     best = keeper.history[keeper.best_epoch]
@@ -175,6 +183,9 @@ class Training(LightningModule):
         self.padding = padding(self.order())
         self.carried: Sequence[str] = getattr(task.network, "carried", ())
         self.taken_rate = 0.0
+        options = task.options
+        patience = options.patience if dev else 0
+        self.schedule = Schedule(options.epochs, options.max_epochs if dev else 0, options.warmup, patience)
         self.watch = Watch(self.network)
         self.watched: dict[str, float] | None = None  # what the log is given besides; None where there is no log
 
@@ -197,19 +208,40 @@ class Training(LightningModule):
         optimizer = AdamW(self.network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
         if self.optimizer_state:
             optimizer.load_state_dict(optimizer.state_dict() | {"state": self.optimizer_state})
-        schedule = LambdaLR(optimizer, lambda _: self.rate())
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return optimizer
 
-    def rate(self) -> float:
-        """The share of the largest rate that the next step takes: a climb, then half a cosine."""
-        options, done = self.task.options, self.done()
-        if done < options.warmup:
-            return done / options.warmup
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - options.warmup) / (1 - options.warmup + 1e-12))))
+    def set_rate(self) -> None:
+        """Give the optimizer the learning rate of the next step."""
+        for group in self.trainer.optimizers[0].param_groups:
+            group["lr"] = self.task.options.learning_rate * self.schedule.rate(self.place())
 
-    def done(self) -> float:
-        """How much of the training is done at the middle of the next step, from 0 to 1."""
-        return (self.epoch + (self.batch + 0.5) / max(1, len(self.batches))) / self.task.options.epochs
+    def place(self) -> float:
+        """The middle of the next step, in epochs from the start."""
+        return self.epoch + (self.batch + 0.5) / max(1, len(self.batches))
+
+    def forecast(self) -> str:
+        """Describe how long training takes, from the time of one step on a copy of the network."""
+        network, batches = deepcopy(self.network).train(), self.order()
+        device = "cuda" if self.task.options.device in ("auto", "cuda") and torch.cuda.is_available() else "cpu"
+        middle = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
+        (batch,) = Loader(self.data, middle, self.task.padding)
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        optimizer = AdamW(network.to(device).parameters())
+        with torch.random.fork_rng():
+            for _ in range(2):  # the first one may compile kernels
+                start = time.perf_counter()
+                value(self.task.loss(network(batch), batch)).backward()
+                optimizer.step()
+                seconds = time.perf_counter() - start
+        an_epoch = seconds * self.units_an_epoch / max(1, int(batch["lengths"].sum())) / self.processes.size
+        schedule = self.schedule
+        said = f"about {duration(an_epoch)} per epoch, {duration(an_epoch * schedule.total)} in all"
+        if schedule.most == schedule.epochs:
+            return said
+        return (
+            f"{said}; while the dev score improves training goes on, up to {plural(schedule.most, 'epoch')} "
+            f"({duration(an_epoch * schedule.most)}; --max-epochs)"
+        )
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         words = np.random.SeedSequence([self.task.options.seed, self.epoch, self.batch]).generate_state(2, np.uint32)
@@ -217,7 +249,8 @@ class Training(LightningModule):
         if self.processes.size > 1:
             batch["seed"] = torch.tensor(seed)
         torch.manual_seed(seed + self.processes.world.rank)
-        self.task.begin_step(self.done())
+        self.task.begin_step(self.schedule.done(self.place()))
+        self.set_rate()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         with self.watch.inputs() if self._is_watched(self.steps + 1) else nullcontext():

@@ -38,7 +38,9 @@ def test_of_equal_scores_the_first_epoch_is_kept_and_of_none_the_last(right: boo
     said = task.predict([Labelled("day")])[0].label
     dev = [Labelled("day", said if right else labels[said == labels[0]])]
     assert task.fit(Split(train, dev))["best_epoch"] == kept
-    assert len(Classification(replace(options, patience=2)).fit(Split(train, dev))["history"]) == 3
+    assert (
+        len(Classification(replace(options, patience=2)).fit(Split(train, dev))["history"]) == 4
+    )  # one epoch of decay
 
 
 def test_patience_without_dev_data_is_told_to_be_in_vain() -> None:
