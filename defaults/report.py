@@ -35,11 +35,12 @@ An example is a sequence, a piece of a long one, a chunk of a text (50 units) or
 counts. `--lr-find` looks for the learning rate instead, by Lightning's tuner: 100 steps in which it rises, the curve in
 the run's folder as `learning_rate.svg`.
 
-With dev data and without `--epochs`, these epochs are the shortest training. Half way through them the learning rate pauses while the
-dev score improves: as long as the last quarter of the planned epochs has added more than 5 % of all improvement so far, another epoch
-follows at the same rate. The second half of the cosine comes after the pause, so the rate decays towards the end of every training.
-The bound is four times the planned epochs, or `--max-epochs`; it is printed with its time before training starts. With `--patience`, too,
-the rate decays before training ends. The figures below are of trainings without a pause.
+With dev data and without `--epochs`, these epochs are the shortest training. Half way through them the learning rate
+pauses while the dev score improves: as long as the last quarter of the planned epochs has added more than 5 % of all
+improvement so far, another epoch follows at the same rate. The second half of the cosine comes after the pause, so the
+rate decays towards the end of every training. The bound is four times the planned epochs, or `--max-epochs`; it is
+printed with its time before training starts. With `--patience`, too, the rate decays before training ends. The figures
+below are of trainings without a pause.
 
 ## Measured
 

@@ -39,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
+        try:
+            print(_help(), flush=True)
+        except BrokenPipeError:  # as in `glassgate --help | head -1`
+            _close_output()
         return 0
     if words[0] == "--version":
         print(f"glassgate {metadata.version('glassgate')}")

@@ -1,55 +1,112 @@
-"""Between a task's options and the command line's arguments."""
+"""The options of a task as arguments of the command line, and their help on one screen."""
 
 import dataclasses
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from collections.abc import Mapping
+from argparse import Action, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, HelpFormatter, Namespace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from glassgate.tasks.options import Options, value_type
 
-_TITLES = {"data": "data", "model": "model", "training": "training"}
+_GROUPS = ("data", "model", "training")
 
 
 def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str, Any]) -> None:
-    """Add an argument for each option; one that is not given leaves no trace in the result."""
-    groups = {name: parser.add_argument_group(title) for name, title in _TITLES.items()}
+    """Add an argument for each option; an option that is not given leaves no trace in the result.
+
+    Args:
+        parser: the parser
+        options: the task's options
+        own: the defaults that differ without --data
+    """
+    groups = {name: parser.add_argument_group(name) for name in _GROUPS}
     for each in dataclasses.fields(options):
-        rules = each.metadata
-        told: dict[str, Any] = {"default": None, "help": f"{rules['help']} ({_defaults(each.name, each.default, own)})"}
-        kind = value_type(options, each.name)
+        rules, kind = each.metadata, value_type(options, each.name)
+        choices = f": {', '.join(map(str, rules['choices']))}" if rules["choices"] else ""
+        settings: dict[str, Any] = {"default": None, "help": f"{rules['help']}{choices} {_default(each, own)}"}
         if kind is bool:
-            told["action"] = BooleanOptionalAction
+            settings["action"] = BooleanOptionalAction
         elif rules["choices"]:
-            told |= {"type": str.lower if kind is str else kind, "choices": rules["choices"]}
+            settings |= {"type": str.lower if kind is str else kind, "choices": rules["choices"], "metavar": "NAME"}
         elif kind in (int, float):
-            told |= {"type": kind, "metavar": kind.__name__.upper()}
+            settings |= {"type": kind, "metavar": "N" if kind is int else "X"}
         else:
-            told |= {"type": str, "metavar": each.name.upper()}
-        groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **told)
+            settings |= {"type": str, "metavar": "FILE" if each.name in ("data", "dev", "test") else "NAME"}
+        groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **settings)
+
+
+def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
+    """Add `--help`, which shows some options on one screen, and `--help all`.
+
+    Args:
+        parser: the parser, made without its own help
+        common: the names of the options on the short screen
+    """
+    parser.formatter_class = _Formatter
+
+    class Help(Action):
+        def __call__(self, parser: ArgumentParser, *words: Any) -> None:
+            if words[1] == "all":
+                parser.print_help()
+            else:
+                print(_brief(parser, common))
+            parser.exit()
+
+    text = "show the most used options, or all of them"
+    parser.add_argument("-h", "--help", action=Help, nargs="?", const="", metavar="all", help=text)
+
+
+def _brief(parser: ArgumentParser, common: Iterable[str]) -> str:
+    formatter = _Formatter(parser.prog)
+    formatter.add_usage(None, [], [])
+    formatter.add_text(parser.description)
+    actions = {each.dest: each for each in parser._actions}
+    formatter.start_section("options")
+    formatter.add_arguments(actions[name] for name in ("run", *common))
+    formatter.end_section()
+    hidden = len(parser._actions) - len(tuple(common)) - 2
+    formatter.add_text(f"{parser.prog} --help all lists {hidden} more options.")
+    return formatter.format_help().rstrip()
+
+
+class _Formatter(HelpFormatter):
+    """Short usage, and one line per option where it fits."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28)
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        """Leave the list of all options out of the usage."""
+        super().add_usage(usage or "%(prog)s [options]", [], [], prefix)
 
 
 def add_processes(parser: ArgumentParser) -> None:
-    """Add how many processes train together; a run does not depend on it, so it is no option of the task."""
+    """Add the number of processes; a run does not depend on it, so it is not an option of the task."""
     group = parser.add_argument_group("processes")
-    machine = "processes on each machine that share every batch; each takes a GPU where there are some (1)"
+    machine = "processes per machine that share every batch, one GPU each if there are any (default: 1)"
     group.add_argument("--devices", type=positive, metavar="N", help=machine)
-    group.add_argument("--nodes", type=positive, metavar="M", help="machines, each started with the same command (1)")
+    group.add_argument("--nodes", type=positive, metavar="M", help="machines with the same command (default: 1)")
 
 
 def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:
-    """Return the options that the command line names, and their values."""
+    """Return the given options with their values."""
     values = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(options)}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def positive(word: str) -> int:
-    """Take a number from 1 on."""
+    """Convert a word to a number from 1 on."""
     number = int(word)
     if number < 1:
         raise ArgumentTypeError(f"expected 1 or more, got {word}")
     return number
 
 
-def _defaults(name: str, default: Any, own: Mapping[str, Any]) -> str:
-    text = "none" if default in (None, "") else str(default)
-    return f"{text}; without --data {own[name]}" if name in own else text
+def _default(each: "dataclasses.Field[Any]", own: Mapping[str, Any]) -> str:
+    """The behaviour if the option is not given, with and without data."""
+    value, unset = each.default, each.metadata["unset"]
+    if isinstance(value, bool):
+        text = "on" if value else "off"
+    else:
+        text = unset if unset and value in (None, "", 0) else str(value)
+    without = f"; {own[each.name]} without --data" if each.name in own else ""
+    return f"(default: {text}{without})"

@@ -12,11 +12,11 @@ from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 def command(words: list[str]) -> None:
     """Fill as the words after `glassgate fill` say."""
     parser = Parser(prog="glassgate fill", description="List what may stand in the blanks of a text.")
-    parser.add_argument("run", metavar="RUN", help=f"folder that training {FillBlanks.name} made")
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument("text", metavar="TEXT", help=f"with blanks, of two underscores or more: 'I am {BLANK} hungry.'")
-    parser.add_argument("--length", type=int, metavar="INT", help="units in each blank (found out)")
-    parser.add_argument("--longest", type=int, metavar="INT", help="units of the longest candidate (as in training)")
-    parser.add_argument("--most", type=positive, default=10, metavar="INT", help="candidates to list (10)")
+    parser.add_argument("--length", type=int, metavar="N", help="length of each blank (default: detected)")
+    parser.add_argument("--longest", type=int, metavar="N", help="longest candidate (default: as in training)")
+    parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="candidates to list (default: 10)")
     arguments = parser.parse_args(words)
     kind = run_class(arguments.run)
     if not issubclass(kind, FillBlanks):
@@ -25,7 +25,7 @@ def command(words: list[str]) -> None:
             f"train one: glassgate train {FillBlanks.name}"
         )
     task = kind.load(arguments.run)
-    blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.most)
+    blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.n_best)
     if unknown := task.unknown(arguments.text):
         print(f"not in the model's training data, so of no help: {' '.join(map(repr, unknown))}", file=sys.stderr)
     for number, candidates in enumerate(blanks, start=1):

@@ -20,10 +20,10 @@ from glassgate.tasks.runs import write
 def command(words: list[str]) -> None:
     """Forecast as the words after `glassgate forecast` say."""
     parser = Parser(prog="glassgate forecast", description="Forecast the next steps of series.")
-    parser.add_argument("run", metavar="RUN", help=f"folder that training {Forecasting.name} made")
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (the one that the run was trained on)")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="where the forecast goes (standard output)")
-    parser.add_argument("--picture", metavar="FILE.svg", help="draw it, too, as SVG or PNG")
+    parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast, as SVG or PNG")
     arguments = parser.parse_args(words)
     if arguments.picture and not has_pictures():
         raise OptionError("picture: drawing needs matplotlib; pip install matplotlib, or leave --picture out")

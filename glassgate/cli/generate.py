@@ -11,17 +11,27 @@ from glassgate.tasks.language_model import LanguageModel
 def command(words: list[str]) -> None:
     """Generate as the words after `glassgate generate` say."""
     parser = Parser(prog="glassgate generate", description="Let a trained language model go on with a text.")
-    parser.add_argument("run", metavar="RUN", help="folder that training a language model made")
-    parser.add_argument("--prompt", default="", help="what the text begins with (nothing)")
-    parser.add_argument("--length", type=int, default=500, metavar="INT", help="units to make (500)")
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument("--prompt", default="", help="beginning of the text (default: empty)")
+    parser.add_argument("--length", type=int, default=500, metavar="N", help="units to generate (default: 500)")
     parser.add_argument(
-        "--temperature", type=float, default=1.0, metavar="FLOAT", help="below 1 keeps to the likely; 0: always (1.0)"
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="0 is greedy (default: 1.0)",
     )
-    parser.add_argument("--top-k", type=int, default=0, metavar="INT", help="choose among so many; 0 for all (0)")
     parser.add_argument(
-        "--top-p", type=float, default=1.0, metavar="FLOAT", help="choose among the likeliest of this share (1.0)"
+        "--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest units (default: all)"
     )
-    parser.add_argument("--seed", type=int, metavar="INT", help="makes the same again (another text each time)")
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="sample from this probability mass (default: 1.0)",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="repeat a text (default: a new one each time)")
     arguments = parser.parse_args(words)
     kind = run_class(arguments.run)
     if not issubclass(kind, LanguageModel):

@@ -50,7 +50,7 @@ def command(words: list[str]) -> None:
     parser = Parser(prog="glassgate look", description="Show what a data file is taken for, and its first examples.")
     parser.add_argument("file", metavar="FILE", help="data for training")
     parser.add_argument("--task", choices=TASKS, help="what it is for (found out)")
-    parser.add_argument("--examples", type=positive, default=3, metavar="INT", help="examples to show (3)")
+    parser.add_argument("--examples", type=positive, default=3, metavar="N", help="examples to show (3)")
     for name in _OPTIONS:
         option = "--" + name.replace("_", "-")
         parser.add_argument(option, metavar=name.upper(), help="as in `glassgate train TASK --help`")

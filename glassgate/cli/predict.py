@@ -29,7 +29,7 @@ def command(words: list[str]) -> None:
         default="text",
         help="of the output: text, or a JSON object per line with probabilities, spans and character offsets (text)",
     )
-    parser.add_argument("--picture", metavar="SVG", help="draw the attention weights of the first sequences")
+    parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:

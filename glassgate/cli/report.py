@@ -22,7 +22,7 @@ def command(words: list[str]) -> None:
         description="Write one HTML page that shows what a trained run does with a text, or with examples of its own "
         "data: findings, gates, memory, gradients. It needs no network and no server; open it from disk.",
     )
-    parser.add_argument("run", metavar="RUN", help="folder that training made")
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument("text", metavar="TEXT", nargs="?", help="what the run reads (examples of its dev data)")
     parser.add_argument("--file", metavar="FILE", help="read this instead of TEXT, in the format of the training data")
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the page (report.html)")

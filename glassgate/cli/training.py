@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from glassgate.cli.arguments import add_options, add_processes, given
+from glassgate.cli.arguments import add_help, add_options, add_processes, given
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.cli.started import started
@@ -47,9 +47,10 @@ def command(words: list[str]) -> None:
 
 def _start(name: str, words: list[str]) -> None:
     task_type = task_class(name)
-    parser = Parser(prog=f"glassgate train {name}", description=TASKS[name].summary)
-    parser.add_argument("--run", metavar="FOLDER", help="new folder for the run (runs/TASK-N)")
-    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; arguments here go before it")
+    parser = Parser(prog=f"glassgate train {name}", description=TASKS[name].summary, add_help=False)
+    add_help(parser, task_type.options_type.common)
+    parser.add_argument("--run", metavar="FOLDER", help=f"new folder for the run (default: runs/{name}-N)")
+    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; the command line overrides it")
     parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
     add_processes(parser)
     add_options(parser, task_type.options_type, task_type.own_options)

@@ -19,12 +19,14 @@ from glassgate.tasks.translation import Translation
 def command(words: list[str]) -> None:
     """Translate as the words after `glassgate translate` say."""
     parser = Parser(prog="glassgate translate", description="Translate a file, or standard input, line by line.")
-    parser.add_argument("run", metavar="RUN", help="folder that training a translation made")
-    parser.add_argument("file", metavar="FILE", nargs="?", default=STDIN, help="a sentence a line (standard input)")
-    parser.add_argument("--beam", type=int, metavar="INT", help="unfinished translations that go on (as in training)")
-    parser.add_argument("--length-penalty", type=float, metavar="FLOAT", help="0 favours short ones (as in training)")
-    parser.add_argument("--best", type=int, default=1, metavar="INT", help="list so many of each, with scores (1)")
-    parser.add_argument("--picture", metavar="FILE", help="draw where the decoder looked in the first sentence, as SVG")
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument("file", metavar="FILE", nargs="?", default=STDIN, help="one per line (default: standard input)")
+    parser.add_argument("--beam", type=int, metavar="N", help="size of the beam (default: as in training)")
+    parser.add_argument(
+        "--length-penalty", type=float, metavar="X", help="0 favours short ones (default: as in training)"
+    )
+    parser.add_argument("--n-best", type=int, default=1, metavar="N", help="translations per sentence (default: 1)")
+    parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")
     arguments = parser.parse_args(words)
     kind = run_class(arguments.run)
     if not issubclass(kind, Translation):
@@ -35,9 +37,9 @@ def command(words: list[str]) -> None:
     task = kind.load(arguments.run)
     given = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
     task.search = replace(task.search, **{name: value for name, value in given.items() if value is not None})
-    if not 1 <= arguments.best <= task.search.beam:
+    if not 1 <= arguments.n_best <= task.search.beam:
         raise OptionError(
-            f"best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.best}; enlarge --beam"
+            f"n_best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.n_best}; enlarge --beam"
         )
     with display(Console(stderr=True)) as bars:
         pairs = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
@@ -55,8 +57,8 @@ def command(words: list[str]) -> None:
     for pair, found in zip(pairs, task.predict(pairs), strict=True):
         print("\n" * ((pair.line or line) - line), end="")  # an empty line stays one
         line = (pair.line or line) + 1
-        for each in found[: arguments.best]:
-            print(each.text if arguments.best == 1 else f"{line - 1}\t{each.score:.4f}\t{each.text}")
+        for each in found[: arguments.n_best]:
+            print(each.text if arguments.n_best == 1 else f"{line - 1}\t{each.score:.4f}\t{each.text}")
     if arguments.picture:
         shown = attention_picture(task.attend(replace(pairs[0], target=None)))
         write(Path(arguments.picture), shown.encode())

@@ -18,7 +18,7 @@ CELLS = (
     "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
 )  # fmt: skip
 
-HELP = f"recurrent cell: {', '.join(CELLS)}, or FILE.py:Class for a custom one"
+HELP = "lstm, gru, rnn, ..., or FILE.py:Class"
 
 
 def checked(value: Any) -> "str | gg.Cell":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -26,70 +26,77 @@ def option(
     choices: tuple[Any, ...] | None = None,
     least: float | None = None,
     most: float | None = None,
+    unset: str = "",
 ) -> Any:
-    """Declare an option: a dataclass field with its explanation and the values it can take.
+    """Declare an option: a dataclass field with its description and its allowed values.
 
     Args:
-        default: the value when nothing is said
-        help: one line for a user
-        group: the heading it stands under, "data", "model" or "training"
-        choices: all the values it can take; words among them are in lower case, and taken in any
-        least: the smallest value
-        most: the largest value
+        default: the value if the option is not given
+        help: one line for users
+        group: its heading in the help, "data", "model" or "training"
+        choices: all allowed values; words are lower case and accepted in any case
+        least: the smallest allowed value
+        most: the largest allowed value
+        unset: the behaviour if the option is not given, where the default value does not state it
     """
-    return field(
-        default=default, metadata={"help": help, "group": group, "choices": choices, "least": least, "most": most}
-    )
+    rules = {"help": help, "group": group, "choices": choices, "least": least, "most": most, "unset": unset}
+    return field(default=default, metadata=rules)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What every task can be told.
+    """The options of every task.
+
+    Attributes:
+        common: the options that the short help shows
 
     Raises:
         OptionError: a value of the wrong type or out of its range
     """
 
-    data: str | None = option(None, "file to train on; without one, text that every machine has", group="data")
-    dev: str | None = option(None, "file whose scores decide which epoch was best", group="data")
-    test: str | None = option(None, "file to evaluate when training is over", group="data")
+    common: ClassVar[tuple[str, ...]] = ("data", "dev", "test", "cell", "hidden_size", "epochs", "learning_rate")
+
+    data: str | None = option(None, "training file", group="data", unset="text that every machine has")
+    dev: str | None = option(None, "file to select the best epoch by", group="data", unset="part of --data")
+    test: str | None = option(None, "file to score after training", group="data", unset="part of --data")
 
     cell: Any = option("lstm", cells.HELP)  # noqa: RUF009
-    hidden_size: int = option(128, "units per direction", least=1, most=2**16)
-    num_layers: int = option(1, "recurrent layers", least=1, most=1000)
-    bidirectional: bool = option(True, "read from both ends")
-    init: str = option("xavier_orthogonal", "scheme of the first weights", choices=("xavier_orthogonal", "torch"))
-    embedding_size: int = option(64, "numbers that stand for one unit of input", least=1, most=2**16)
-    dropout: float = option(0.0, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
+    hidden_size: int = option(128, "hidden units per direction", least=1, most=2**16)
+    num_layers: int = option(1, "number of recurrent layers", least=1, most=1000)
+    bidirectional: bool = option(True, "read sequences from both ends")
+    init: str = option("xavier_orthogonal", "initialisation of the weights", choices=("xavier_orthogonal", "torch"))
+    embedding_size: int = option(64, "size of the vector of a token", least=1, most=2**16)
+    dropout: float = option(0.0, "dropout after the embedding and after each layer", least=0, most=1)
 
-    epochs: int = option(0, "passes over the training data; 0: by its size", group="training", least=0)
+    epochs: int = option(
+        0, "passes over the training data", group="training", least=0, unset="by data size, more while dev improves"
+    )
     max_epochs: int = option(
         0,
-        "bound on the epochs: without --epochs, training goes on while the dev score improves; 0: four times as many",
+        "bound on the epochs while the dev score improves",
         group="training",
         least=0,
+        unset="--epochs; without it four times the number chosen by data size",
     )
-    batch_size: int = option(0, "examples per step; 0: by the size of the data", group="training", least=0)
-    learning_rate: float = option(3e-3, "largest rate of AdamW", group="training", least=0)
-    lr_find: bool = option(
-        False, "find the learning rate first: 100 steps in which it rises, by Lightning's tuner", group="training"
-    )
+    batch_size: int = option(0, "examples per step", group="training", least=0, unset="by data size")
+    learning_rate: float = option(3e-3, "peak learning rate of AdamW", group="training", least=0)
+    lr_find: bool = option(False, "find the learning rate first, in 100 steps", group="training")
     warmup: float = option(0.05, "fraction of the steps in which the rate rises", group="training", least=0, most=1)
-    weight_decay: float = option(0.01, "decay of AdamW", group="training", least=0)
-    clip: float = option(1.0, "largest norm of the gradient; 0 for any", group="training", least=0)
-    accumulate: int = option(1, "batches whose gradients make one step", group="training", least=1)
-    patience: int = option(0, "epochs without a better score that end training; 0 for never", group="training", least=0)
+    weight_decay: float = option(0.01, "weight decay of AdamW", group="training", least=0)
+    clip: float = option(1.0, "clip the norm of the gradient; 0 disables it", group="training", least=0)
+    accumulate: int = option(1, "batches per optimizer step", group="training", least=1)
+    patience: int = option(0, "end after so many epochs without a better score", group="training", least=0, unset="off")
     precision: str = option(
         "32-true",
-        "arithmetic of training; 16-mixed needs a GPU",
+        "floating-point precision; 16-mixed needs a GPU",
         group="training",
         choices=("32-true", "bf16-mixed", "16-mixed"),
     )
-    device: str = option("auto", "where to compute", group="training", choices=("auto", "cpu", "cuda", "mps"))
-    threads: int = option(0, "processor threads; 0 leaves it to torch", group="training", least=0, most=1024)
+    device: str = option("auto", "device to train on", group="training", choices=("auto", "cpu", "cuda", "mps"))
+    threads: int = option(0, "CPU threads", group="training", least=0, most=1024, unset="torch's choice")
     seed: int = option(1, "seed of weights, order and dropout", group="training", least=0, most=2**63 - 1)
-    log_every: int = option(50, "steps between rows of the logs", group="training", least=1)
-    save_every: float = option(20.0, "seconds between checkpoints", group="training", least=0)
+    log_every: int = option(50, "steps between two rows of the logs", group="training", least=1)
+    save_every: float = option(20.0, "seconds between two checkpoints", group="training", least=0)
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):

@@ -1,5 +1,6 @@
 """The commands as a user calls them: what they print, what they leave behind, and what they say to mistakes."""
 
+import dataclasses
 import io
 import json
 import os
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 
 from glassgate.cli import COMMANDS, main
 from glassgate.cli.progress import display
-from glassgate.tasks import task_class
+from glassgate.tasks import TASKS, task_class
 from tests.tasks.corpus import sentences, write_conllu
 
 SMALL = ["--hidden-size=8", "--embedding-size=8", "--epochs=6", "--least-count=1", "--learning-rate=0.05"]
@@ -198,6 +199,36 @@ def test_help_names_all_commands_and_loads_no_library(capsys: pytest.CaptureFixt
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'lightning', 'torchmetrics', 'rich', 'yaml')))"
     )
     assert subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_help_of_a_task_fits_on_one_screen_and_lists_all_options_on_demand(
+    task: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    options = task_class(task).options_type
+    shown = {}
+    for words in ([], ["all"]):
+        with pytest.raises(SystemExit, match="0"):
+            main(["train", task, "--help", *words])
+        out = capsys.readouterr().out
+        shown[len(words)] = set(re.findall(r"^  (?:-h \[all\], )?--([a-z-]+)", out, re.MULTILINE))
+        assert len(out.splitlines()) <= (24, 150)[len(words)], out
+        assert "(True)" not in out
+        assert "(0)" not in out
+    assert shown[0] == {"run", *(name.replace("_", "-") for name in options.common)}
+    assert len(shown[0]) == 10
+    assert shown[1] >= shown[0] | {each.name.replace("_", "-") for each in dataclasses.fields(options)}
+
+
+def test_help_into_a_closed_pipe_prints_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "glassgate", "--help"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_threads_do_not_spin_while_they_wait() -> None:

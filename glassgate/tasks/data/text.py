@@ -35,30 +35,26 @@ UNITS = tuple(_SPLITTERS)
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """What every task on plain text can be told."""
+    """The options of tasks on plain text."""
 
     unit: str = option(
         "character",
-        "what a text is made of; a word ends at punctuation, a token at blanks",
+        "unit that a text is split into; tokens end at spaces",
         group="data",
         choices=UNITS,
     )
-    sequence: str = option(
-        "file", "what is one sequence: the whole file, or each line", group="data", choices=("file", "line")
-    )
-    text_column: str | None = option(
-        None, "key of the texts in JSON lines and Parquet; the first usual one, such as text", group="data"
-    )
+    sequence: str = option("file", "one sequence: the whole file, or a line", group="data", choices=("file", "line"))
+    text_column: str | None = option(None, "key of the texts in JSON lines and Parquet", group="data", unset="detected")
     held_out: float = option(
         0.05,
-        "fraction of --data kept as test, at its end, and as much before that as dev, where neither is given",
+        "fraction of --data held out as dev, and again as test",
         group="data",
         least=0,
         most=0.4,
     )
-    least_count: int = option(1, "times a unit must occur in training to be known", least=1)
-    dropout: float = option(0.2, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
-    learning_rate: float = option(8e-3, "largest rate of AdamW", group="training", least=0)
+    least_count: int = option(1, "occurrences in training that make a unit known", least=1)
+    dropout: float = option(0.2, "dropout after the embedding and after each layer", least=0, most=1)
+    learning_rate: float = option(8e-3, "peak learning rate of AdamW", group="training", least=0)
 
 
 @dataclass(frozen=True, slots=True)

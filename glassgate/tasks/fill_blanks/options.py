@@ -1,6 +1,7 @@
 """The options of filling blanks."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from glassgate.tasks.data.text import TextOptions
 from glassgate.tasks.options import option
@@ -8,7 +9,9 @@ from glassgate.tasks.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class FillBlanksOptions(TextOptions):
-    """What filling blanks can be told."""
+    """The options of filling blanks."""
 
-    longest_blank: int = option(4, "units of the longest blank that the model learns to fill", least=1)
-    longest: int = option(256, "units; longer sequences are cut for training; 0 to cut none", group="training", least=0)
+    common: ClassVar = (*TextOptions.common, "unit", "longest_blank")
+
+    longest_blank: int = option(4, "length of the longest blank, in units", least=1)
+    longest: int = option(256, "cut longer sequences in training, in units; 0 disables it", group="training", least=0)

@@ -1,6 +1,7 @@
 """The options of forecasting."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from glassgate.tasks.data.series import MISSING, Schema
 from glassgate.tasks.errors import OptionError
@@ -19,55 +20,54 @@ class ForecastingOptions(Options):
         OptionError: parts that do not go together; see `Options`
     """
 
-    data: str | None = option(None, "table of series, CSV, TSV or Parquet; without one, a made series", group="data")
-    horizon: int = option(24, "steps to forecast", group="data", least=1, most=2**16)
+    common: ClassVar = (*Options.common, "horizon", "target")
+
+    data: str | None = option(None, "table of series", group="data", unset="a generated series")
+    horizon: int = option(24, "number of steps to forecast", group="data", least=1, most=2**16)
     look_back: int = option(
-        0, "steps that a forecast is made from; 0 for four times the horizon", group="data", least=0, most=2**20
+        0, "steps of history per forecast", group="data", least=0, most=2**20, unset="four times the horizon"
     )
-    target: str | None = option(
-        None, "columns to forecast, with commas between; all that no other option names", group="data"
-    )
-    time: str | None = option(None, "column of the time stamps; detected if left out", group="data")
+    target: str | None = option(None, "columns to forecast, separated by commas", group="data", unset="all others")
+    time: str | None = option(None, "column of the time stamps", group="data", unset="detected")
     series: str | None = option(
         None,
-        "column of the series' names, where a table holds several below each other; detected if left out",
+        "column of the series' names in a long table",
         group="data",
+        unset="detected",
     )
-    past: str | None = option(None, "columns of covariates that are known up to the present", group="data")
-    known: str | None = option(None, "columns of covariates that are known ahead, too", group="data")
-    static: str | None = option(None, "columns of what belongs to a series as a whole, numbers or texts", group="data")
+    past: str | None = option(None, "covariates known up to the present", group="data", unset="none")
+    known: str | None = option(None, "covariates known ahead", group="data", unset="none")
+    static: str | None = option(None, "attributes of a whole series", group="data", unset="none")
     calendar: bool = option(False, "add hour, weekday and time of year as covariates known ahead", group="data")
-    time_format: str = option("", "form of the time stamps, as strptime takes it; detected if left out", group="data")
+    time_format: str = option("", "strptime format of the time stamps", group="data", unset="detected")
     decimal: str | None = option(
-        None, "decimal mark of the numbers; detected if left out", group="data", choices=(".", ",")
+        None, "decimal mark of the numbers", group="data", choices=(".", ","), unset="detected"
     )
-    missing: str = option("error", "what to do about gaps; last: take the value before", group="data", choices=MISSING)
+    missing: str = option("error", "treatment of gaps; last repeats the value before", group="data", choices=MISSING)
     season: int = option(
-        0, "steps of a season, for the seasonal naive forecast; 0: by the frequency", group="data", least=0
+        0, "steps per season of the seasonal naive forecast", group="data", least=0, unset="by the frequency"
     )
-    train_steps: int = option(0, "steps to train on; 0 for all before dev and test", group="data", least=0)
-    dev_steps: int = option(0, "steps after those, of dev; 0 for a tenth", group="data", least=0)
-    test_steps: int = option(0, "steps after those, of test; 0 for a tenth", group="data", least=0)
-    every: int = option(1, "steps between the origins of evaluation", group="data", least=1)
+    train_steps: int = option(0, "steps to train on", group="data", least=0, unset="all others")
+    dev_steps: int = option(0, "steps of dev, after those", group="data", least=0, unset="a tenth")
+    test_steps: int = option(0, "steps of test, after those", group="data", least=0, unset="a tenth")
+    every: int = option(1, "steps between two evaluated origins", group="data", least=1)
 
-    bidirectional: bool = option(False, "read the past from both ends; only with the direct model")
-    embedding_size: int = option(
-        16, "numbers that stand for a series where there are several; 0 for none", least=0, most=2**16
-    )
+    bidirectional: bool = option(False, "read the past from both ends (direct model)")
+    embedding_size: int = option(16, "size of the vector of a series; 0 disables it", least=0, most=2**16)
     model: str = option("direct", "all steps at once, step by step, or by segments", choices=MODELS)
     head: str = option(
         "mse",
-        "what is predicted of a step: a value, quantiles or a distribution",
+        "loss and output: a value, quantiles or a distribution",
         choices=HEADS,
     )
     normalize: str = option(
         "last",
-        "what each window is normalized by: its last value, mean and deviation, or nothing; counts never are",
+        "normalisation of a window; counts have none",
         choices=NORMALIZE,
     )
     segment: int = option(24, "steps of a segment", least=1, most=2**16)
-    quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, with commas between, for heads that give any")
-    samples: int = option(100, "paths that are drawn where quantiles have no formula", least=2, most=10_000)
+    quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas")
+    samples: int = option(100, "sampled paths for heads without a quantile formula", least=2, most=10_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,7 @@
 """The options of language models."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.text import TextOptions
@@ -12,24 +13,24 @@ NOTES = "notes"
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelOptions(TextOptions):
-    """What a language model can be told.
+    """The options of language models.
 
     Raises:
         OptionError: two directions; see `Options`
     """
 
+    common: ClassVar = (*TextOptions.common, "unit", "chunk")
+
     unit: str = option(
         "character",
-        "what is predicted; a word ends at punctuation, a token at blanks; notes are piano rolls",
+        "predicted unit; notes are piano rolls",
         group="data",
         choices=(*texts.UNITS, NOTES),
     )
-    hidden_size: int = option(256, "units", least=1, most=2**16)
-    bidirectional: bool = option(False, "refused: a language model reads one way")
-    tied: bool = option(False, "use the embedding as the output's weights, too")
-    chunk: int = option(
-        50, "units of a file between cuts of the gradient; the state is carried over them", group="training", least=1
-    )
+    hidden_size: int = option(256, "hidden units", least=1, most=2**16)
+    bidirectional: bool = option(False, "not available: a language model reads in one direction")
+    tied: bool = option(False, "share the weights of embedding and output")
+    chunk: int = option(50, "units between two cuts of the gradient; the state goes on", group="training", least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

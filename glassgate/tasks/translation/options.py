@@ -1,6 +1,7 @@
 """The options of translation."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from glassgate.tasks.data import text
 from glassgate.tasks.data.pairs import BETWEEN
@@ -22,55 +23,54 @@ class TranslationOptions(Options):
         OptionError: one of two files alone, or other units for the sides of one vocabulary; see `Options`
     """
 
+    common: ClassVar = (*Options.common, "source_unit", "attention")
+
     data: str | None = option(
-        None, "file of pairs to train on, a tab between the two; or two files, A,B; without one, dates and numbers",
-        group="data",
-    )  # fmt: skip
-    source: str | None = option(None, "in place of --data: file of the sources, a sentence a line", group="data")
-    target: str | None = option(None, "in place of --data: file of their translations", group="data")
-    reverse: bool = option(False, "translate the second column, or file, to the first", group="data")
-    source_unit: str = option(SUBWORD, "what a source is made of", group="data", choices=UNITS)
-    target_unit: str = option(SUBWORD, "what a translation is made of", group="data", choices=UNITS)
-    subwords: int = option(4000, "subwords of a language, at most", group="data", least=1)
-    least_count: int = option(1, "times a unit must occur in training to be known", group="data", least=1)
-    joint: bool = option(False, "one vocabulary, and one vector a unit, for both sides", group="data")
-    lower: bool = option(False, "turn all letters to lower case", group="data")
-    longest: int = option(100, "leave longer sentences out of training, in units; 0 for none", group="data", least=0)
+        None, "file of pairs separated by a tab, or two files A,B", group="data", unset="dates and numbers"
+    )
+    source: str | None = option(None, "file of source sentences, instead of --data", group="data", unset="none")
+    target: str | None = option(None, "file of their translations", group="data", unset="none")
+    reverse: bool = option(False, "translate the second column to the first", group="data")
+    source_unit: str = option(SUBWORD, "unit of source sentences", group="data", choices=UNITS)
+    target_unit: str = option(SUBWORD, "unit of translations", group="data", choices=UNITS)
+    subwords: int = option(4000, "most subwords per language", group="data", least=1)
+    least_count: int = option(1, "occurrences in training that make a unit known", group="data", least=1)
+    joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")
+    lower: bool = option(False, "convert letters to lower case", group="data")
+    longest: int = option(100, "leave longer sentences out of training, in units; 0 disables it", group="data", least=0)
     held_out: float = option(
         0.05,
-        "fraction of --data kept as dev, and as test, where neither is given; by a hash of the source",
+        "fraction of --data held out as dev, and again as test",
         group="data",
         least=0,
         most=0.4,
     )
     bleu: str = option(
-        "auto", "words that BLEU counts, by sacrebleu's name", group="data", choices=("auto", *TOKENIZERS)
+        "auto", "tokenizer of BLEU, by its name in sacrebleu", group="data", choices=("auto", *TOKENIZERS)
     )
 
-    hidden_size: int = option(256, "units of one direction, and of the decoder", least=1)
-    embedding_size: int = option(128, "numbers that stand for one unit of input", least=1)
-    dropout: float = option(0.3, "fraction of values zeroed after the embedding and each layer", least=0, most=1)
-    attention: str = option("general", "how a step is compared with the source", choices=(*KINDS, "none"))
-    input_feeding: bool = option(False, "let a step know where the one before it looked; slower training")
-    wide_output: bool = option(
-        False, "score units from the state, the context and the last unit's vector, with no layer between"
-    )
-    tied: bool = option(False, "use the target's vectors as the output's weights, too")
+    hidden_size: int = option(256, "hidden units per direction", least=1)
+    embedding_size: int = option(128, "size of the vector of a token", least=1)
+    dropout: float = option(0.3, "dropout after the embedding and after each layer", least=0, most=1)
+    attention: str = option("general", "score function of the attention", choices=(*KINDS, "none"))
+    input_feeding: bool = option(False, "feed each step's attention to the next step; trains slower")
+    wide_output: bool = option(False, "score from state, context and last vector without a layer")
+    tied: bool = option(False, "share the weights of target embedding and output")
 
     learning_rate: float = option(
-        0.0, "largest rate of AdamW; 0: by the batch size, from 0.002 to 0.004", group="training", least=0
+        0.0, "peak learning rate of AdamW", group="training", least=0, unset="0.002 to 0.004, by batch size"
     )  # fmt: skip
-    label_smoothing: float = option(0.1, "fraction of certainty given to all units", group="training", least=0, most=1)
+    label_smoothing: float = option(0.1, "label smoothing", group="training", least=0, most=1)
     teacher_forcing: float = option(
-        1.0, "fraction of steps that read the true unit before them, at the end", group="training", least=0, most=1
+        1.0, "final fraction of steps that read the true previous unit", group="training", least=0, most=1
     )  # fmt: skip
-    teacher_schedule: str = option("linear", "how that fraction falls from 1", group="training", choices=SCHEDULES)
+    teacher_schedule: str = option("linear", "decay of that fraction from 1", group="training", choices=SCHEDULES)
     best_by: str = option(
-        "bleu", "score that decides which epoch is best", group="training", choices=("bleu", "chrf", "exact_match")
+        "bleu", "score that selects the best epoch", group="training", choices=("bleu", "chrf", "exact_match")
     )
 
-    beam: int = option(5, "unfinished translations that go on; 1 takes the likeliest unit", group="model", least=1)
-    length_penalty: float = option(1.0, "0 favours short translations, 1 their mean score", group="model", least=0)
+    beam: int = option(5, "size of the beam; 1 is greedy", group="model", least=1)
+    length_penalty: float = option(1.0, "length penalty of the beam search", group="model", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -137,7 +137,7 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert out.count("\n") == 5
     assert "text.txt:5: the training data had no unit of this line, so its translation is a guess" in err
     assert (folder / "look.svg").read_text("utf-8").startswith("<svg")
-    assert main([*words, "--best=2", "--beam=2"]) == 0
+    assert main([*words, "--n-best=2", "--beam=2"]) == 0
     numbered = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
     assert [number for number, *_ in numbered] == ["1", "1", "4", "4", "5", "5"]
     assert all(float(score) < 0 for _, score, _ in numbered)
@@ -183,7 +183,7 @@ def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: 
         "train", "translation", "--joint", "--source-unit=word"
     )
     assert "beam: expected 1 or more, got 0" in said("translate", f"{folder}/run", f"{folder}/a.en", "--beam=0")
-    assert "best: expected 1 to 5, the size of the beam" in said("translate", f"{folder}/run", "--best=9")
+    assert "n_best: expected 1 to 5, the size of the beam" in said("translate", f"{folder}/run", "--n-best=9")
     assert "a.en: 20 lines here and 1 in " in said("evaluate", f"{folder}/run", f"{folder}/a.en,{folder}/b.zh")
     (folder / "strange.txt").write_text("ΩΩΩ\n", "utf-8")
     assert "the training data had no unit of it" in said("translate", f"{folder}/run", f"{folder}/strange.txt")
