@@ -76,8 +76,14 @@ class Builder:
         return Value(Type(self.axes.sorted({*axes}), dtype), unique)
 
     def input(self, port: Port, axes: Iterable[str], dtype: str = "float", name: str = "") -> Value:
-        """One more input."""
-        self.inputs[port] = self.value(name or port.name or port.role.value, axes, dtype)
+        """One more input, its elements row-major along these axes.
+
+        Raises:
+            ValueError: the axes are not in the order of the pass.
+        """
+        if (given := tuple(axes)) != self.axes.sorted({*given}):
+            raise ValueError(f"{port}: axes must be declared and in the order {list(self.axes)}, got {list(given)}")
+        self.inputs[port] = self.value(name or port.name or port.role.value, given, dtype)
         if port.role is Role.LENGTHS:
             self.lengths = self.inputs[port]
         return self.inputs[port]

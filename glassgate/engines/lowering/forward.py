@@ -66,7 +66,7 @@ class Layer:
             self.axis_of_gates.setdefault(gates, f"G{len(self.axis_of_gates)}")
         title = f"{'backward' if backward else 'forward'} pass, {'last' if form.reverse else 'first'} step first"
         self.b = Builder(title, self._axes(), reverse=form.reverse != backward)
-        self.state_axis = dict.fromkeys(cell.state, "H") | {cell.state[0]: self.out}
+        self.state_axis = {name: node.axis for name, node in zip(cell.state, cell.states, strict=True)}
         self.weights: dict[str, Value] = {}
         self.noise: dict[str, Value] = {}
 
@@ -113,7 +113,7 @@ class Layer:
         shapes |= {name: "GH" if spec.per_gate else "H" for name, spec in cell.parameters.items()}
         self.weights = {name: b.input(Port(Role.WEIGHT, name), axes) for name, axes in shapes.items()}
         for name, spec in cell.noise.items():
-            axes = ("N", self.state_axis.get(spec.state or "", "H"), *(("T",) if spec.per_step else ()))
+            axes = *("T" if spec.per_step else ""), "N", self.state_axis.get(spec.state or "", "H")
             self.noise[name] = b.input(Port(Role.NOISE, name), axes, name=f"{name}_noise")
         if form.lengths:
             b.input(Port(Role.LENGTHS), "N", "int")

@@ -138,6 +138,10 @@ def test_the_verifier_says_where_a_pass_is_wrong() -> None:
 def test_a_builder_refuses_what_does_not_fit() -> None:
     b = Builder("wrong", [Axis("T"), Axis("N"), Axis("G", (2,)), Axis("H"), Axis("2H", (2, "H"))])
     x = b.input(Port(Role.DATA), ("T", "N", "H"))
+    with pytest.raises(
+        ValueError, match=r"weight w: axes must be declared and in the order \['T', 'N', 'G', 'H', '2H'\]"
+    ):
+        b.input(Port(Role.WEIGHT, "w"), ("H", "G"))
     with pytest.raises(ValueError, match=r"axis D is not among \['T', 'N', 'H'\]"):
         b.contract(x, x, "D")
     with pytest.raises(ValueError, match=r"\['N', '2H'\] must be \['T', 'N', 'H'\] factor by factor"):
