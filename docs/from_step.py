@@ -14,10 +14,14 @@ import torch
 
 import glassgate as gg
 from glassgate.engines.contract import Direction
+from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.batch import batch_layout
+from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.listing import listing
+from glassgate.engines.lowering.printer import printed as listed
 from glassgate.engines.lowering.program import Before, buffers_of, lower
 from glassgate.engines.lowering.sums import WeightGradient, weight_gradients
+from glassgate.engines.meaning import meant
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.backward import Backward, Wanted
 from glassgate.engines.numba_cpu.costs import COSTS
@@ -52,6 +56,9 @@ def blocks() -> dict[str, str]:
         "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
         "lowered": listing(lower(cell, traced, False)) + "\n" + listing(lower(cell, traced, True)),
         "sums": "\n".join(map(_sum, weight_gradients(cell, traced, buffers_of(cell, traced)))),
+        "pass": "\n".join(
+            listed(lowered(meant(cell), traced, Form(save=True))) for lowered in (forward_pass, backward_pass)
+        ),
         "kernel": printed(cell, traced, False).text,
     }
     direction = _direction(cell)

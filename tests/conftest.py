@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.choose import ENGINES
+from glassgate.engines.choose import engines
 
 settings.register_profile(
     "normal",
@@ -48,7 +48,7 @@ def _same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=engines())
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every engine in turn; the test runs on it."""
     with gg.engine(request.param):

@@ -4,25 +4,40 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from glassgate.engines import kernels, processors, reference, stock
+from glassgate.engines import processors, reference, stock
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
-from glassgate.engines.kernels import Prepared
+from glassgate.engines.kernels import Kernels, Prepared
 from glassgate.engines.meaning import meant, untraceable
+from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.shapes import check_choice
 
-ENGINES: dict[str, ModuleType] = {
-    "cpu": kernels,
-    "torch": stock,
-    "reference": reference,
-}
-"""Engines by name: `auto` takes the first one that can run a call."""
+
+class Engine(Protocol):
+    """Runs calls of layers."""
+
+    def why_not(self, steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
+        """Why the engine cannot run a call; None if it can."""
+
+    def run(
+        self,
+        steps: Steps,
+        directions: list[Direction],
+        all_states: bool = False,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Result]:
+        """Every direction of one layer."""
+
+
+def engines() -> dict[str, Engine]:
+    """Engines by name, in the order in which "auto" tries them."""
+    backends: dict[str, Engine] = {name: Kernels(name) for name in BACKENDS}
+    return backends | {"torch": stock, "reference": reference}
 
 
 class _Wanted(threading.local):
@@ -50,7 +65,7 @@ def engine(name: str) -> Iterator[None]:
         >>> with gg.engine("reference"):
         ...     output, h_n = gg.GRU(3, 4)(torch.randn(5, 2, 3))
     """
-    check_choice("engine", "name", name, ("auto", *ENGINES))
+    check_choice("engine", "name", name, ("auto", *engines()))
     before, _wanted.name = _wanted.name, name
     try:
         yield
@@ -75,7 +90,7 @@ def wanted() -> str:
 
 
 def setting() -> tuple[str, int, bool]:
-    """All that decides which kernels run beside the call: the engine that the user named, and how many threads pay."""
+    """The settings that select kernels besides the call: the named engine and the number of threads that pay."""
     return _wanted.name, *processors.setting()
 
 
@@ -88,13 +103,13 @@ class Choice(NamedTuple):
 
     engine: str
     reasons: dict[str, str | None]
-    bfloat16: str | None = None
-    """By which instructions the kernels multiply numbers of bfloat16, or why not; None where nobody asks for them."""
+    more: str | None = None
+    """One more line from the backend, e.g. the instructions that multiply numbers of bfloat16."""
 
     def __str__(self) -> str:
         lines = [f"{self.engine} runs this call"]
-        if self.bfloat16 is not None:
-            lines.append(f"  products in bfloat16: {self.bfloat16}")
+        if self.more is not None:
+            lines.append(f"  {self.more}")
         for name, reason in self.reasons.items():
             if name != self.engine:
                 lines.append(f"  {name}: {reason or 'could run it, and is not first choice'}")
@@ -118,13 +133,12 @@ def run(
         raise EngineError("torch.jit.trace cannot follow these layers; torch.export.export takes them as they are")
     record = recordings is not None
     more = {"recordings": recordings} if record else {}
-    for name in ENGINES if _wanted.name == "auto" else (_wanted.name,):
+    for name in engines() if _wanted.name == "auto" else (_wanted.name,):
         reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
             if record and name == "reference":
                 directions = [_with_equations(direction) for direction in directions]
-            results: list[Result] = ENGINES[name].run(steps, directions, all_states or record, **more)
-            return results
+            return engines()[name].run(steps, directions, all_states or record, **more)
         if _wanted.name != "auto":
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _tell(reason)
@@ -142,8 +156,7 @@ def _with_equations(direction: Direction) -> Direction:
 def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> Reason | None:
     if name == "torch" and record:
         return Reason("torch's kernels show no gates")
-    reason: Reason | None = ENGINES[name].why_not(steps, directions, all_states)
-    return reason
+    return engines()[name].why_not(steps, directions, all_states)
 
 
 def prepared(
@@ -163,18 +176,25 @@ def prepared(
         save: whether gradients will be asked for.
         draws: for each direction what draws its noise.
     """
-    if _wanted.name not in ("auto", "cpu") or kernels.why_not(steps, directions) is not None:
-        return None
-    return Prepared(steps, directions, form, states, save, draws)
+    kernels = on_kernels(steps, directions)
+    return None if kernels is None else kernels.prepared(steps, directions, form, states, save, draws)
+
+
+def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
+    """The backend that would run a call, if one would: the named one, or with "auto" the first that can."""
+    for name in BACKENDS if _wanted.name == "auto" else (_wanted.name,):
+        if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
+            return Kernels(name)
+    return None
 
 
 def choose(steps: Steps, directions: list[Direction]) -> Choice:
     """What `run` would do, with every engine's reason."""
-    found = {name: _why_not(name, steps, directions, False, False) for name in ENGINES}
+    found = {name: _why_not(name, steps, directions, False, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
     wanted = _wanted.name
     name = wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None)
-    return Choice(name, reasons, kernels.products(steps, directions) if name == "cpu" else None)
+    return Choice(name, reasons, BACKENDS[name].explain(steps, directions) if name in BACKENDS else None)
 
 
 def _tell(reason: Reason) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from glassgate.engines import choose, kernels, reference
+from glassgate.engines import choose, reference
 from glassgate.engines.choose import EngineError, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.kernels import Kernels
 from glassgate.shapes import check_choice
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def frozen(directions: Sequence[Direction], precision: str) -> Frozen:
     weight = directions[0].weights["weight_ih"]
     x = weight.new_zeros(len(directions[0].initial[0]), weight.shape[1])
     reason = None if choose.wanted() in ("auto", "cpu") else f"engine {choose.wanted()!r} was named"
-    if reason is None and (found := kernels.why_not(Steps(x, None, None), list(directions))) is not None:
+    if reason is None and (found := Kernels("cpu").why_not(Steps(x, None, None), list(directions))) is not None:
         reason = found.text
     if reason is not None and precision == "bfloat16":
         raise EngineError(f"freeze: precision={precision!r} needs the CPU engine's kernels: {reason}")

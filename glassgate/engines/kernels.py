@@ -1,13 +1,15 @@
-"""The CPU engine: a layer's kernels as operators that autograd, torch.compile and torch.export know.
+"""Engines made of backends: a layer's kernels as operators that autograd, torch.compile and torch.export know.
 
-One operator runs all directions of a layer forward, another one back.
+One operator runs all directions of a layer forward, another one backward.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from glassgate.engines.backend import Backend, Compiled, PreparedPasses
 from glassgate.engines.contract import (
     PLAIN,
     Direction,
@@ -19,91 +21,85 @@ from glassgate.engines.contract import (
     result_type,
 )
 from glassgate.engines.meaning import meaning_of, untraceable
-from glassgate.engines.memory import COMPUTED_IN
-from glassgate.engines.plan import by_direction, given_of, text_for
-from glassgate.engines.torch_op import backend
+from glassgate.engines.plan import given_of, plan_of, text_for
+from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op.autograd import Layer, PreparedLayer
+from glassgate.engines.torch_op.operators import text_of
 
 
-def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
-    """What kernels lack for this call, or None."""
-    if steps.data.device.type != "cpu":
-        return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
-    if steps.data.dtype not in COMPUTED_IN:
-        return Reason(f"kernels compute in floating point, and the input is {steps.data.dtype}")
-    if is_transformed():
-        return Reason("kernels have no rule for vmap, jvp and other transforms of torch.func")
-    if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
-        for tensor in (steps.data, *given_of(directions)):
-            kind = type(tensor)
-            if kind not in PLAIN and kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
-                return Reason(f"kernels read memory, and a {kind.__name__} computes in its own way")
-    seen = None
-    for direction in directions:
-        if direction.cell is not seen:
-            seen = direction.cell
-            reason = untraceable(seen, "weight_hr" in direction.weights)
-            if reason is not None:
-                return Reason(reason, of_cell=True)
-    return None
+class Kernels(NamedTuple):
+    """A backend as an engine.
 
-
-def products(steps: Steps, directions: list[Direction]) -> str | None:
-    """How numbers are multiplied in a call that wants them rounded to bfloat16."""
-    from glassgate.engines.numba_cpu.amx import explained
-    from glassgate.engines.numba_cpu.run import terms_wanted
-
-    terms = terms_wanted(result_type(steps.data.dtype), given_of(directions))
-    return explained(terms, len(directions[0].initial[0])) if terms else None
-
-
-def run(
-    steps: Steps,
-    directions: list[Direction],
-    all_states: bool = False,
-    recordings: Sequence[Recording] | None = None,
-) -> list[Result]:
-    """One layer, all of its directions in one call, for which `why_not` has just found nothing."""
-    record, given = recordings is not None, given_of(directions)
-    data, sizes, resets = steps
-    dtype = result_type(data.dtype)
-    save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
-    compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-    # Or else this code was left as it is by the compiler, which looks at all that it calls.
-    if record and (compiling or callable(torch._C._dynamo.eval_frame.get_eval_frame_callback())):
-        raise RuntimeError("record: a compiled graph shows no gates; call torch.compile before gg.record")
-    if compiling:
-        text = text_for(directions, record)
-        flat = torch.ops.glassgate.layer(data, sizes, resets, given, text, all_states, save, dtype)
-    else:
-        plans = [backend.planned(direction, record) for direction in directions]
-        if save:
-            flat = Layer.apply(steps, plans, recordings, all_states, dtype, data, *given)
-        else:
-            flat = backend.forward(steps, plans, given, all_states, False, dtype, recordings)
-    results, at = [], 0
-    for direction in directions:
-        count = len(direction.initial)
-        every = count if all_states or save else 1
-        states, final = flat[at : at + every], flat[at + every : at + every + count]
-        results.append(Result(tuple(states if all_states else states[:1]), tuple(final)))
-        at += every + count
-    return results
-
-
-class Prepared:
-    """Calls of one layer with the signature of a certain call, without lengths.
-
-    Args:
-        steps, directions: that call. Only the shapes and types of its tensors matter; but noise that is not drawn again
-            is the same at every call.
-        form: the shape of input and output without the last axis, as the user has them.
-        states: the shape of each state of a direction, as the user has them.
-        save: whether gradients will be asked for.
-        draws: for each direction what draws its noise.
+    Attributes:
+        name: the backend's, in `registry.BACKENDS`.
     """
 
-    def __init__(
+    name: str
+
+    @property
+    def backend(self) -> Backend:
+        """The backend."""
+        return BACKENDS[self.name]
+
+    def why_not(self, steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
+        """Why the backend cannot run this call, or None."""
+        if (reason := self.backend.why_not(steps, directions)) is not None:
+            return reason
+        if is_transformed():
+            return Reason("kernels have no rule for vmap, jvp and other transforms of torch.func")
+        if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
+            for tensor in (steps.data, *given_of(directions)):
+                kind = type(tensor)
+                if kind not in PLAIN and kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+                    return Reason(f"kernels read memory, and a {kind.__name__} computes in its own way")
+        seen = None
+        for direction in directions:
+            if direction.cell is not seen:
+                seen = direction.cell
+                reason = untraceable(seen, "weight_hr" in direction.weights)
+                if reason is not None:
+                    return Reason(reason, of_cell=True)
+        return None
+
+    def compiled(self, directions: Sequence[Direction], record: bool = False) -> Compiled:
+        """The directions, compiled by the backend; `record`: whether gates and their gradients are results too."""
+        return self.backend.compile(tuple([plan_of(d, self.backend.costs, record) for d in directions]))
+
+    def run(
+        self,
+        steps: Steps,
+        directions: list[Direction],
+        all_states: bool = False,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Result]:
+        """One layer, all of its directions in one call. The caller has checked `why_not`."""
+        record, given = recordings is not None, given_of(directions)
+        data, sizes, resets = steps
+        dtype = result_type(data.dtype)
+        save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
+        compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+        # torch.compile looks at every function that it calls, also at code that it leaves as it is.
+        if record and (compiling or callable(torch._C._dynamo.eval_frame.get_eval_frame_callback())):
+            raise RuntimeError("record: a compiled graph shows no gates; call torch.compile before gg.record")
+        if compiling:
+            text = text_of(self.name, [text_for(directions, record)])
+            flat = torch.ops.glassgate.layer(data, sizes, resets, given, text, all_states, save, dtype)
+        else:
+            compiled = self.compiled(directions, record)
+            if save:
+                flat = Layer.apply(compiled, self.name, steps, recordings, all_states, dtype, data, *given)
+            else:
+                flat = compiled.forward(steps, given, all_states, False, dtype, recordings)
+        results, at = [], 0
+        for direction in directions:
+            count = len(direction.initial)
+            every = count if all_states or save else 1
+            states, final = flat[at : at + every], flat[at + every : at + every + count]
+            results.append(Result(tuple(states if all_states else states[:1]), tuple(final)))
+            at += every + count
+        return results
+
+    def prepared(
         self,
         steps: Steps,
         directions: list[Direction],
@@ -111,22 +107,36 @@ class Prepared:
         states: Sequence[tuple[int, ...]],
         save: bool,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
-    ) -> None:
-        from glassgate.engines.numba_cpu.prepared import PreparedPasses
-        from glassgate.engines.numba_cpu.run import terms_of
+    ) -> "Prepared | None":
+        """Calls with the signature of this one, see `choose.prepared`; None if there is no faster way for them."""
+        dtype = result_type(steps.data.dtype)
+        passes = self.compiled(directions).prepared(given_of(directions), steps, dtype, form, states, save)
+        return None if passes is None else Prepared(passes, self.name, directions, save, draws)
 
-        data = steps.data
-        plans, given = tuple([backend.planned(direction) for direction in directions]), given_of(directions)
-        result, inside = result_type(data.dtype), data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
-        sizes = [plan.sizes(own, inside, terms_of(result, [plan], own)) for plan, own in by_direction(plans, given)]
-        count = data.shape[0] // sizes[0].N
-        self._save, self._noise = (
-            save,
-            [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)],
-        )
+
+class Prepared:
+    """Calls of one layer with the signature of a certain call, without lengths.
+
+    Args:
+        passes: the layer's, for this signature.
+        backend: its name.
+        directions: of that call. Noise that is not drawn again is the same at every call.
+        save: whether gradients will be asked for.
+        draws: for each direction what draws its noise.
+    """
+
+    def __init__(
+        self,
+        passes: PreparedPasses,
+        backend: str,
+        directions: list[Direction],
+        save: bool,
+        draws: Sequence[Callable[[], dict[str, Tensor]]],
+    ) -> None:
+        self._passes, self._backend, self._save = passes, backend, save
+        self._noise = [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)]
         cells = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
         self._cells = [(d.cell, "weight_hr" in d.weights, meaning_of(d.cell)) for d in cells]
-        self._passes = PreparedPasses(plans, tuple(sizes), count, result, tuple(form), states, save)
 
     def holds(self) -> bool:
         """Whether the equations of the cells are still the same."""
@@ -155,6 +165,6 @@ class Prepared:
             if noise:
                 tensors += [v.contiguous() for v in (noise | draw()).values()]
         if self._save:
-            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, resets, *tensors)
+            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, self._backend, resets, *tensors)
             return results
         return self._passes.forward(tensors, resets)[0]

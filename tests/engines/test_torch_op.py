@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from copy import deepcopy
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from torch import nn
 from torch.export import Dim
 
 import glassgate as gg
-from glassgate.engines import kernels, reference
+from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
+from glassgate.engines.kernels import Kernels
 from glassgate.engines.numba_cpu import partition, passes
 from glassgate.engines.numba_cpu.pool import threads
-from glassgate.engines.plan import split, text_for, without_final
-from glassgate.engines.torch_op import backend
+from glassgate.engines.plan import Plan, split, text_for, without_final
+from glassgate.engines.registry import BACKENDS
+from glassgate.engines.torch_op import operators
 from glassgate.layers.repeated import Repeated
 from tests.compare import check, measure, noise
 
@@ -56,7 +59,7 @@ def test_opcheck(resets, ragged):
     flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True, data.dtype)
     reached = [0, 2, 3]
     d = [noise(k, *flat[k].shape) for k in reached]
-    flat = [v.detach() for v in without_final(backend.plans_from(form), flat)]
+    flat = [v.detach() for v in without_final(operators.plans_from(form), flat)]
     if ragged:
         # The second derivative is the reference's, whose loop over sequences of unequal length is not compiled.
         data, given = data.detach(), [v.detach() for v in given]
@@ -103,12 +106,16 @@ def whole(module):
 
 
 def test_a_compiled_graph_is_made_again_when_its_cell_changes(monkeypatch):
-    def by_reference(steps, plans, given, *_):
-        """What a kernel would compute; compiling one for each of these cells would take a minute."""
-        (result,) = reference.run(steps, split(plans, given))
-        return [result.states[0], *result.final]
+    class ByReference(NamedTuple):
+        """In place of kernels, as compiling one for each of these cells would take a minute."""
 
-    monkeypatch.setattr(backend, "forward", by_reference)
+        plans: tuple[Plan, ...]
+
+        def forward(self, steps, given, *_):
+            (result,) = reference.run(steps, split(self.plans, given))
+            return [result.states[0], *result.final]
+
+    monkeypatch.setattr(BACKENDS["cpu"], "compile", ByReference)
     layer, x = gg.Recurrent(Scaled(), 3, 4, dtype=torch.float64).requires_grad_(False), noise(1, 5, 2, 3)
     compiled, cell, seen = whole(layer), layer.cell, []
     changes = [
@@ -273,9 +280,9 @@ def test_what_needs_no_gradient_is_not_computed(monkeypatch):
     leaves = {"input": x, **dict(layer.named_parameters())}
     every = gradients(layer, call, x.requires_grad_())
 
-    def watched(own, *call):
+    def watched(own, *call, **options):
         tasks.append(tuple(len(kernel.after[0]) for kernel in own.kernels))
-        compute(own, *call)
+        compute(own, *call, **options)
 
     monkeypatch.setattr(passes.Pass, "run", watched)
     products = {}
@@ -363,4 +370,4 @@ def test_all_states_have_gradients():
         outputs = dict(zip([*names, "h_n", "c_n"], (*result.states, *result.final), strict=True))
         return measure(outputs, leaves | weights)
 
-    check(run(kernels), run(reference))
+    check(run(Kernels("cpu")), run(reference))

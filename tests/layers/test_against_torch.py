@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import glassgate as gg
-from glassgate.engines.choose import ENGINES
+from glassgate.engines.choose import engines
 from tests.cases import STATES, Construction, constructions
 from tests.compare import Results, check, measure, noise
 
@@ -26,7 +26,7 @@ def test_float64_is_exact(engine, case):
 
 
 # How torch's own kernels round in 32 bits is torch's.
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in ("reference", "torch")], indirect=True)
+@pytest.mark.parametrize("engine", [name for name in engines() if name not in ("reference", "torch")], indirect=True)
 @given(constructions())
 def test_float32_errs_no_more_than_eager(engine, case):
     stock = case.stock().float().double()

@@ -35,14 +35,13 @@ class _Backward(Layer):
         b = self.b
         self.declare()
         self._declare_states()
-        zeros = {axis: b.broadcast(b.constant(0.0), ("N", axis)) for axis in {*self.state_axis.values(), "H"}}
         carries = {s: b.carry(f"d_{s}_next", self.d_final[s]) for s in self.cell.state}
         self.d_next = dict(carries)
         of_restart = {}
         if self.form.resets:
-            of_restart = {s: b.carry(f"d_{s}_restart", zeros[axis]) for s, axis in self.state_axis.items()}
+            of_restart = {s: b.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.state_axis.items()}
         count = self.trace.gradients["d_parameter"]
-        sums = [b.carry(f"d_parameter_{k}", zeros["H"]) for k in range(count)]
+        sums = [b.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k in range(count)]
         for node in self.trace.backward.nodes:
             args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
             self.values[node] = self._value(node, args)
@@ -71,6 +70,9 @@ class _Backward(Layer):
         self._of_own_parameters([b.sum(finals[total], "N") for total in sums])
         return b.finish(self.outputs)
 
+    def _zeros(self, *axes: str) -> Value:
+        return self.b.broadcast(self.b.constant(0.0), axes)
+
     def _declare_states(self) -> None:
         """Declares states, kept values and gradients; writes each state before every step where it is read."""
         b, trace = self.b, self.trace
@@ -87,7 +89,8 @@ class _Backward(Layer):
         self.d_final = {s: b.input(Port(Role.D_FINAL, s), axes[s][1:], name=f"d_{s}_n") for s in axes}
         self.before = {}
         for state in [s for s in axes if s in read]:
-            shifted = b.shift(self.states[state], self.initial[state], self.form.reverse)
+            name = f"{state}_prev_all" if not self.form.resets else ""
+            shifted = b.shift(self.states[state], self.initial[state], self.form.reverse, name)
             resets = self.resets if self.form.resets else None
             self.before[state] = self.unless_reset(resets, self.restart[state], shifted, f"{state}_prev_all")
 
@@ -154,12 +157,12 @@ class _Backward(Layer):
         parts, biases = [], []
         if gates:
             d = self._columns(gates, [first + self.trace.ih.index(gate) for gate in gates], "d_ih")
-            parts.append((gates, b.contract(d, self.data, EVERY_ROW)))
+            parts.append((gates, b.contract(d, self.data, EVERY_ROW, "d_weight_ih")))
             biases.append((gates, b.sum(d, EVERY_ROW)))
             over = (self.axis_of_gates[gates], "H")
             d_x = b.contract(d, self.rows("weight_ih", gates), over, "d_x")
         else:
-            d_x = b.broadcast(b.constant(0.0), ("T", "N", "D"), "d_x")
+            d_x = self._zeros("T", "N", "D")
         self.outputs[Port(Role.D_DATA)] = d_x
         self._place("weight_ih", parts)
         if self.form.bias:
@@ -172,7 +175,7 @@ class _Backward(Layer):
             k = next((k for k, left in enumerate(self.trace.left) if left is u), None)
             left = self.before[u.args[0]] if k is None else self.sequences[f"left{k}"]
             left = self.by_head(left, self.out, left=True)
-            parts.append((gates, b.contract(self.by_head(d, "H"), left, EVERY_ROW)))
+            parts.append((gates, b.contract(self.by_head(d, "H"), left, EVERY_ROW, "d_weight_hh")))
             biases.append((gates, b.sum(d, EVERY_ROW)))
         if self.cell.recurrent:
             self._place("weight_hh", parts)
@@ -192,7 +195,7 @@ class _Backward(Layer):
             if spec.per_gate:
                 self._place_blocks(name, {gate or "": [value] for gate, value in found})
             else:
-                zero = self.b.broadcast(self.b.constant(0.0), "H") if not found else found[0][1]
+                zero = self._zeros("H") if not found else found[0][1]
                 self.outputs[Port(Role.D_WEIGHT, name)] = zero
 
     def _place(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
@@ -212,7 +215,7 @@ class _Backward(Layer):
         rows = [
             reduce(lambda x, y: b.elementwise("add", x, y), terms)
             if (terms := blocks.get(gate))
-            else b.broadcast(b.constant(0.0), axes)
+            else self._zeros(*axes)
             for gate in self.cell.gates
         ]
         self.outputs[Port(Role.D_WEIGHT, weight)] = b.stack(rows, "G", f"d_{weight}")

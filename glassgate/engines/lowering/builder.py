@@ -30,6 +30,7 @@ from glassgate.engines.lowering.ir import (
     Write,
     operands,
 )
+from glassgate.engines.lowering.printer import of_operation
 from glassgate.engines.lowering.verify import verify
 
 
@@ -57,6 +58,7 @@ class Builder:
         self.inputs: dict[Port, Value] = {}
         self.lengths: Value | None = None
         self._names: set[str] = set()
+        self._known: dict[str, Value] = {}
         self._before: list[Line] = []
         self._body: list[Line] = []
         self._after: list[Line] = []
@@ -99,7 +101,7 @@ class Builder:
         """The element of a sequence at the present step."""
         if sequence not in self._reads:
             axes = [axis for axis in sequence.type.axes if axis != self.steps]
-            at = self.value(f"{sequence.name}_t", axes, sequence.type.dtype)
+            at = self.value(f"{sequence.name.removesuffix('_all')}_t", axes, sequence.type.dtype)
             self._reads[sequence] = Read(sequence, at)
             self._inside.add(at)
         return self._reads[sequence].at
@@ -124,6 +126,7 @@ class Builder:
             for _, before in self._carries
         }
         carries = tuple(Carry(initial, b, following[b], finals[b]) for initial, b in self._carries)
+        self._known = {text: value for text, value in self._known.items() if value not in self._inside}
         reads, body = tuple(self._reads.values()), tuple(self._body)
         self._loop = Loop(self.steps, self.reverse, self.lengths, reads, carries, body, tuple(self._writes))
         return finals
@@ -135,7 +138,10 @@ class Builder:
         return verify(Pass(self.title, self.axes, self.inputs, before, self._loop, after, dict(outputs)))
 
     def emit(self, operation: Operation, name: str = "") -> Value:
-        """One more line; before the loop, if it reads nothing of the loop."""
+        """One more line, or the value of an equal one. It goes before the loop if it reads nothing of the loop."""
+        text = of_operation(operation)
+        if text in self._known:
+            return self._known[text]
         of_type = result_type(operation, self.axes)
         result = self.value(name or f"v{len(self._names)}", of_type.axes, of_type.dtype)
         lines = self._after
@@ -145,6 +151,7 @@ class Builder:
             if inside:
                 self._inside.add(result)
         lines.append(Line(result, operation))
+        self._known[text] = result
         return result
 
     def elementwise(self, op: str, *args: Value | float, name: str = "") -> Value:

@@ -1,18 +1,16 @@
 """What a layer's kernels are to autograd: a function for calls in Python, and the gradients of the operators."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from glassgate.engines import reference
+from glassgate.engines.backend import Compiled, PreparedPasses
 from glassgate.engines.contract import Recording, Steps
 from glassgate.engines.plan import Plan, count_of_results, split, without_final
-from glassgate.engines.torch_op import backend
-
-if TYPE_CHECKING:
-    from glassgate.engines.numba_cpu.prepared import PreparedPasses
+from glassgate.engines.torch_op.operators import plans_from, readable_gradients, text_of
 
 
 class Layer(torch.autograd.Function):
@@ -21,41 +19,43 @@ class Layer(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        compiled: Compiled,
+        backend: str,
         steps: Steps,
-        plans: Sequence[Plan],
         recordings: Sequence[Recording] | None,
         all_states: bool,
         dtype: torch.dtype,
         data: Tensor,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
-        flat = backend.forward(steps, plans, given, all_states, True, dtype, recordings)
-        ctx.plans, ctx.recordings = plans, recordings
-        _remember(ctx, plans, (*steps, given), flat)
+        flat = compiled.forward(steps, given, all_states, True, dtype, recordings)
+        ctx.compiled, ctx.backend, ctx.recordings = compiled, backend, recordings
+        _remember(ctx, compiled.plans, (*steps, given), flat)
         return tuple(flat[: ctx.results])
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_results)
         if torch.is_grad_enabled():
-            text = "\n".join(plan.text for plan in ctx.plans)
-            d_data, d_given = _by_operator(*_remembered(ctx), text, d_results, ctx.needs_input_grad[5])
+            text = text_of(ctx.backend, [plan.text for plan in ctx.compiled.plans])
+            d_data, d_given = _by_operator(*_remembered(ctx), text, d_results, ctx.needs_input_grad[6])
         else:
             steps, given, flat = _remembered(ctx)
             needed = ctx.needs_input_grad
-            d_data, *d_given = backend.backward(
-                steps, ctx.plans, given, flat, d_results, needed[5], needed[6:], ctx.recordings
-            )
-        return None, None, None, None, None, d_data, *d_given
+            d = readable_gradients(steps, d_results)
+            d_data, *d_given = ctx.compiled.backward(steps, given, flat, d, needed[6], needed[7:], ctx.recordings)
+        return None, None, None, None, None, None, d_data, *d_given
 
 
 class PreparedLayer(torch.autograd.Function):
     """A call of one layer whose passes are prepared: tensors come and go in the shapes that the user sees."""
 
     @staticmethod
-    def forward(ctx: Any, passes: "PreparedPasses", resets: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, passes: PreparedPasses, backend: str, resets: Tensor | None, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         visible, saved = passes.forward(tensors, resets)
-        ctx.passes, ctx.count = passes, len(tensors)
+        ctx.passes, ctx.backend, ctx.count = passes, backend, len(tensors)
         ctx.save_for_backward(resets, *tensors, *saved)
         ctx.set_materialize_grads(False)
         return tuple(visible)
@@ -66,7 +66,8 @@ class PreparedLayer(torch.autograd.Function):
         passes, (resets, *saved) = ctx.passes, ctx.saved_tensors
         tensors, saved = saved[: ctx.count], saved[ctx.count :]
         if not torch.is_grad_enabled():
-            return None, None, *passes.backward(tensors, saved, resets, d_visible, ctx.needs_input_grad[2:])
+            d = passes.backward(tensors, saved, resets, d_visible, ctx.needs_input_grad[3:])
+            return None, None, None, *d
         data, *given = [_flat(v) for v in tensors]
         steps = Steps(data, None, None if resets is None else resets.flatten())
         d_results, d_final = [], d_visible[passes.count :]
@@ -75,12 +76,11 @@ class PreparedLayer(torch.autograd.Function):
             d_results += [d_output, *[None] * (states - 1), *d_final[:states]]
             d_final = d_final[states:]
         d_results = [None if d is None else _flat(d) for d in d_results]
-        text = "\n".join(plan.text for plan in passes.plans)
-        d_data, d_given = _by_operator(
-            steps, given, [_flat(v) for v in saved], text, d_results, ctx.needs_input_grad[2]
-        )
+        text = text_of(ctx.backend, [plan.text for plan in passes.plans])
+        flat = [_flat(v) for v in saved]
+        d_data, d_given = _by_operator(steps, given, flat, text, d_results, ctx.needs_input_grad[3])
         d = [None if d is None else d.view_as(v) for d, v in zip((d_data, *d_given), tensors, strict=True)]
-        return None, None, *d
+        return None, None, None, *d
 
 
 def _flat(tensor: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def _check_gradients(d_results: Sequence[Tensor | None]) -> None:
 
 
 def _is_batched(d: Tensor) -> bool:
-    """Whether it stands for many gradients at once."""
+    """Whether it represents a batch of gradients."""
     return torch._C._functorch.is_functorch_wrapped_tensor(d) or torch._C._functorch.is_legacy_batchedtensor(d)
 
 
@@ -109,7 +109,7 @@ def _remember(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: 
 
 
 def _remembered(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
-    """The steps, the tensors of all directions, and what the pass forward has kept."""
+    """The steps, the tensors of all directions, and the values that the forward pass kept."""
     data, batch_sizes, resets, *rest = ctx.saved_tensors
     return Steps(data, batch_sizes, resets), rest[: ctx.given], rest[ctx.given :]
 
@@ -126,8 +126,8 @@ def _by_operator(
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
     d_data, *d_given = torch.ops.glassgate.layer_backward(*steps, given, flat, d_reached, reached, plans, data_too)
-    has = [has for plan in backend.plans_from(plans) for has in plan.differentiable]
-    # An operator gives a tensor for each; what is no gradient is an empty one.
+    has = [has for plan in plans_from(plans) for has in plan.differentiable]
+    # An operator returns a tensor for each; a missing gradient is an empty one.
     found = [d if is_one and d.shape == v.shape else None for d, is_one, v in zip(d_given, has, given, strict=True)]
     return d_data if data_too else None, found
 
@@ -135,7 +135,7 @@ def _by_operator(
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     """What `layer` keeps for `layer_gradient`."""
     *tensors, ctx.text, _, _, _ = inputs
-    _remember(ctx, backend.plans_from(ctx.text), tuple(tensors), output)
+    _remember(ctx, plans_from(ctx.text), tuple(tensors), output)
 
 
 def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
         inputs = leaves[: ctx.given + 1]
         data, *given = [v.to(inputs[1].dtype) for v in inputs]
-        directions = split(backend.plans_from(ctx.text), given)
+        directions = split(plans_from(ctx.text), given)
         results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
         values, d_values = [v for result in results for v in (*result.states, *result.final)], leaves[len(inputs) :]
         reached = [values[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]

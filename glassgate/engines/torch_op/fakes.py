@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.plan import by_direction
-from glassgate.engines.torch_op import backend
+from glassgate.engines.torch_op.operators import plans_from
 
 
 def forward(
@@ -22,7 +22,7 @@ def forward(
 ) -> list[Tensor]:
     S, results, behind = data.shape[0], [], []
     inside = COMPUTED_IN[data.dtype]
-    for plan, own in by_direction(backend.plans_from(plans), given):
+    for plan, own in by_direction(plans_from(plans), given):
         sizes = plan.sizes(own, data)
         widths = list(plan.of_states(sizes).values())
         results.append(data.new_empty(S, widths[0], dtype=dtype))
@@ -46,6 +46,6 @@ def backward(
     data_too: bool,
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if data_too else (0,))]
-    for plan, own in by_direction(backend.plans_from(plans), given):
+    for plan, own in by_direction(plans_from(plans), given):
         d += [v.new_empty(v.shape if has else (0,)) for v, has in zip(own, plan.differentiable, strict=True)]
     return d

@@ -1,4 +1,4 @@
-"""The names and schemas of the operators, known as soon as torch is; what they compute stands beside this."""
+"""The names and schemas of the operators, registered as soon as torch is loaded; `operators.py` computes them."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -14,7 +14,7 @@ _SCHEMAS = (
 
 
 def _later(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module beside this one, which is loaded when the function is first called."""
+    """A function of a module in this package, which is loaded when the function is first called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(import_module(f"{__package__}.{module}"), name)(*args, **kwargs)
@@ -26,10 +26,10 @@ _library = torch.library.Library("glassgate", "DEF")
 for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 for _name, _compute, _gradient, _remember in (
-    ("layer", "forward_of_operator", "layer_gradient", "remember"),
-    ("layer_backward", "backward_of_operator", "layer_backward_gradient", "remember_backward"),
+    ("layer", "forward", "layer_gradient", "remember"),
+    ("layer_backward", "backward", "layer_backward_gradient", "remember_backward"),
 ):
-    _library.impl(_name, _later("backend", _compute), "CPU")
+    _library.impl(_name, _later("operators", _compute), "CPU")
     torch.library.register_autograd(
         f"glassgate::{_name}",
         _later("autograd", _gradient),

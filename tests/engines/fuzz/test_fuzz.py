@@ -9,7 +9,7 @@ from hypothesis.strategies import sampled_from
 from torch import Tensor
 
 import glassgate as gg
-from glassgate.engines.torch_op import backend
+from glassgate.engines.registry import BACKENDS
 from tests.compare import Results, noise
 from tests.engines.costs import EVERY
 from tests.engines.fuzz.interpreted import interpreted
@@ -106,7 +106,7 @@ def examples(few: int, many: int) -> settings:
 def test_printed_kernels_are_the_step(written, costs):
     """The very text that is compiled, run by Python: hundreds of cells in the time that a compiler takes for ten."""
     with interpreted(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "COSTS", EVERY[costs])
+        patch.setattr(BACKENDS["cpu"], "costs", EVERY[costs])
         try_out(written)
 
 

@@ -4,8 +4,8 @@ import torch
 
 import glassgate as gg
 from glassgate.engines.lowering.program import lower
+from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.trace import trace
-from glassgate.engines.torch_op import backend
 from tests.compare import noise
 from tests.engines.costs import EVERY, FREE_MEMORY, FREE_OPERATIONS, OF_CPU
 from tests.engines.fuzz.interpreted import interpreted
@@ -58,7 +58,7 @@ def test_whatever_they_decide_is_right(monkeypatch):
             truth = results()
         texts = set()
         for costs in EVERY.values():
-            monkeypatch.setattr(backend, "COSTS", costs)
+            monkeypatch.setattr(BACKENDS["cpu"], "costs", costs)
             with gg.engine("cpu"), interpreted() as interpreter:
                 torch.testing.assert_close(results(), truth, rtol=1e-12, atol=1e-12)
             texts.add("".join(interpreter.texts))

@@ -1,0 +1,135 @@
+"""The interface between layers and backends. `registry.py` lists the backends by name."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Direction, Reason, Recording, Steps
+from glassgate.engines.plan import Plan
+from glassgate.engines.symbolic.costs import Costs
+
+
+class PreparedPasses(Protocol):
+    """The passes of a layer for one call signature: tensors have the shapes and types that the user sees.
+
+    Attributes:
+        plans: one per direction.
+        count: the number of directions.
+    """
+
+    plans: tuple[Plan, ...]
+    count: int
+
+    def forward(self, tensors: Sequence[Tensor], resets: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs and final states of all directions, and the tensors that only `backward` reads.
+
+        Args:
+            tensors: the input, then parameters, states and noise of all directions; contiguous.
+            resets: their mask, if there is one.
+        """
+
+    def backward(
+        self,
+        tensors: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        resets: Tensor | None,
+        d_visible: Sequence[Tensor | None],
+        needed: Sequence[bool],
+    ) -> list[Tensor | None]:
+        """The gradients of all `tensors`; None where there is none, or where it is not needed.
+
+        Args:
+            tensors, saved, resets: as in `forward`.
+            d_visible: the gradients of the outputs and final states; None for zero.
+            needed: of which tensors the gradient is needed.
+        """
+
+
+class Compiled(Protocol):
+    """A layer's directions, compiled by a backend. A flat list of tensors has the order that `Plan` defines."""
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """One per direction."""
+
+    def forward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        all_states: bool,
+        save: bool,
+        dtype: torch.dtype,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor]:
+        """The results of each direction: states after each step, then final states. With `save`, kept values follow.
+
+        Args:
+            steps: the layer's input.
+            given: parameters, states and noise of all directions.
+            all_states: whether every state is returned at every step, and not only the output.
+            save: whether a backward pass follows. Then every state is returned, and after the results of all directions
+                the buffers of `Plan.kept`.
+            dtype: of the results.
+            recordings: one per direction; takes the values of the gates.
+        """
+
+    def backward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        flat: Sequence[Tensor],
+        d_results: dict[int, Tensor],
+        data_too: bool,
+        needed: Sequence[bool] | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor | None]:
+        """The gradients of the input and of each tensor in `given`; None where there is none.
+
+        Args:
+            steps, given, recordings: as in `forward`.
+            flat: the result of `forward` without the final states.
+            d_results: the gradients of some states and final states, by their index in the result of `forward`; the
+                others are zero.
+            data_too: whether the gradient of the input is needed.
+            needed: of which tensors in `given` the gradient is needed; None for all.
+        """
+
+    def prepared(
+        self,
+        given: Sequence[Tensor],
+        steps: Steps,
+        dtype: torch.dtype,
+        form: Sequence[int],
+        states: Sequence[tuple[int, ...]],
+        save: bool,
+    ) -> PreparedPasses | None:
+        """Passes for repeated calls with this signature; None if the backend has no faster way.
+
+        Args:
+            given, steps: of one call; only shapes and types matter.
+            dtype: of the results.
+            form: the shape of input and output without the last axis, as the user has them.
+            states: the shape of each state of a direction, as the user has them.
+            save: whether a backward pass follows.
+        """
+
+
+class Backend(Protocol):
+    """Runs lowered layers on some device.
+
+    Attributes:
+        costs: of its operations and memory; they decide which values training keeps.
+    """
+
+    costs: Costs
+
+    def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
+        """Why the backend cannot run a call; None if it can. The equations of the cells are checked elsewhere."""
+
+    def compile(self, plans: tuple[Plan, ...]) -> Compiled:
+        """The directions of one layer, ready to run."""
+
+    def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
+        """One more line for `gg.explain`, e.g. the instructions that multiply; None if there is nothing to add."""

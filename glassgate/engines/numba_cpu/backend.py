@@ -1,0 +1,99 @@
+"""The CPU as a backend. Numba is loaded with the first kernel."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
+from glassgate.engines.memory import COMPUTED_IN
+from glassgate.engines.numba_cpu.costs import COSTS
+from glassgate.engines.plan import Plan, by_direction, given_of
+
+if TYPE_CHECKING:
+    from glassgate.engines.numba_cpu.prepared import PreparedPasses
+
+
+class CPU:
+    """`Backend` for the CPU: fused loops, printed as Numba."""
+
+    costs = COSTS
+
+    def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
+        """Why the CPU cannot run a call."""
+        if steps.data.device.type != "cpu":
+            return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
+        if steps.data.dtype not in COMPUTED_IN:
+            return Reason(f"kernels compute in floating point, and the input is {steps.data.dtype}")
+        return None
+
+    def compile(self, plans: tuple[Plan, ...]) -> "Kernels":
+        """The kernels of a layer, compiled when they first run."""
+        return _kernels(plans)
+
+    def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
+        """The instructions that multiply, where the call asks for products in bfloat16."""
+        from glassgate.engines.numba_cpu.amx import explained
+        from glassgate.engines.numba_cpu.run import terms_wanted
+
+        terms = terms_wanted(result_type(steps.data.dtype), given_of(list(directions)))
+        return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
+
+
+class Kernels(NamedTuple):
+    """`Compiled` for the CPU."""
+
+    plans: tuple[Plan, ...]
+
+    def forward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        all_states: bool,
+        save: bool,
+        dtype: torch.dtype,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor]:
+        """`Compiled.forward`."""
+        from glassgate.engines.numba_cpu import run
+
+        return run.forward(steps, self.plans, given, all_states, save, dtype, recordings)
+
+    def backward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        flat: Sequence[Tensor],
+        d_results: dict[int, Tensor],
+        data_too: bool,
+        needed: Sequence[bool] | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor | None]:
+        """`Compiled.backward`."""
+        from glassgate.engines.numba_cpu import run
+
+        return run.backward(steps, self.plans, given, flat, d_results, data_too, needed, recordings)
+
+    def prepared(
+        self,
+        given: Sequence[Tensor],
+        steps: Steps,
+        dtype: torch.dtype,
+        form: Sequence[int],
+        states: Sequence[tuple[int, ...]],
+        save: bool,
+    ) -> "PreparedPasses | None":
+        """`Compiled.prepared`."""
+        from glassgate.engines.numba_cpu.prepared import PreparedPasses
+        from glassgate.engines.numba_cpu.run import terms_of
+
+        data = steps.data
+        inside = data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
+        each = by_direction(self.plans, given)
+        sizes = tuple([plan.sizes(own, inside, terms_of(dtype, [plan], own)) for plan, own in each])
+        return PreparedPasses(self.plans, sizes, data.shape[0] // sizes[0].N, dtype, tuple(form), states, save)
+
+
+_kernels = lru_cache(1024)(Kernels)

@@ -1,0 +1,76 @@
+"""The operators' computations: a backend by its name, plans as text."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.backend import Backend, Compiled
+from glassgate.engines.contract import Steps
+from glassgate.engines.memory import COMPUTED_IN, readable
+from glassgate.engines.plan import Plan, plans_in
+from glassgate.engines.registry import BACKENDS
+
+
+def text_of(backend: str, plans: Sequence[str]) -> str:
+    """A backend's name and the plans of a layer as text, the argument `plans` of the operators."""
+    return "\n".join([backend, *plans])
+
+
+def _read(text: str) -> tuple[Backend, tuple[Plan, ...]]:
+    """The backend and the plans in a text. Programs that were saved without a name run on the first backend."""
+    name, _, plans = text.partition("\n")
+    if name not in BACKENDS:
+        name, plans = next(iter(BACKENDS)), text
+    return BACKENDS[name], plans_in(plans, BACKENDS[name].costs)
+
+
+def plans_from(text: str) -> tuple[Plan, ...]:
+    """The plans in a text."""
+    return _read(text)[1]
+
+
+def compiled_from(text: str) -> Compiled:
+    """The layer in a text, compiled."""
+    backend, plans = _read(text)
+    return backend.compile(plans)
+
+
+def readable_gradients(steps: Steps, d_results: Sequence[Tensor | None]) -> dict[int, Tensor]:
+    """The gradients of results by index, in the type that kernels compute in, without those that are None."""
+    dtype = COMPUTED_IN[steps.data.dtype]
+    return {place: readable(v, dtype) for place, v in enumerate(d_results) if v is not None}
+
+
+def forward(
+    data: Tensor,
+    batch_sizes: Tensor | None,
+    resets: Tensor | None,
+    given: Sequence[Tensor],
+    plans: str,
+    all_states: bool,
+    save: bool,
+    dtype: torch.dtype,
+) -> list[Tensor]:
+    """`Compiled.forward` in the form of the schema."""
+    return compiled_from(plans).forward(Steps(data, batch_sizes, resets), given, all_states, save, dtype)
+
+
+def backward(
+    data: Tensor,
+    batch_sizes: Tensor | None,
+    resets: Tensor | None,
+    given: Sequence[Tensor],
+    flat: Sequence[Tensor],
+    d_results: Sequence[Tensor],
+    reached: Sequence[int],
+    plans: str,
+    data_too: bool,
+) -> list[Tensor]:
+    """`Compiled.backward` in the form of the schema: results have indices, and a missing gradient is empty."""
+    steps = Steps(data, batch_sizes, resets)
+    d_all: list[Tensor | None] = [None] * (max(reached, default=-1) + 1)
+    for place, d in zip(reached, d_results, strict=True):
+        d_all[place] = d
+    found = compiled_from(plans).backward(steps, given, flat, readable_gradients(steps, d_all), data_too)
+    return [v.new_empty(0) if d is None else d for v, d in zip((data, *given), found, strict=True)]

@@ -1,0 +1,178 @@
+"""The evaluator as a backend: lowered passes in plain torch, the example of docs/writing-a-backend.md."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Direction, Reason, Recording, Steps
+from glassgate.engines.lowering.backward import backward_pass
+from glassgate.engines.lowering.evaluate import evaluate
+from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.lowering.ir import Port, Role
+from glassgate.engines.memory import COMPUTED_IN
+from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results
+from glassgate.engines.symbolic.costs import Costs
+
+
+class Evaluated:
+    """`Backend`: every operation is a call of torch."""
+
+    costs = Costs({}, other=1, read=1, carry=1, keep=1)
+
+    def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
+        if steps.data.dtype not in COMPUTED_IN:
+            return Reason(f"the evaluator computes in floating point, and the input is {steps.data.dtype}")
+        return None
+
+    def compile(self, plans: tuple[Plan, ...]) -> "Layer":
+        return Layer(plans)
+
+    def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
+        return "every operation is a call of torch"
+
+
+class Layer(NamedTuple):
+    """`Compiled`: the directions one after the other."""
+
+    plans: tuple[Plan, ...]
+
+    def forward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        all_states: bool,
+        save: bool,
+        dtype: torch.dtype,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor]:
+        results: list[Tensor] = []
+        behind: list[Tensor] = []
+        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
+            call = Call(plan, steps, own)
+            found = evaluate(forward_pass(plan.equations, plan.trace, call.form(save)), call.inputs(), call.extents)
+            names = plan.equations.state if all_states or save else plan.equations.state[:1]
+            every = [call.rows(found[Port(Role.STATES, name)]) for name in names]
+            # States that only the backward pass reads stay in the type of the computation.
+            results += [v.to(dtype) if n == 0 or all_states else v for n, v in enumerate(every)]
+            results += [found[Port(Role.FINAL, name)].to(dtype, copy=True) for name in plan.equations.state]
+            behind += call.packed(found) if save else []
+            if recordings:
+                recordings[k].values = {g: call.rows(found[Port(Role.GATE, g)]) for g in plan.trace.recorded}
+        return [*results, *behind]
+
+    def backward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        flat: Sequence[Tensor],
+        d_results: Mapping[int, Tensor],
+        data_too: bool,
+        needed: Sequence[bool] | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor | None]:
+        count = count_of_results(self.plans) // 2
+        states, behind = iter(flat[:count]), iter(flat[count:])
+        d_data, d_given, at = torch.zeros_like(steps.data), list[Tensor | None](), 0
+        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
+            call, names = Call(plan, steps, own), plan.equations.state
+            inputs = call.inputs() | {Port(Role.STATES, name): call.padded(next(states)) for name in names}
+            inputs |= call.unpacked([next(behind) for _ in plan.kept(call.sizes)])
+            for n, name in enumerate(names):
+                d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
+                state = own[len(plan.weights) + n]
+                if d_every is None:
+                    d_every = state.new_zeros(len(steps.data), state.shape[1])
+                inputs[Port(Role.D_STATES, name)] = call.padded(d_every)
+                inputs[Port(Role.D_FINAL, name)] = call.cast(torch.zeros_like(state) if d_final is None else d_final)
+            at += 2 * len(names)
+            found = evaluate(backward_pass(plan.equations, plan.trace, call.form(False)), inputs, call.extents)
+            d_data += call.rows(found[Port(Role.D_DATA)])
+            d_given += call.gradients(found)
+            if recordings:
+                shown = [port for port in found if port.role in (Role.D_GATE, Role.D_NEW)]
+                recordings[k].add({port.name: call.rows(found[port]) for port in shown})
+        return [d_data if data_too else None, *d_given]
+
+    def prepared(self, *signature: object) -> None:
+        """The evaluator has no faster way for repeated calls."""
+
+
+class Call:
+    """One direction's tensors as inputs of passes: rows of steps become (T, N, width) and back."""
+
+    def __init__(self, plan: Plan, steps: Steps, own: Sequence[Tensor]) -> None:
+        self.plan, self.steps, self.own = plan, steps, own
+        self.dtype, S = COMPUTED_IN[steps.data.dtype], len(steps.data)
+        self.sizes: Sizes = plan.sizes(own, steps.data)
+        N = self.sizes.N
+        sizes = torch.full((S // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
+        self.active = torch.arange(N) < sizes[:, None]
+        self.extents = {"T": len(sizes), "N": N, "D": self.sizes.D, "H": self.sizes.H}
+        if plan.equations.projected:
+            self.extents["P"] = self.sizes.P
+
+    def form(self, save: bool) -> Form:
+        resets = self.steps.resets is not None
+        bias = "bias_ih" in self.plan.weights
+        return Form(self.plan.reverse, bias, True, resets, resets and self.plan.restarts, save)
+
+    def inputs(self) -> dict[Port, Tensor]:
+        plan, names = self.plan, self.plan.equations.state
+        n = len(plan.weights)
+        found = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, self.own, strict=False)}
+        found |= {Port(Role.INITIAL, name): v for name, v in zip(names, self.own[n:], strict=False)}
+        found |= {Port(Role.RESTART, name): v for name, v in zip(names, self.own[n + len(names) :], strict=False)}
+        for name, v in zip(plan.noise, self.own[n + plan.states :], strict=True):
+            found[Port(Role.NOISE, name)] = self.padded(v) if plan.equations.noise[name].per_step else v
+        found = {port: self.cast(v) for port, v in found.items()} | {Port(Role.DATA): self.padded(self.steps.data)}
+        if self.steps.resets is not None:
+            found[Port(Role.RESETS)] = self.padded(self.steps.resets[:, None])
+        return found | {Port(Role.LENGTHS): self.active.sum(0)}
+
+    def gradients(self, found: Mapping[Port, Tensor]) -> list[Tensor | None]:
+        plan, names = self.plan, self.plan.equations.state
+        ports = [Port(Role.D_WEIGHT, name) for name in plan.weights]
+        ports += [Port(Role.D_INITIAL, name) for name in names]
+        ports += [Port(Role.D_RESTART, name) for name in names] if plan.restarts else []
+        d = [
+            found[port].reshape(v.shape).to(v.dtype, copy=True) if port in found else torch.zeros_like(v)
+            for port, v in zip(ports, self.own, strict=False)
+        ]
+        return [*d, *[None] * len(plan.noise)]
+
+    def cast(self, v: Tensor) -> Tensor:
+        return v.detach().to(self.dtype)
+
+    def padded(self, v: Tensor) -> Tensor:
+        """(S, width) as (T, N, width), zero where a sequence has ended."""
+        v = v if v.dtype == torch.bool else self.cast(v)
+        return v.new_zeros(*self.active.shape, v.shape[1]).masked_scatter(self.active[..., None], v)
+
+    def rows(self, v: Tensor) -> Tensor:
+        """(T, N, width) as (S, width), zero after the last step."""
+        v = v.reshape(*self.active.shape, -1)
+        rows = v[self.active]
+        return torch.cat([rows, rows.new_zeros(len(self.steps.data) - len(rows), v.shape[-1])]).to(self.dtype)
+
+    def packed(self, found: Mapping[Port, Tensor]) -> list[Tensor]:
+        """The kept values in the buffers of `Plan.kept`, side by side."""
+        buffers = []
+        for name, width in self.plan.kept(self.sizes).items():
+            buffers.append(self.steps.data.new_zeros(len(self.steps.data), width, dtype=self.dtype))
+            for k in self._columns(name):
+                rows = self.rows(found[Port(Role.KEPT, f"{name}{k}")])
+                buffers[-1][:, k * rows.shape[1] : (k + 1) * rows.shape[1]] = rows
+        return buffers
+
+    def unpacked(self, buffers: Sequence[Tensor]) -> dict[Port, Tensor]:
+        found = {}
+        for name, buffer in zip(self.plan.kept(self.sizes), buffers, strict=True):
+            width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
+            for k in self._columns(name):
+                found[Port(Role.KEPT, f"{name}{k}")] = self.padded(buffer[:, k * width : (k + 1) * width])
+        return found
+
+    def _columns(self, name: str) -> list[int]:
+        return [key[1] for key in self.plan.trace.saved if key[0] == name]
