@@ -87,19 +87,22 @@ class PreActivations:
 def author_names(
     tell: Callable[[str, Any], None],
     called: Callable[[FrameType, Any], None] | None = None,
-    calling: Callable[[Any], None] | None = None,
+    calling: Callable[[FrameType, Any], None] | None = None,
 ) -> Iterator[None]:
     """Reports the name and the value of each local variable of a cell's methods when they return.
 
     Args:
         tell: called with the name and the value.
         called: called with the frame and the result of every other Python function that returns inside the `with`.
-        calling: called with every built-in function before it runs. If it raises, the built-in function does not run.
+        calling: called before each function runs, with the caller's frame and the built-in function, or the frame of
+            the Python function. If it raises, the function does not run.
     """
 
     def on_event(frame: FrameType, event: str, result: Any) -> None:
-        if event == "c_call" and calling is not None:
-            calling(result)
+        if calling is not None and event == "c_call":
+            calling(frame, result)
+        elif calling is not None and event == "call" and frame.f_back is not None:
+            calling(frame.f_back, frame)
         if event != "return":
             return
         if isinstance(cell := frame.f_locals.get("self"), Cell):

@@ -1,6 +1,7 @@
 """Where the cache is, and which of its files are read: none that others may have written, for kernels are run."""
 
 import os
+import warnings
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def test_a_kernel_that_others_could_write_is_compiled_again(tmp_path: Path) -> N
     path.rename(folder / "real")
     path.symlink_to(folder / "real")
     assert cache.read(path) is None
+
+
+def test_a_folder_that_others_can_write_to_is_reported_once_though_it_is_empty(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    cache._warn.cache_clear()
+    with pytest.warns(RuntimeWarning, match=f"other users can write to {tmp_path}"):
+        cache.write(tmp_path / "a.kernel", cache.MachineCode("work", b"code"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.write(tmp_path / "a.kernel", cache.MachineCode("work", b"code"))
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_pipe_in_place_of_a_kernel_does_not_wait(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.watch import Watch
 from glassgate.engines.verify import difference
+from glassgate.shapes import ShapeError
 
 _interned: dict[str, Equations] = {}
 _verified: set[tuple[str, tuple[CodeType, ...]]] = set()
@@ -64,7 +65,11 @@ class Meaning:
         if seen not in _verified:
             if self._traced(cell, projected).text != equations.text:
                 raise _refusal(cell, "is not the same when it is run twice")
-            if wrong := difference(cell, equations):
+            try:
+                wrong = difference(cell, equations)
+            except ShapeError:  # of the trial's numbers, whose shapes tell the user nothing
+                raise _refusal(cell, "returns a value of another shape than its equations") from None
+            if wrong:
                 raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
             _verified.add(seen)
         return equations

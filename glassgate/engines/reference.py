@@ -54,6 +54,7 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
     cell, weights, initial, reverse, noise, restart = direction
     rows, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
     sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
+    sizes = sizes or [0]  # a step of no rows, so that results without sequences have their graph, too
     padded = [*sizes, rows - sum(sizes)]
     ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(padded)
     resets = None if steps.resets is None else steps.resets[:, None].split(padded)

@@ -1,12 +1,16 @@
 """A cell is what it computes: whatever its step reads may change, and what no kernel can follow is refused by name."""
 
+import ctypes
+import os
 import random
+import sys
 import threading
 import time
 import timeit
 import types
 from dataclasses import dataclass
 from itertools import count
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -36,6 +40,10 @@ class Slotted:
 
     def __init__(self, rate):
         self.rate = rate
+
+
+class AttrDict(dict):
+    __getattr__ = dict.__getitem__
 
 
 class Base(gg.Cell):
@@ -112,6 +120,10 @@ def changes():
         "a namespace": (
             cell_with(lambda self, a, s: a.x * self.value.rate, space),
             lambda: setattr(space, "rate", 4.0),
+        ),
+        "a dict whose items are attributes": (
+            cell_with(lambda self, a, s: a.x * self.value.rate, opened := AttrDict(rate=3.0)),
+            lambda: opened.update(rate=4.0),
         ),
         "an object with slots": (
             cell_with(lambda self, a, s: a.x * self.value.rate, slotted),
@@ -233,15 +245,47 @@ def kept(self, a, s):
     return self.value
 
 
+LOCAL = threading.local()
+LOCAL.rate = 3.0
+
+
+class Fields(ctypes.Structure):
+    _fields_: ClassVar = [("rate", ctypes.c_double)]
+
+
+class Narrow:
+    """Its values have a number per unit until they are numbers."""
+
+    def step(self, a, s):
+        return a.x if not isinstance(a.x, torch.Tensor) else a.x[:, :1]
+
+
 REFUSED = {
     "random": (lambda self, a, s: a.x * random.random(), None, "random numbers from Python's generator"),
     "torch.rand": (lambda self, a, s: a.x * torch.rand(()), None, "random numbers from torch's generator"),
     "numpy": (lambda self, a, s: a.x * float(np.random.rand()), None, "reads numpy's random numbers"),  # noqa: NPY002
     "own generator": (lambda self, a, s: a.x * self.value.random(), random.Random(0), "random numbers from Python's"),
-    "a clock": (lambda self, a, s: a.x * time.perf_counter(), None, "is not the same when it is run twice"),
+    "a clock": (lambda self, a, s: a.x * time.perf_counter(), None, r"calls time.perf_counter\(\), which is not known"),
     "a counter": (lambda self, a, s: a.x * next(self.value), count(), "reads attribute value, a count, whose changes"),
     "a table": (lambda self, a, s: a.x * float(self.value[3]), torch.rand(1000), "attribute value, a tensor of 1,000"),
-    "grad mode": (lambda self, a, s: a.x * torch.is_grad_enabled(), None, r"torch's is_grad_enabled\(\), whose answer"),
+    "grad mode": (lambda self, a, s: a.x * torch.is_grad_enabled(), None, r"calls torch.is_grad_enabled\(\)"),
+    "a type by default": (lambda self, a, s: a.x * torch.get_default_dtype().itemsize, None, "calls torch.get_default"),
+    "threads": (lambda self, a, s: a.x * torch.get_num_threads(), None, "calls torch.get_num_threads"),
+    "a switch": (lambda self, a, s: a.x * torch.backends.cudnn.enabled, None, "torch.backends.cudnn"),
+    "another switch": (
+        lambda self, a, s: a.x * torch.backends.cuda.matmul.allow_tf32,
+        None,
+        "reads torch.backends.cuda",
+    ),
+    "the environment": (lambda self, a, s: a.x * len(os.environ), None, "reads os.environ, a _Environ, whose changes"),
+    "globals()": (lambda self, a, s: a.x * globals()["FACTOR"], None, r"calls globals\(\)"),
+    "eval": (lambda self, a, s: a.x * eval("FACTOR"), None, r"calls eval\(\)"),
+    "sys.modules": (lambda self, a, s: a.x * len(sys.modules), None, "reads sys.modules, a dict, whose changes"),
+    "a file": (lambda self, a, s: a.x * len(open(__file__).read()), None, r"calls io.open\(\)"),  # noqa: SIM115
+    "a value of each thread": (lambda self, a, s: a.x * self.value.rate, LOCAL, "a _local, whose changes"),
+    "memory of C": (lambda self, a, s: a.x * self.value.rate, Fields(3.0), "a Fields, whose changes"),
+    "an effect": (lambda self, a, s: a.x * (print(end="") is None), None, r"calls print\(\)"),
+    "another shape": (Narrow.step, None, "returns a value of another shape than its equations"),
     "no_grad": (no_grad, None, r"torch.no_grad\(\) or a torch.autograd.Function"),
     "autograd.Function": (lambda self, a, s: Doubled.apply(a.x), None, r"torch.no_grad\(\) or a torch.autograd"),
     "autocast": (lambda self, a, s: torch.autocast("cpu")(lambda: a.x * 2)(), None, "torch.autocast"),

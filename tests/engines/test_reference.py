@@ -108,3 +108,14 @@ def test_autocast_computes_all_in_its_type(make):
     for weight, other in zip(layer.parameters(), half.parameters(), strict=True):
         assert weight.grad.dtype == torch.float32
         torch.testing.assert_close(weight.grad, other.grad.float(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("lengths", [None, []])
+def test_no_sequences_keep_their_graph(lengths):
+    layer, x = gg.GRU(3, 4), torch.zeros(5, 0, 3, requires_grad=True)
+    with gg.engine("reference"):
+        output, h_n = layer(x, lengths=lengths)
+    assert output.shape == (5, 0, 4)
+    assert h_n.shape == (1, 0, 4)
+    d = torch.autograd.grad(output.sum() + h_n.sum(), [x, *layer.parameters()])
+    assert not any(v.count_nonzero() for v in d)

@@ -349,6 +349,21 @@ def test_a_call_has_as_much_memory_as_it_needs(size):
     assert size <= workspace.MOST_KEPT or memory.numel() < 2 * size
 
 
+@pytest.mark.parametrize("which", ["input", "weights", "part of them"])
+@pytest.mark.parametrize("calls", [0, 3])
+def test_a_tensor_whose_storage_was_freed_is_an_error(which, calls):
+    layer, x = gg.LSTM(6, 5), noise(90, 7, 3, 6)
+    whole = torch.zeros(10**6 + layer.weight_hh_l0.numel())
+    layer.weight_hh_l0.data = whole[10**6 :].view_as(layer.weight_hh_l0)  # as sharded training has parameters
+    with torch.no_grad():
+        for _ in range(calls):
+            layer(x)
+        freed = {"input": x, "weights": layer.weight_ih_l0, "part of them": whole}[which]
+        freed.untyped_storage().resize_(0)
+        with pytest.raises(RuntimeError, match="has no memory: its storage was freed"):
+            layer(x)
+
+
 def test_a_checkpoint_saves_alike_when_it_computes_again():
     x = noise(80, 6, 3, 4).requires_grad_()
     for layer in (gg.LSTM(4, 5), gg.GRUCell(4, 5), gg.GRU(4, 5, 2, bidirectional=True)):

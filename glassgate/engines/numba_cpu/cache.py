@@ -55,8 +55,8 @@ def read(path: Path) -> MachineCode | None:
 @cache
 def _warn(folder: Path) -> None:
     warnings.warn(
-        f"kernels are compiled in every process, for others than you can write to {folder} and could put theirs there; "
-        f"run `chmod -R go-w {folder}`, or set GLASSGATE_CACHE to a folder of your own",
+        f"kernels are compiled again in every process, because other users can write to {folder} and could replace "
+        f"them there; run `chmod -R go-w {folder}`, or set GLASSGATE_CACHE to a folder of your own",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -74,6 +74,8 @@ def write(path: Path, kernel: MachineCode) -> None:
             unfinished = Path(file.name)
             file.write(b"\n".join([digest, symbol, kernel.code]))
         unfinished.replace(path)
+    except UntrustedError:
+        _warn(path.parent)
     except OSError:
         if unfinished is not None:
             unfinished.unlink(missing_ok=True)

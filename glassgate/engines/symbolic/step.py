@@ -10,7 +10,8 @@ from typing import Any
 from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
-from glassgate.engines.symbolic.randomness import NoRandomNumbers, refuse_draw
+from glassgate.engines.symbolic.purity import Impure, refuse_impure
+from glassgate.engines.symbolic.randomness import NoRandomNumbers
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 
@@ -27,6 +28,8 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     name = type(cell).__name__
     try:
         states, found = apart(_written, cell, projected)
+    except Impure as error:
+        raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
     except NotTraceable as error:
         raise _refusal(name, str(error)) from None
     except (TypeError, RuntimeError, ArithmeticError, LookupError) as error:
@@ -62,16 +65,16 @@ def apart(function: Callable[..., Any], *args: Any) -> Any:
 
 def _written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
     with tracing(), NoRandomNumbers():
-        return as_written(cell, projected, refuse_draw)
+        return as_written(cell, projected, refuse_impure)
 
 
 def as_written(
-    cell: Cell, projected: bool, calling: Callable[[Any], None] | None = None
+    cell: Cell, projected: bool, calling: Callable[[FrameType, Any], None] | None = None
 ) -> tuple[list[Node], dict[str, Node]]:
     """What `step` returns for leaves in the place of tensors, and the values that its author calls as a gate is.
 
     Nothing is merged yet, and calls of functions are noted as the origin of their results;
-    `calling` is called with every built-in function before it runs.
+    `calling` is called before each function runs, as in `author_names`.
     """
 
     def product(u: Any) -> Named:

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Noise, Parameter
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.purity import TRUSTED, root
 
 _ATOMS: tuple[Any, ...] = (type(None), type(...), bool, int, float, complex, str, bytes, range, slice)
 _ATOMS += (Enum, PurePath, re.Pattern, torch.dtype, torch.device, logging.Logger, CodeType)
@@ -40,11 +41,25 @@ _STARTS = frozenset({"step", "project", "new_state", "gates", "state", "paramete
 """What a trace reads of every cell."""
 _READERS = frozenset({"getattr", "hasattr", "vars", "__dict__", "eval", "exec", "__getattr__", "__getattribute__"})
 """With one of these a function reads attributes that its code does not name."""
-_SETTINGS = frozenset(
-    {"is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "get_default_dtype", "get_default_device"}
-    | {"is_compiling", "is_tracing", "is_scripting"}
+_PLAIN = frozenset(
+    {
+        "builtins",
+        "abc",
+        "typing",
+        "enum",
+        "collections",
+        "collections.abc",
+        "dataclasses",
+        "types",
+        "numbers",
+        "argparse",
+    }
+    | {"fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
 )
-"""Questions of torch whose answers change between two calls."""
+"""Modules of the libraries whose objects have no state but what Python code sees: attributes, items, numbers. `random`
+is refused where it draws."""
+_LIBRARIES = TRUSTED - {"glassgate"}
+"""Packages whose code stays as it is."""
 _LARGEST, _MOST = 64, 4000
 
 
@@ -147,8 +162,8 @@ class Watch:
                     self._visit(item, where)
             case Mapping() if not hasattr(value, "__dict__"):
                 self._mapping(value, value, lambda key: f"{where}[{key!r}]", where)
-            case _ if hasattr(value, "__wrapped__"):
-                self._visit(value.__wrapped__, where)
+            case _ if "__wrapped__" in getattr(value, "__dict__", {}):
+                self._visit(vars(value)["__wrapped__"], where)
             case _ if type(value).__module__ == "numpy" and not callable(value):
                 self._array(value, where)
             case _:
@@ -165,7 +180,12 @@ class Watch:
         if not hasattr(value, "__dict__") and not slots:
             self._refuse(f"{where}, a {cls.__name__}, whose changes cannot be watched")
             return
-        known = _root(cls.__module__) in _TRUSTED or not _READERS.isdisjoint(self._names)
+        for base in cls.__mro__:
+            module = base.__module__
+            if root(module) in _LIBRARIES and module not in _PLAIN and not issubclass(base, torch.nn.Module):
+                self._refuse(f"{where}, a {cls.__name__}, whose changes cannot be watched")
+                return
+        known = root(cls.__module__) in _LIBRARIES or not _READERS.isdisjoint(self._names)
         is_open = known or hasattr(cls, "__getattr__") or isinstance(value, Mapping)
         prefix = f"{where}." if where else "attribute "
         if hasattr(value, "__dict__"):
@@ -181,7 +201,7 @@ class Watch:
     def _class(self, cls: type) -> None:
         """What code may read of a class and its bases: named attributes, and methods that Python calls."""
         for c in cls.__mro__:
-            if c is Cell or _root(c.__module__) in _TRUSTED:
+            if c is Cell or root(c.__module__) in _LIBRARIES:
                 continue
             of_class, is_cell = vars(c), issubclass(c, Cell)
             wanted = [
@@ -196,19 +216,32 @@ class Watch:
     def _module(self, module: ModuleType) -> None:
         if module.__name__ == "numpy.random" or (module.__name__ == "numpy" and "random" in self._names):
             self._refuse("numpy's random numbers, which a kernel would draw once")
-        if _root(module.__name__) not in _TRUSTED:
-            names = vars(module).keys() & self._names
-            self._places(vars(module).get, names, lambda name: f"{module.__name__}.{name}")
+        of_module = vars(module)
+        if type(module) is not ModuleType and vars(type(module)).keys() & self._names:
+            self._refuse(f"{module.__name__}, a module with attributes that are computed")
+        elif root(module.__name__) not in _LIBRARIES:
+            names = of_module if not _READERS.isdisjoint(self._names) else of_module.keys() & self._names
+            self._places(of_module.get, tuple(names), lambda name: f"{module.__name__}.{name}")
+        else:
+            for name in of_module.keys() & self._names:
+                self._of_library(of_module[name], f"{module.__name__}.{name}")
+
+    def _of_library(self, value: Any, where: str) -> None:
+        """A library's functions, classes and constants stay as they are; what it keeps in other objects may change."""
+        if isinstance(value, ModuleType):
+            self._visit(value, where)
+        elif not (isinstance(value, (*_ATOMS, type, FunctionType, tuple, frozenset)) or callable(value)):
+            self._refuse(f"{where}, a {type(value).__name__}, whose changes cannot be watched")
 
     def _function(self, function: FunctionType) -> None:
         """The function itself, and what it takes from around it; the package's own functions stay as they are."""
         module, name = function.__globals__.get("__name__") or "", function.__qualname__
         names = _names(function.__code__)
-        if _root(module) in _TRUSTED or module == "glassgate.cell" or module.startswith("glassgate.engines"):
+        if root(module) in _LIBRARIES or module == "glassgate.cell" or module.startswith("glassgate.engines"):
             return
         self._names |= names.attributes | (_READERS & names.globals)
         self.codes.append(function.__code__)
-        if _root(module) == "glassgate":
+        if root(module) == "glassgate":
             self._places(partial(getattr, function), ("__code__",), lambda _: f"the code of {name}")
             return
         own = ("__code__", "__defaults__", "__kwdefaults__")
@@ -217,8 +250,8 @@ class Watch:
             self._places(_variable, (cell,), lambda _, variable=variable: f"variable {variable} of {name}")  # type: ignore[misc]
         found = [v for v in names.globals if v in function.__globals__ or not hasattr(builtins, v)]
         self._places(function.__globals__.get, found, lambda variable: f"global {variable}")
-        for setting in _SETTINGS & (names.attributes | names.globals):
-            self._refuse(f"torch's {setting}(), whose answer changes from call to call")
+        for module in names.imports:
+            self._visit(sys.modules.get(module), module)
 
     def _tensor(self, tensor: Tensor, where: str) -> None:
         is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
@@ -237,19 +270,22 @@ class Watch:
 class _Names(NamedTuple):
     globals: frozenset[str]
     attributes: frozenset[str]
+    imports: frozenset[str]
 
 
 @lru_cache(4096)
 def _names(code: CodeType) -> _Names:
     """The names of globals and of attributes that code reads, that of the functions in it among them."""
-    of_globals, attributes = set(), set()
+    of_globals, attributes, imports = set(), set(), set()
     for each in _all_code(code):
         for instruction in dis.get_instructions(each):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 of_globals.add(instruction.argval)
+            elif instruction.opname == "IMPORT_NAME":
+                imports.add(instruction.argval)
             elif isinstance(instruction.argval, str) and instruction.opname.endswith(("_ATTR", "_METHOD", "_FROM")):
                 attributes.add(instruction.argval)
-    return _Names(frozenset(of_globals), frozenset(attributes))
+    return _Names(frozenset(of_globals), frozenset(attributes), frozenset(imports))
 
 
 def globals_of(code: CodeType) -> frozenset[str]:
@@ -262,14 +298,6 @@ def _all_code(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _all_code(constant)
-
-
-def _root(module: str | None) -> str:
-    return (module or "").partition(".")[0]
-
-
-_TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy"}) - {"__main__", "this", "antigravity"}
-"""Packages whose code stays as it is."""
 
 
 def _slots(cls: type) -> tuple[str, ...]:

@@ -1,0 +1,123 @@
+"""The functions that a step may call while it is traced. All others may give another result, or have another effect, at
+the next call; a kernel would have kept the first result. A cell that calls one runs on the reference engine.
+
+`watch.py` has the values that a step may read.
+"""
+
+import builtins
+import random
+import re
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.symbolic.graph import NotTraceable
+
+_BUILTINS = frozenset(
+    {"abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "getattr", "hasattr", "hash", "hex"}
+    | {"isinstance", "issubclass", "iter", "len", "max", "min", "next", "oct", "ord", "pow", "repr", "round", "setattr"}
+    | {"sorted", "sum", "__build_class__"}
+)
+"""Python's own functions that depend on their arguments only. `Watch` sees what `setattr` and `next` change."""
+_TYPES = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    tuple,
+    list,
+    dict,
+    set,
+    frozenset,
+    range,
+    slice,
+    re.Pattern,
+)
+"""Types whose methods depend on their arguments only, as do those of tensors."""
+_C_MODULES = frozenset({"math", "cmath", "_operator", "_functools", "_bisect", "_collections"})
+_PYTHON_MODULES = frozenset(
+    {"_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions"}
+    | {"functools", "numbers", "operator", "re", "statistics", "string", "types", "typing"}
+)
+_TORCH_MODULES = ("torch._", "torch.nn.", "torch.functional", "torch.overrides", "torch.utils._python_dispatch")
+_REFUSED_ELSEWHERE = ("torch.autograd.", "torch.amp.", "torch.utils._contextlib", "random")
+"""Modules whose effects are refused under their own names: random numbers, modes of autograd, autocast."""
+_NO_TENSORS = frozenset({"from_file"})
+"""Functions beside those of tensors that read something else."""
+_NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
+TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
+"""Packages whose code stays as it is, and whose calls are not looked at: only the calls of these from other code."""
+
+
+class Impure(NotTraceable):
+    """A call of a function that is not known to be pure."""
+
+
+def root(module: str | None) -> str:
+    """The package of a module."""
+    return (module or "").partition(".")[0]
+
+
+def refuse_impure(caller: FrameType, called: Any) -> None:
+    """Refuse a call by the author's code of a function that is not known to be pure.
+
+    Args:
+        caller: its frame.
+        called: a built-in function, or the frame of a Python function.
+
+    Raises:
+        NotTraceable: it draws random numbers, or is not known to be pure.
+    """
+    _refuse_draw(called)
+    if root(caller.f_globals.get("__name__")) in TRUSTED:
+        return
+    if isinstance(called, FrameType):
+        module, name = called.f_globals.get("__name__") or "", called.f_code.co_qualname
+        if root(module) not in TRUSTED - {"glassgate"} or _is_pure_python(module, name):
+            return
+    else:
+        module, name = getattr(called, "__module__", None) or "", getattr(called, "__qualname__", repr(called))
+        if _is_pure_builtin(called, module, name):
+            return
+    name = name if module in ("", "builtins") else f"{module}.{name}"
+    raise Impure(f"calls {name}(), which is not known to give the same result every time")
+
+
+def _is_pure_python(module: str, name: str) -> bool:
+    package = root(module)
+    if package == "torch":
+        known = module == "torch" and name == "is_tensor"
+        return known or f"{module}.".startswith((*_TORCH_MODULES, *_REFUSED_ELSEWHERE))
+    if package == "numpy":
+        return module.startswith(_NUMPY_MODULES) and "memmap" not in module
+    return module in _PYTHON_MODULES or module in _REFUSED_ELSEWHERE or module.startswith("collections.")
+
+
+def _is_pure_builtin(function: Any, module: str, name: str) -> bool:
+    owner = getattr(function, "__self__", None)
+    if owner is builtins or module == "builtins":
+        return name in _BUILTINS or isinstance(owner, _TYPES)
+    kind = getattr(function, "__objclass__", None) or (owner if isinstance(owner, type) else type(owner))
+    if owner is not None and issubclass(kind, (*_TYPES[1:], Tensor)):
+        return True
+    if getattr(function, "__objclass__", None) is not None and issubclass(kind, (*_TYPES, Tensor)):
+        return True
+    if module in _C_MODULES or (root(module) == "numpy" and not module.startswith("numpy.random")):
+        return True
+    short = function.__name__
+    of_tensors = any([getattr(place, short, None) == function for place in (torch._C._VariableFunctions, torch._C._nn)])
+    return (of_tensors and short not in _NO_TENSORS) or function is torch.tensor
+
+
+def _refuse_draw(function: Any) -> None:
+    owner = getattr(function, "__self__", None)  # before it draws: the generators belong to other threads, too
+    if isinstance(owner, random.Random | torch.Generator):
+        raise NotTraceable(
+            f"random numbers from {'torch' if isinstance(owner, torch.Generator) else 'Python'}'s generator"
+        )
