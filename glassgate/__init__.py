@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from glassgate.engines.choose import EngineError as EngineError
     from glassgate.engines.choose import engine as engine
     from glassgate.engines.source import source as source
+    from glassgate.export.c_model import to_c as to_c
     from glassgate.export.onnx_model import to_onnx as to_onnx
     from glassgate.glass.ablate import ablate as ablate
     from glassgate.glass.diagrams.draw import draw as draw
@@ -91,6 +92,7 @@ _HOMES = {
     "restore": "glassgate.conversion",
     "scale": "glassgate.glass.edit",
     "source": "glassgate.engines.source",
+    "to_c": "glassgate.export.c_model",
     "to_onnx": "glassgate.export.onnx_model",
 }
 _OPERATORS = "glassgate.engines.torch_op.schema"

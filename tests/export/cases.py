@@ -38,7 +38,7 @@ class Everything(gg.Cell):
         power = torch.pow(x * x + 0.5, y.abs().sqrt()) + torch.expm1(0.1 * x) + torch.log1p(x * x)
         mask = ((x < y) & ~(y <= 0)) | (torch.sign(x) != torch.sign(y)) | (whole == 0)
         least = torch.minimum(torch.maximum(x, y), torch.log(s.h * s.h + 1)) + torch.rsqrt(x * x + 1)
-        return 0.1 * torch.where(mask, wave + 0.1 * whole, power + least)
+        return torch.tanh(0.1 * torch.where(mask, wave + 0.1 * whole, power + least))
 
 
 CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__all__} | {

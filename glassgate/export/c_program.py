@@ -1,0 +1,304 @@
+"""One step of a direction as C computes it: sums of matrix products, then pointwise lines, in phases.
+
+A phase is the part of a step that needs all units of an earlier value: a product with the reset state of a GRU, the
+mean of a row. Every value here is one number for each unit; values with gates become one value for each gate.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from glassgate.engines.lowering.evaluate import evaluate
+from glassgate.engines.lowering.forward import Form
+from glassgate.engines.lowering.ir import (
+    Block,
+    Broadcast,
+    Contract,
+    Elementwise,
+    Line,
+    Loop,
+    Pass,
+    Port,
+    Reshape,
+    Role,
+    Stack,
+    Sum,
+    Take,
+    Value,
+    operands,
+)
+from glassgate.export.lowered import extents, lowered
+from glassgate.export.network import DirectionSpec
+
+Numbers = np.ndarray
+_KEYWORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+"""
+KEYWORDS = frozenset(_KEYWORDS.split())
+_HELPERS = "W x w u k at part all first least load mask most pick real store total whole lanes"
+RESERVED = KEYWORDS | frozenset(_HELPERS.split())
+"""Names that a value of a step cannot have in C."""
+
+
+@dataclass(eq=False)
+class Item:
+    """A value of a step.
+
+    Attributes:
+        name: in C.
+        axis: "H" one value for each unit, "P" for each projected unit, "1" one in all.
+        level: the phase in which it is computed.
+    """
+
+    name: str
+    axis: str
+    level: int
+
+
+@dataclass(eq=False)
+class State(Item):
+    """A state before the step, or the input (axis "D")."""
+
+
+@dataclass(eq=False)
+class Fixed(Item):
+    """Numbers of the layer: one for each unit, or one in all."""
+
+    values: Numbers
+
+
+@dataclass(eq=False)
+class Product:
+    """A matrix times a vector.
+
+    Attributes:
+        left: the vector.
+        matrix: (units, len(left)), or (heads, units / heads, len(left) / heads).
+        label: in comments, "W_ih x".
+    """
+
+    left: Item
+    matrix: Numbers
+    label: str
+
+
+@dataclass(eq=False)
+class Affine(Item):
+    """A sum of products and of a bias: the pre-activation of a gate."""
+
+    bias: Numbers | None
+    products: list[Product]
+
+
+@dataclass(eq=False)
+class Point(Item):
+    """An elementwise operation of `symbolic.operations.OPERATIONS`."""
+
+    op: str
+    args: tuple[Item | float, ...]
+
+
+@dataclass(eq=False)
+class Total(Item):
+    """The sum over all units."""
+
+    x: Item
+
+
+class Step:
+    """One step of a direction, from its lowered pass and its weights.
+
+    Attributes:
+        states: before the step, by name.
+        new: after it, by name.
+        items: all values that these need, each after those that it reads.
+    """
+
+    def __init__(self, spec: DirectionSpec) -> None:
+        form = Form(reverse=spec.reverse, bias="bias_ih" in spec.weights)
+        self.spec, self.program = spec, lowered(spec.equations, form)
+        base = extents(spec.equations, spec.hidden_size, spec.output_size, spec.input_size)
+        self.extent = {axis: self.program.axes.extent(axis, base | {"T": 1, "N": 1}) for axis in self.program.axes}
+        self._fixed = _fixed_values(self.program, spec, base)
+        self._lines = {line.result: line for line in (*self.program.before, *self.program.loop.body)}
+        self._reads = {read.at: read.sequence for read in self.program.loop.reads}
+        self._known: dict[tuple[Value, int | None], Item] = {}
+        self._names: set[str] = set()
+        self._widths = spec.widths
+        out = "P" if spec.equations.projected else "H"
+        axes = dict.fromkeys(spec.equations.state, "H") | {spec.equations.state[0]: out}
+        self.input = State("x", "D", 0)
+        self.states = {name: State(f"{name}_prev", axis, 0) for name, axis in axes.items()}
+        carries = dict(zip(spec.equations.state, self.program.loop.carries, strict=True))
+        for name, carry in carries.items():
+            self._known[carry.before, None] = self.states[name]
+        new = {name: self._at(carry.next, None) for name, carry in carries.items()}
+        self.items, self.new = _fused(new)
+
+    @cached_property
+    def phases(self) -> list[tuple[int, str]]:
+        """The phases in order: the level, and the axis of the units that are computed together."""
+        found = {
+            (item.level, item.axis) for item in self.items if isinstance(item, Affine | Point) and item.axis != "1"
+        }
+        return sorted(found, key=lambda phase: (phase[0], phase[1] == "P"))
+
+    def _name(self, wanted: str) -> str:
+        wanted = f"{wanted}_" if wanted in RESERVED else wanted
+        name, number = wanted, 1
+        while name in self._names:
+            number += 1
+            name = f"{wanted}{number}"
+        self._names.add(name)
+        return name
+
+    def _axis(self, value: Value) -> str:
+        """The axis of units: a projected output is as wide as "P", and heads and their units are "H"."""
+        axes = set(value.type.axes) - {"T", "N"}
+        if "D" in axes:
+            return "D"
+        if axes & {"P", "V"} or ("J" in axes and self.spec.equations.projected):
+            return "P"
+        return "H" if axes & {"H", "J", "K", "U"} else "1"
+
+    def _at(self, value: Value, gate: int | None) -> Item:
+        """The value at one gate, if it has gates."""
+        key = value, gate
+        if key not in self._known:
+            self._known[key] = self._found(value, gate)
+        return self._known[key]
+
+    def _found(self, value: Value, gate: int | None) -> Item:
+        if value in self._fixed:
+            numbers = self._fixed[value]
+            numbers = numbers if gate is None else numbers[gate]
+            return Fixed(value.name, self._axis(value), 0, numbers.reshape(-1))
+        if value in self._reads:
+            return self._at(self._reads[value], gate)
+        if value not in self._lines:
+            assert value is self.program.inputs[Port(Role.DATA)]
+            return self.input
+        gates = [axis for axis in value.type.axes if self.program.axes[axis].labels]
+        label = f"_{self.program.axes[gates[0]].labels[gate]}" if gates and gate is not None else ""
+        operation = self._lines[value].operation
+        match operation:
+            case Block(x, _, index):
+                return self._at(x, index)
+            case Take(x, _, indices, _):
+                assert gate is not None
+                return self._at(x, indices[gate])
+            case Stack(values, _):
+                assert gate is not None
+                return self._at(values[gate], None)
+            case Reshape(x, _) | Broadcast(x, _):
+                return self._at(x, gate)
+            case Sum(x, _):
+                of = self._at(x, gate)
+                return Total(self._name(value.name), "1", of.level + 1, of)
+            case Contract(a, b, _):
+                return self._product(value, a, b, gate, label)
+            case Elementwise(op, args):
+                items = tuple(
+                    self._at(arg, gate if self._has_gates(arg) else None) if isinstance(arg, Value) else arg
+                    for arg in args
+                )
+                level = max((item.level for item in items if isinstance(item, Item)), default=0)
+                return Point(self._name(value.name + label), self._axis(value), level, op, items)
+        raise AssertionError(f"a forward pass has no {type(operation).__name__}")
+
+    def _has_gates(self, value: Value) -> bool:
+        return any(self.program.axes[axis].labels for axis in value.type.axes)
+
+    def _product(self, value: Value, a: Value, b: Value, gate: int | None, label: str) -> Affine:
+        left, weight = self._at(a, None), self._fixed[b]
+        matrix = weight if gate is None else weight[gate]
+        letter = "W_hr" if gate is None else "W_ih" if left is self.input else "W_hh"
+        level = 0 if isinstance(left, State) else left.level + 1
+        axis = "P" if gate is None else "H"
+        product = Product(left, matrix, f"{letter} {left.name}")
+        return Affine(self._name(value.name + label), axis, level, None, [product])
+
+
+def _fixed_values(program: Pass, spec: DirectionSpec, base: Mapping[str, int]) -> dict[Value, Numbers]:
+    """All values that depend on weights alone, without steps and sequences."""
+    weights = {port: value for port, value in program.inputs.items() if port.role is Role.WEIGHT}
+    fixed: dict[Value, Line | None] = dict.fromkeys(weights.values())
+    lines = []
+    for line in (*program.before, *program.loop.body):
+        if all(value in fixed for value in operands(line.operation)):
+            fixed[line.result] = line
+            lines.append(line)
+    outputs = {Port(Role.KEPT, str(k)): value for k, value in enumerate(fixed)}
+    empty = Loop(program.loop.axis, False, None, (), (), (), ())
+    only = replace(program, inputs=weights, before=tuple(lines), loop=empty, after=(), outputs=outputs)
+    found = evaluate(only, {port: spec.weights[port.name] for port in weights}, {**base, "T": 0, "N": 1})
+    numbers = {}
+    for port, value in outputs.items():
+        axes = [k for k, axis in enumerate(value.type.axes) if axis in ("T", "N")]
+        numbers[value] = found[port].numpy().squeeze(tuple(axes)) if axes else found[port].numpy()
+    return numbers
+
+
+def _fused(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
+    """All values in order, sums of products and numbers made one `Affine`."""
+    order = _ordered(new.values())
+    users = Counter(id(arg) for item in order for arg in _inputs(item)) + Counter(id(item) for item in new.values())
+    replaced: dict[int, Item] = {}
+
+    def current(item: Item) -> Item:
+        return replaced.get(id(item), item)
+
+    for item in order:
+        match item:
+            case Point(op="add", args=(Item() as a, Item() as b)):
+                a, b = current(a), current(b)
+                parts = [part for part in (a, b) if isinstance(part, Affine) and users[id(part)] <= 1]
+                fixed = [part for part in (a, b) if isinstance(part, Fixed) and part.axis != "1"]
+                level = max(a.level, b.level)
+                if parts and len(parts) + len(fixed) == 2 and all(part.level == level for part in parts):
+                    biases = [part.bias for part in parts if part.bias is not None] + [part.values for part in fixed]
+                    bias = sum(biases[1:], biases[0]) if biases else None
+                    products = [product for part in parts for product in part.products]
+                    merged = Affine(item.name, item.axis, level, bias, products)
+                    users[id(merged)] = users[id(item)]
+                    replaced[id(item)] = merged
+    for item in order:
+        target = current(item)
+        match target:
+            case Point():
+                target.args = tuple(current(arg) if isinstance(arg, Item) else arg for arg in target.args)
+            case Total():
+                target.x = current(target.x)
+            case Affine():
+                target.products = [replace(product, left=current(product.left)) for product in target.products]
+    results = {name: current(item) for name, item in new.items()}
+    return _ordered(results.values()), results
+
+
+def _inputs(item: Item) -> Iterator[Item]:
+    match item:
+        case Point(args=args):
+            yield from (arg for arg in args if isinstance(arg, Item))
+        case Total(x=x):
+            yield x
+        case Affine(products=products):
+            yield from (product.left for product in products)
+
+
+def _ordered(results: Iterable[Item]) -> list[Item]:
+    """The values that the results need, each after those that it reads."""
+    done: dict[int, Item] = {}
+
+    def visit(item: Item) -> None:
+        if id(item) not in done:
+            for each in _inputs(item):
+                visit(each)
+            done[id(item)] = item
+
+    for result in results:
+        visit(result)
+    return list(done.values())

@@ -1,0 +1,257 @@
+"""The stages of a network in C: levels of a layer, dense layers, embeddings and activations."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import nn
+
+from glassgate.export.c_step import Direction, Packed
+from glassgate.export.errors import ExportError
+from glassgate.export.network import Level, levels_of
+from glassgate.layers.stack import Recurrent
+
+_COST = {16: 1.0, 8: 0.65, 4: 0.5}
+"""Time of one block of units by its size, roughly; it decides how units are grouped."""
+_ACTIVATIONS: dict[type[nn.Module], str] = {
+    nn.ReLU: "most(v, all(0))",
+    nn.Tanh: "tanhs(v)",
+    nn.Sigmoid: "sigmoids(v)",
+}
+_NOTHING = (nn.Identity, nn.Dropout)
+"""Modules that do nothing in eval mode."""
+
+
+@dataclass
+class Array:
+    """Numbers that the functions read, by the name of the array."""
+
+    name: str
+    values: np.ndarray
+
+
+@dataclass
+class Stage:
+    """A part of the network, from `input` to `output` numbers for each step.
+
+    Attributes:
+        name: unique in the network.
+        text: the functions that it needs.
+        arrays: their numbers.
+        states: the size of each array in the network's state, by name.
+        initial: the arrays with the first values of some of these.
+    """
+
+    name: str
+    input: int
+    output: int
+    text: str = ""
+    arrays: list[Array] = field(default_factory=list)
+    states: dict[str, int] = field(default_factory=dict)
+    initial: dict[str, str] = field(default_factory=dict)
+
+    both_ways = False
+
+    def step(self, x: str, y: str) -> Iterator[str]:
+        """Lines that compute one step from the numbers at `x` to those at `y`."""
+        yield f"{self.name}({self.name}_W, {x}, {y});"
+
+
+class LevelStage(Stage):
+    """One layer of a stack, in one direction or two."""
+
+    def __init__(self, level: Level, block: int, input: int, name: str) -> None:
+        self.level = level
+        self.directions = [Direction(spec, block, f"{name}{spec.label}") for spec in level.directions]
+        super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.widths))
+        self.both_ways = len(self.directions) > 1
+        self.text = "\n\n".join(direction.text for direction in self.directions)
+        for direction in self.directions:
+            self.arrays.append(Array(f"{direction.name}_W", direction.packed.values))
+            for state, size in direction.states.items():
+                self.states[f"{direction.name}_{state}"] = size
+                first = direction.spec.initial[state].numpy()
+                if first.any():
+                    array = Array(f"{direction.name}_{state}_0", np.pad(first, (0, size - len(first))))
+                    self.arrays.append(array)
+                    self.initial[f"{direction.name}_{state}"] = array.name
+
+    def _call(self, direction: Direction, x: str) -> str:
+        states = "".join(f", s->{direction.name}_{state}" for state in direction.states)
+        return f"{direction.name}({direction.name}_W, {x}{states});"
+
+    def step(self, x: str, y: str) -> Iterator[str]:
+        """Lines of one step, of a layer in one direction."""
+        (direction,) = self.directions
+        yield self._call(direction, x)
+        yield from self._output(direction, x, y, 0)
+
+    def _output(self, direction: Direction, x: str, y: str, k: int) -> Iterator[str]:
+        """Lines that take the new output of a direction to its place."""
+        spec, level = direction.spec, self.level
+        h = f"s->{direction.name}_{next(iter(direction.states))}"
+        merged = len(self.directions) > 1 and level.merge in ("sum", "mean")
+        first = 0 if merged else sum(d.spec.output_size for d in self.directions[:k])
+        place = f"{y} + {first}" if first else y
+        half = number_half(direction.double) if level.merge == "mean" and merged else ""
+        if merged and k > 0:
+            yield f"for (int j = 0; j < {spec.output_size}; j++) ({place})[j] = (({place})[j] + {h}[j]){half};"
+        else:
+            yield f"memcpy({place}, {h}, {spec.output_size} * sizeof(real));"
+        last = k == len(self.directions) - 1
+        residual = level.residual[min(k, len(level.residual) - 1)]
+        if residual and (last or level.merge == "none"):
+            count = spec.output_size if level.merge == "none" else self.output
+            source = f"({x} + {first})" if level.merge == "none" and first else f"({x})"
+            target = f"({place})" if level.merge == "none" else f"({y})"
+            yield f"for (int j = 0; j < {count}; j++) {target}[j] += {source}[j];"
+
+    def run(self, x: str, y: str) -> Iterator[str]:
+        """Lines that compute all steps from the first one to the last, then those of the reverse direction."""
+        for k, direction in enumerate(self.directions):
+            source = f"{x} + t * {self.input}"
+            own = self.level.merge == "none" and direction.spec.input_size != self.input
+            if own and k > 0:
+                source += f" + {self.input - direction.spec.input_size}"
+            if direction.spec.reverse:
+                yield from (f"reset_{direction.name}(s);",)
+                yield "for (size_t t = steps; t-- > 0;) {"
+            else:
+                yield "for (size_t t = 0; t < steps; t++) {"
+            yield f"    {self._call(direction, source)}"
+            for line in self._output(direction, f"{x} + t * {self.input}", f"{y} + t * {self.output}", k):
+                yield f"    {line}"
+            yield "}"
+
+
+def number_half(double: bool) -> str:
+    """The factor of a mean of two."""
+    return " * 0.5" if double else " * 0.5f"
+
+
+class DenseStage(Stage):
+    """`nn.Linear`."""
+
+    def __init__(self, module: nn.Linear, block: int, name: str) -> None:
+        super().__init__(name, module.in_features, module.out_features)
+        weight = module.weight.detach().cpu().numpy()
+        packed = Packed(block)
+        rows = [] if module.bias is None else [module.bias.detach().cpu().numpy()]
+        rows += list(weight.T)
+        packed.parts.append(np.stack([packed.rows(row, self.output) for row in rows], 1))
+        self.arrays.append(Array(f"{name}_W", packed.values))
+        biased = module.bias is not None
+        start = "load(w + at % BLOCK)" if biased else "all(0)"
+        skip = " + BLOCK" if biased else ""
+        blocks = -(-self.output // block) * block
+        self.text = f"""\
+/* {name}: W x{" + bias" if biased else ""}, {self.input} -> {self.output}. */
+static void {name}(const real *W, const real *x, real *y) {{
+    ALIGNED real all_y[{blocks}];
+    for (int at = 0; at < {blocks}; at += LANES) {{
+        const real *w = W + at / BLOCK * {len(rows)} * BLOCK;
+        lanes v = {start};
+        w += at % BLOCK{skip};
+        for (int k = 0; k < {self.input}; k++) v += x[k] * load(w + k * BLOCK);
+        store(all_y + at, v);
+    }}
+    memcpy(y, all_y, {self.output} * sizeof(real));
+}}"""
+
+
+class EmbeddingStage(Stage):
+    """`nn.Embedding`: the input is the number of a token."""
+
+    def __init__(self, module: nn.Embedding, name: str) -> None:
+        super().__init__(name, 1, module.embedding_dim)
+        self.arrays.append(Array(f"{name}_W", module.weight.detach().cpu().numpy().reshape(-1)))
+        self.text = f"""\
+/* {name}: the row of a token; a number outside of the table counts as 0. */
+static void {name}(const real *W, const real *x, real *y) {{
+    const long token = x[0] >= 0 && x[0] < {module.num_embeddings} ? (long)x[0] : 0;
+    memcpy(y, W + token * {self.output}, {self.output} * sizeof(real));
+}}"""
+
+
+class ActivationStage(Stage):
+    """An elementwise function."""
+
+    def __init__(self, module: nn.Module, block: int, width: int, name: str) -> None:
+        super().__init__(name, width, width)
+        blocks = -(-width // block) * block
+        self.text = f"""\
+/* {name}: {type(module).__name__}. */
+static void {name}(const real *x, real *y) {{
+    ALIGNED real all_x[{blocks}] = {{0}};
+    memcpy(all_x, x, {width} * sizeof(real));
+    for (int u = 0; u < {blocks}; u += LANES) {{
+        const lanes v = load(all_x + u);
+        store(all_x + u, {_ACTIVATIONS[type(module)]});
+    }}
+    memcpy(y, all_x, {width} * sizeof(real));
+}}"""
+
+    def step(self, x: str, y: str) -> Iterator[str]:
+        """Lines of one step."""
+        yield f"{self.name}({x}, {y});"
+
+
+def flat(module: nn.Module) -> list[nn.Module]:
+    """The modules of nested `nn.Sequential`s in order, without those that do nothing in eval mode."""
+    parts = list(module) if isinstance(module, nn.Sequential) else [module]
+    if isinstance(module, nn.Sequential):
+        return [each for part in parts for each in flat(part)]
+    return [part for part in parts if not isinstance(part, _NOTHING)]
+
+
+def stages_of(module: nn.Module) -> tuple[list[Stage], int, bool]:
+    """The stages of a module, how many units a block has, and whether numbers are double.
+
+    Raises:
+        ExportError: a part cannot be expressed, or two parts do not fit each other.
+    """
+    parts = flat(module)
+    if not parts:
+        raise ExportError("to_c: expected a layer, got a module without one")
+    dtypes = {parameter.dtype for part in parts for parameter in part.parameters()}
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
+        found = ", ".join(sorted(map(str, dtypes))) or "none"
+        raise ExportError(
+            f"to_c: parameters must be all float32 or all float64, got {found}; call module.float() first"
+        )
+    double = dtypes == {torch.float64}
+    levels = {part: levels_of(part, "to_c") for part in parts if isinstance(part, Recurrent)}
+    block = _block([each for found in levels.values() for each in found], parts) // (2 if double else 1)
+    stages: list[Stage] = []
+    for part in parts:
+        width = stages[-1].output if stages else None
+        if isinstance(part, Recurrent):
+            prefix = "" if sum(isinstance(each, Recurrent) for each in parts) == 1 else f"part{parts.index(part)}_"
+            new: list[Stage] = []
+            for level in levels[part]:
+                new.append(LevelStage(level, block, new[-1].output if new else part.input_size, prefix))
+        elif isinstance(part, nn.Linear):
+            new = [DenseStage(part, block, f"dense{len(stages)}")]
+        elif isinstance(part, nn.Embedding):
+            new = [EmbeddingStage(part, f"embedding{len(stages)}")]
+        elif type(part) in _ACTIVATIONS and width is not None:
+            new = [ActivationStage(part, block, width, f"{type(part).__name__.lower()}{len(stages)}")]
+        else:
+            names = ", ".join(["Linear", "Embedding", *(kind.__name__ for kind in _ACTIVATIONS)])
+            raise ExportError(
+                f"to_c: expected layers of glassgate, {names}, or a Sequential of these, got {type(part).__name__}"
+            )
+        if width is not None and new[0].input != width:
+            raise ExportError(
+                f"to_c: {type(part).__name__} must have {width} inputs as the part before it, got {new[0].input}"
+            )
+        stages += new
+    return stages, max(block, 1), double
+
+
+def _block(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
+    """How many units are computed side by side."""
+    units = [direction.hidden_size for level in levels for direction in level.directions]
+    units = units or [part.out_features for part in parts if isinstance(part, nn.Linear)] or [16]
+    return min(_COST, key=lambda block: sum(-(-n // block) * _COST[block] for n in units))

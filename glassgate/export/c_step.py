@@ -1,0 +1,360 @@
+"""One direction as a C function: packed weights, and the text of a step."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from glassgate.export.c_program import RESERVED, Affine, Fixed, Item, Point, Product, State, Step, Total
+from glassgate.export.network import DirectionSpec
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_FUNCTIONS = {
+    "abs": "sizes", "sign": "signs", "floor": "floors", "ceil": "ceilings", "round": "rounded", "trunc": "truncated",
+    "sqrt": "roots", "exp": "exps", "expm1": "exps_minus_1", "log": "logs", "log1p": "logs1p", "sin": "sines",
+    "cos": "cosines", "tan": "tangents", "atan": "arctangents", "sigmoid": "sigmoids", "tanh": "tanhs", "erf": "erfs",
+    "pow": "powers", "minimum": "least", "maximum": "most",
+}  # fmt: skip
+
+
+@dataclass
+class Packed:
+    """Numbers in the order in which a step reads them, in blocks of units: [block][...][BLOCK].
+
+    Attributes:
+        block: units in a block.
+        parts: (blocks, rows, block) each, one for each phase.
+    """
+
+    block: int
+    parts: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def offset(self) -> int:
+        """The place of the next part."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def values(self) -> np.ndarray:
+        """All numbers."""
+        flat = [part.reshape(-1) for part in self.parts]
+        return np.concatenate(flat) if flat else np.zeros(0)
+
+    def rows(self, vector: np.ndarray, units: int) -> np.ndarray:
+        """(units,) as (blocks, block), padded with zeros."""
+        blocks = -(-units // self.block)
+        padded = np.zeros(blocks * self.block, vector.dtype)
+        padded[: len(vector)] = vector
+        return padded.reshape(blocks, self.block)
+
+
+class Direction:
+    """The C function of one direction.
+
+    Attributes:
+        name: of the function.
+        states: the name and the padded size of each state's array.
+        packed: the weights.
+        text: the function.
+    """
+
+    def __init__(self, spec: DirectionSpec, block: int, name: str) -> None:
+        self.spec, self.block = spec, block
+        self.double = spec.weights["weight_ih"].dtype == torch.float64
+        self.step = Step(spec)
+        self.name = name.replace(".", "_")
+        self.packed = Packed(block)
+        self.width = {"H": spec.hidden_size, "P": spec.output_size, "D": spec.input_size}
+        self.states = {name: self.padded(spec.widths[name]) for name in self.step.states}
+        self._stored = self._crossing()
+        self._uses = self._count()
+        self._place: dict[int, str] = {}
+        self.text = "\n".join(self._lines())
+
+    def padded(self, units: int) -> int:
+        """The units rounded up to whole blocks."""
+        return -(-units // self.block) * self.block
+
+    def _crossing(self) -> set[int]:
+        """Values that a later phase reads, or a product."""
+        crossing = set()
+        for item in self.step.items:
+            match item:
+                case Affine(products=products):
+                    crossing |= {id(p.left) for p in products if not isinstance(p.left, State)}
+                case Point(args=args):
+                    here = item.level, item.axis
+                    wide = [arg for arg in args if isinstance(arg, Affine | Point) and arg.axis != "1"]
+                    crossing |= {id(arg) for arg in wide if (arg.level, arg.axis) != here}
+        return crossing
+
+    def _count(self) -> dict[int, int]:
+        uses: dict[int, int] = {}
+        for item in self.step.items:
+            args = item.args if isinstance(item, Point) else (item.x,) if isinstance(item, Total) else ()
+            for arg in args:
+                uses[id(arg)] = uses.get(id(arg), 0) + 1
+        for item in self.step.new.values():
+            uses[id(item)] = uses.get(id(item), 0) + 2
+        return uses
+
+    def _lines(self) -> Iterator[str]:
+        spec, step = self.spec, self.step
+        states = "".join(f", real *state_{name}" for name in self.states)
+        yield f"/* {spec.label}: one step, {spec.input_size} -> {spec.output_size}. */"
+        yield f"static void {self.name}(const real *W, const real *x{states}) {{"
+        for name, state in step.states.items():
+            self._place[id(state)] = f"state_{name}"
+        self._place[id(step.input)] = "x"
+        body = [line for phase in step.phases for line in self._phase(*phase)]
+        buffered = {name: item for name, item in step.new.items() if self._is_buffered(name)}
+        for name in buffered:
+            yield f"    ALIGNED real new_{name}[{self.states[name]}];"
+        for item in step.items:
+            if id(item) in self._stored:
+                yield f"    ALIGNED real all_{item.name}[{self.padded(self.width[item.axis])}];"
+        yield from body
+        for name in buffered:
+            yield f"    memcpy(state_{name}, new_{name}, sizeof new_{name});"
+        yield "}"
+
+    def _is_buffered(self, state: str) -> bool:
+        """Whether a new state cannot take the old one's place at once, because some unit still reads that."""
+        old, new = self.step.states[state], self.step.new[state]
+        last = self._phase_of_new(state)
+        for item in self.step.items:
+            if isinstance(item, Affine) and any(product.left is old for product in item.products):
+                return True
+            if isinstance(item, Point) and old in item.args and (item.level, item.axis) > last:
+                return True
+        return any(other is old for name, other in self.step.new.items() if name != state) or isinstance(new, State)
+
+    def _phase_of_new(self, state: str) -> tuple[int, str]:
+        """The phase that stores a new state."""
+        item, axis = self.step.new[state], self.step.states[state].axis
+        phases = [phase for phase in self.step.phases if phase[1] == axis]
+        return (item.level, axis) if (item.level, axis) in phases and item.axis == axis else phases[-1]
+
+    def _phase(self, level: int, axis: str) -> Iterator[str]:
+        step = self.step
+        units = self.width[axis]
+        here = [i for i in step.items if isinstance(i, Affine | Point) and (i.level, i.axis) == (level, axis)]
+        affine = [item for item in here if isinstance(item, Affine)]
+        points = [item for item in here if isinstance(item, Point)]
+        for item in step.items:
+            if isinstance(item, Point) and item.axis == "1" and item.level == level and id(item) not in self._place:
+                self._place[id(item)] = item.name
+                if not self._is_inline(item):
+                    yield f"    const {self._type(item)} {item.name} = {self._expression(item, scalar=True)};"
+        totals = [item for item in step.items if isinstance(item, Total) and item.x in here]
+        for item in totals:
+            yield f"    lanes sum_{item.name} = all(0);"
+        rows = [self.packed.rows(item.bias, units) for item in affine if item.bias is not None]
+        sums = list(self._affine(affine, units, rows))
+        fixed = self._fixed(points)
+        body = [f"const lanes {item.name} = {item.name}_sum[part];" for item in affine]
+        body += [f"const lanes {item.name} = load(w + {k} * BLOCK + part * LANES);" for k, item in enumerate(fixed)]
+        rows += [self.packed.rows(item.values, units) for item in fixed]
+        for item in fixed:
+            self._place[id(item)] = item.name
+        for item in here:
+            if isinstance(item, Point) and not self._is_inline(item):
+                body.append(f"const {self._type(item)} {item.name} = {self._expression(item)};")
+            if id(item) in self._stored:
+                body.append(f"store(all_{item.name} + at, {item.name});")
+        padding = self.padded(units) - units
+        for item in totals:
+            value = self._read(item.x, level, axis)
+            body.append(f"sum_{item.name} += {f'first({value}, {units} - at)' if padding else value};")
+        for name, item in step.new.items():
+            if self._phase_of_new(name) == (level, axis):
+                target = f"{'new' if self._is_buffered(name) else 'state'}_{name}"
+                body.append(f"store({target} + at, {self._lanes(self._read(item, level, axis), item)});")
+        yield f"    for (int u = 0; u < {self.padded(units)}; u += BLOCK) {{"
+        if rows:
+            part = np.stack(rows, 1)
+            offset = f"W + {self.packed.offset}" if self.packed.offset else "W"
+            yield f"        const real *w = {offset} + u * {part.shape[1]};"
+            self.packed.parts.append(part)
+        yield from (f"        {line}" for line in sums)
+        yield "        for (int part = 0; part < ROWS; part++) {"
+        yield "            const int at = u + part * LANES;"
+        yield from (f"            {line}" for line in body)
+        yield "        }"
+        yield "    }"
+        for item in totals:
+            yield f"    const real {item.name} = total(sum_{item.name});"
+            self._place[id(item)] = item.name
+        # Later phases load the stored values of this one.
+        for item in here:
+            if id(item) in self._stored:
+                self._place[id(item)] = f"all_{item.name}"
+
+    def _affine(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
+        """The sums of products of a phase, side by side."""
+        biased = [item for item in affine if item.bias is not None]
+        for item in affine:
+            terms = [product.label for product in item.products] + (["bias"] if item.bias is not None else [])
+            yield f"lanes {item.name}_sum[ROWS]; /* {' + '.join(terms)} */"
+        if affine:
+            yield "for (int part = 0; part < ROWS; part++) {"
+            for item in affine:
+                start = f"load(w + {biased.index(item)} * BLOCK + part * LANES)" if item in biased else "all(0)"
+                yield f"    {item.name}_sum[part] = {start};"
+            yield "}"
+        if biased:
+            yield f"w += {len(biased)} * BLOCK;"
+        lefts = list(dict.fromkeys(product.left for item in affine for product in item.products))
+        for left in lefts:
+            chosen = [(item, product) for item in affine for product in item.products if product.left is left]
+            matrices = [self._matrix(product, units) for _, product in chosen]
+            terms = matrices[0].shape[1]
+            source = self._vector(left)
+            if terms != self.width[left.axis]:  # a unit sees its own head
+                source = f"({source} + u / {units // self.spec.equations.heads} * {terms})"
+            yield f"for (int k = 0; k < {terms}; k++, w += {len(chosen)} * BLOCK)"
+            yield "    for (int part = 0; part < ROWS; part++) {"
+            for k, (item, _) in enumerate(chosen):
+                yield f"        {item.name}_sum[part] += {source}[k] * load(w + {k} * BLOCK + part * LANES);"
+            yield "    }"
+            for k in range(terms):
+                rows += [self.packed.rows(matrix[:, k], units) for matrix in matrices]
+
+    def _matrix(self, product: Product, units: int) -> np.ndarray:
+        """(units, terms): the terms of a unit's own head, if no block of units has two heads."""
+        matrix = product.matrix
+        if matrix.ndim == 2:
+            return matrix
+        heads, rows, columns = matrix.shape
+        if rows % self.block == 0:
+            return matrix.reshape(heads * rows, columns)
+        dense = np.zeros((units, heads * columns), matrix.dtype)
+        for head in range(heads):
+            dense[head * rows : (head + 1) * rows, head * columns : (head + 1) * columns] = matrix[head]
+        return dense
+
+    def _vector(self, left: Item) -> str:
+        return f"all_{left.name}" if id(left) in self._stored else self._place[id(left)]
+
+    def _fixed(self, points: Sequence[Point]) -> list[Fixed]:
+        """The numbers for each unit that these lines read."""
+        found: dict[int, Fixed] = {}
+        new = [item for name, item in self.step.new.items() if isinstance(item, Fixed)]
+        for arg in [*(arg for point in points for arg in point.args), *new]:
+            if isinstance(arg, Fixed) and arg.axis != "1":
+                found[id(arg)] = arg
+        named, names = list(found.values()), {item.name for item in self.step.items if not isinstance(item, Fixed)}
+        for item in named:
+            while item.name in names | RESERVED:
+                item.name += "_"
+            names.add(item.name)
+        return named
+
+    def _is_inline(self, item: Point) -> bool:
+        """Whether a value is part of its only reader's line: its author gave it no name."""
+        unnamed = item.name.startswith("v") and item.name[1:].isdigit()
+        return unnamed and self._uses.get(id(item), 0) == 1 and id(item) not in self._stored
+
+    def _type(self, item: Item) -> str:
+        of_masks = isinstance(item, Point) and (item.op in _COMPARE or item.op.startswith("logical"))
+        if item.axis == "1":
+            return "int" if of_masks else "real"
+        return "mask" if of_masks else "lanes"
+
+    def _read(self, arg: Item | float, level: int, axis: str, loose: bool = False) -> str:
+        """A value in a line of a phase; loose, where a product of it needs no brackets."""
+        if not isinstance(arg, Item):
+            return number(arg, self.double)
+        match arg:
+            case State():
+                return f"load({self._place[id(arg)]} + at)"
+            case Fixed(axis="1"):
+                return number(float(arg.values.reshape(-1)[0]), self.double)
+            case Point() if self._is_inline(arg) and (arg.axis == "1" or (arg.level, arg.axis) == (level, axis)):
+                text = self._expression(arg, scalar=arg.axis == "1")
+                tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and loose)
+                return text if tight and arg.axis != "1" else f"({text})"
+        if id(arg) in self._stored and (arg.level, arg.axis) != (level, axis):
+            return f"load(all_{arg.name} + at)"
+        return arg.name
+
+    def _lanes(self, text: str, arg: Item | float) -> str:
+        """A value where a function takes lanes."""
+        return text if isinstance(arg, Item) and arg.axis != "1" else f"all({text})"
+
+    def _expression(self, item: Point, scalar: bool = False) -> str:
+        loose = item.op in ("add", "sub") or item.op in _FUNCTIONS
+        args = [self._read(arg, item.level, item.axis, loose) for arg in item.args]
+        if scalar:
+            return _scalar(item.op, args)
+        wide = [self._lanes(text, arg) for text, arg in zip(args, item.args, strict=True)]
+        match item.op:
+            case op if op in _INFIX:
+                return f"{args[0]} {_INFIX[op]} {args[1]}"
+            case op if op in _COMPARE:
+                return f"(mask)({wide[0]} {_COMPARE[op]} {wide[1]})"
+            case op if op in _FUNCTIONS:
+                return f"{_FUNCTIONS[op]}({', '.join(wide)})"
+            case "neg":
+                return f"-{args[0]}"
+            case "detach":
+                return args[0]
+            case "rsqrt":
+                return f"all(1) / roots({wide[0]})"
+            case "where":
+                return f"pick({args[0]}, {wide[1]}, {wide[2]})"
+            case "logical_not":
+                return f"NOT({args[0]})"
+            case "logical_and":
+                return f"{args[0]} & {args[1]}"
+            case "logical_or":
+                return f"{args[0]} | {args[1]}"
+        raise AssertionError(f"unknown operation {item.op}")
+
+
+def _scalar(op: str, args: Sequence[str]) -> str:
+    """An operation on single numbers."""
+    if op in _INFIX or op in _COMPARE:
+        return f"{args[0]} {(_INFIX | _COMPARE)[op]} {args[1]}"
+    match op:
+        case "neg":
+            return f"-{args[0]}"
+        case "detach":
+            return args[0]
+        case "rsqrt":
+            return f"1 / MATH(sqrt)({args[0]})"
+        case "where":
+            return f"{args[0]} ? {args[1]} : {args[2]}"
+        case "logical_not":
+            return f"!{args[0]}"
+        case "logical_and":
+            return f"{args[0]} && {args[1]}"
+        case "logical_or":
+            return f"{args[0]} || {args[1]}"
+        case "minimum":
+            return f"MATH(fmin)({args[0]}, {args[1]})"
+        case "maximum":
+            return f"MATH(fmax)({args[0]}, {args[1]})"
+        case "abs":
+            return f"MATH(fabs)({args[0]})"
+        case "sign":
+            return f"({args[0]} > 0) - ({args[0]} < 0)"
+        case "sigmoid":
+            return f"1 / (1 + MATH(exp)(-{args[0]}))"
+        case "round":
+            return f"MATH(rint)({args[0]})"
+    return f"MATH({op})({', '.join(args)})"
+
+
+def number(value: float, double: bool) -> str:
+    """A number as a literal."""
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    if double:
+        return repr(float(value))
+    short = f"{np.float32(value):.9g}"
+    return f"{short}f" if "." in short or "e" in short else f"{short}.0f"
