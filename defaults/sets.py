@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks import task_class
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.task import Split, Task
 from results.score import Score
 

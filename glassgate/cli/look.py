@@ -1,6 +1,5 @@
-"""`glassgate look`: what a file is taken for, and its first examples, without training."""
+"""`glassgate look`: how a data file is read, and its first examples, without training."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -9,33 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.cli.arguments import positive
+from glassgate.cli.arguments import add_options, given, positive
 from glassgate.cli.parser import Parser
 from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
-from glassgate.tasks.data import keyed, table
-from glassgate.tasks.data.columns import look, look_at_table
-from glassgate.tasks.data.files import suffix_of
-from glassgate.tasks.data.formats import LABEL_SUFFIX, recognised
+from glassgate.tasks.data import labelled, records
+from glassgate.tasks.data.columns import look
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import STDIN
+from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, recognised
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.piano import Roll
+from glassgate.tasks.data.piano import Roll, is_music
 from glassgate.tasks.data.series import Schema, Series, Table, resolved
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
 
-_MUSIC = (".mat", ".npy")
 _UNITS = 12  # of an example that are shown
 _CHARACTERS = 72
-_OPTIONS = ("format", "column", "text_column", "label_column", "unit", "label_suffix")
 
 
 class _Notes(Progress):
-    """Prints what readers say.
+    """Prints what readers report.
 
     Attributes:
-        any: whether they have said something
+        any: whether they have reported something
     """
 
     any = False
@@ -46,22 +44,24 @@ class _Notes(Progress):
 
 
 def command(words: list[str]) -> None:
-    """Show a file as the words after `glassgate look` say."""
-    parser = Parser(prog="glassgate look", description="Show what a data file is taken for, and its first examples.")
-    parser.add_argument("file", metavar="FILE", help="data for training")
-    parser.add_argument("--task", choices=TASKS, help="what it is for (found out)")
+    """Show a file as the words after `glassgate look` ask."""
+    parser = Parser(
+        prog="glassgate look",
+        description="Show how a data file is read, and its first examples.",
+        epilog="The options of `glassgate train TASK` are accepted, too.",
+    )
+    parser.add_argument("file", metavar="FILE", help=f"data for training, or {STDIN} for standard input")
+    parser.add_argument("--task", choices=TASKS, help="the task that the file is for (detected)")
     parser.add_argument("--examples", type=positive, default=3, metavar="N", help="examples to show (3)")
-    for name in _OPTIONS:
-        option = "--" + name.replace("_", "-")
-        parser.add_argument(option, metavar=name.upper(), help="as in `glassgate train TASK --help`")
-    arguments = parser.parse_args(words)
+    arguments, rest = parser.parse_known_args(words)
     task = arguments.task or guessed(arguments.file)
     kind = task_class(task)
-    chosen = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
-    if task == "language-model" and suffix_of(arguments.file) in _MUSIC:
-        arguments.unit = chosen["unit"] = "notes"
+    more = Parser(prog="glassgate look", add_help=False)
+    add_options(more, kind.options_type, kind.own_options)
+    chosen = given(kind.options_type, more.parse_args(rest))
     notes = _Notes()
-    examples = kind(kind.options_type.from_mapping(chosen)).read(arguments.file, progress=notes)
+    made = kind(kind.options_type.from_mapping({"data": arguments.file} | chosen))
+    examples = made.read(arguments.file, progress=notes)
     if not notes.any:
         count = "1 example" if len(examples) == 1 else f"{len(examples):,} examples"
         print(f"{arguments.file}: data for {task}, {count}")
@@ -69,7 +69,8 @@ def command(words: list[str]) -> None:
         print(f"\n{number}.")
         for line in _shown(example):
             print(f"  {line}")
-    print(f"\ntrain on it: {started()} train {task} --data {quote(arguments.file)}{_given(arguments)}")
+    options = "".join(f" {quote(word)}" for word in rest)
+    print(f"\ntrain on it: {started()} train {task} --data {quote(arguments.file)}{options}")
 
 
 def guessed(path: str) -> str:
@@ -78,40 +79,57 @@ def guessed(path: str) -> str:
     Raises:
         DataError: the file cannot be read
     """
-    suffix = suffix_of(path)
-    if Path(path).is_dir():
-        return "tagging"
-    if suffix in (".ts", ".npz"):
+    kind = kind_of(path)
+    if kind == "folder":
+        return "tagging" if (Path(path) / FOLDER[0]).exists() else "classification"
+    if is_music(path):
+        return "language-model"
+    if kind in labelled.SERIES:
         return "classification"
-    if suffix == ".csv" and is_token_table(path):
+    if kind in ("csv", "xlsx") and is_token_table(path):
         return "tagging"
-    if suffix in (".csv", ".tsv"):
-        try:
-            look_at_table(path, "\t" if suffix == ".tsv" else None, "text", "label")
-        except UserError:
-            if _holds_series(path):
-                return "forecasting"
-            return "tagging" if suffix == ".tsv" else "classification"
-        return "classification"
-    if suffix == ".parquet" and _holds_series(path):
+    if kind in records.SEPARATED:
+        return _of_a_table(path, kind)
+    if kind == "parquet" and _holds_series(path):
         return "forecasting"
-    if suffix in (".jsonl", ".ndjson", ".parquet"):
-        _, first, _ = next(keyed.read(path), (0, {}, {}))
+    if kind in records.KEYED:
+        _, first, _ = next(records.read(path), (0, {}, {}))
         lists = isinstance(first, dict) and any(isinstance(value, list) for value in first.values())
         if lists or not isinstance(first, dict):
             return "tagging"
-        return "classification" if any(name in first for name in keyed.LABEL) else "language-model"
-    if suffix in _MUSIC:
-        return "language-model"
+        return "classification" if any(name in first for name in records.LABEL) else "language-model"
+    try:
+        if labelled.Reader(path).format in ("fasttext", "csv"):
+            return "classification"
+    except UserError:
+        pass
+    if path == STDIN and _holds_series(path):
+        return "forecasting"
     try:
         format, _ = recognised(path, label_suffix=LABEL_SUFFIX)
     except UserError:
         return "language-model"
-    if format != "text" or Path(path).with_suffix(LABEL_SUFFIX).exists():
+    if format != "text" or (path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()):
         return "tagging"
     columns = look(path)
     pairs = columns is not None and columns.separator == "\t" and columns.width in (2, 3)
     return "translation" if pairs else "language-model"
+
+
+def _of_a_table(path: str, kind: str) -> str:
+    """The task of a table of texts, series, tokens or pairs."""
+    if kind == "tsv":
+        header, cells = records.table_of(path, kind)
+        rows = [row for _, row in islice(cells, 1000)] if len(header.header) in (2, 3) else []
+        if rows and not any(" " in row[0] for row in rows if row) and not {"text", "label"} & {*rows[0]}:
+            return "tagging" if not _holds_series(path) else "forecasting"
+    try:
+        labelled.Reader(path)
+    except UserError:
+        if _holds_series(path):
+            return "forecasting"
+        return "translation" if kind == "tsv" else "classification"
+    return "classification"
 
 
 def _holds_series(path: str) -> bool:
@@ -132,7 +150,7 @@ def _shown(example: Any) -> list[str]:
         pairs = zip(islice(example.units, _UNITS), example.labels, strict=False)
         lines = [f"{_plain(unit)}\t{label}" for unit, label in pairs]
         return [*([f"# intent = {example.intent}"] if example.intent else []), *lines, *_more(example.units)]
-    if isinstance(example, table.Labelled):
+    if isinstance(example, labelled.Labelled):
         content = example.content
         if isinstance(content, np.ndarray):
             return [f"{example.label}\t{len(content)} steps of {content.shape[1]} channels"]
@@ -160,8 +178,3 @@ def _short(text: str) -> str:
 
 def _plain(unit: str) -> str:
     return unit if unit.isprintable() else unit.encode("unicode_escape").decode()
-
-
-def _given(arguments: Namespace) -> str:
-    pairs = ((name, getattr(arguments, name)) for name in _OPTIONS)
-    return "".join(f" --{name.replace('_', '-')} {quote(value)}" for name, value in pairs if value is not None)

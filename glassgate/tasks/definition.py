@@ -11,7 +11,7 @@ from torch import nn
 from torchmetrics import MetricCollection
 
 from glassgate.tasks.attention import Attended
-from glassgate.tasks.data import keyed
+from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Batches, Cuts, Encoded, Lengths, shuffled, whole
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
@@ -234,7 +234,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
         raise UserError(f"report: a run of {self.name} reads no text; give a file with --file, or nothing")
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Example]:
+    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Example]:
         """Make examples of rows with named values, each with its number and the names of labels that are numbers.
 
         Raises:

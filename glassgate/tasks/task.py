@@ -14,7 +14,7 @@ from torchmetrics import MetricCollection
 
 from glassgate.tasks import cells
 from glassgate.tasks.by_size import by_size
-from glassgate.tasks.data import keyed
+from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import (
     ALL,
     Batch,
@@ -152,7 +152,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def _split_of(self, given: Any) -> Split[Example]:
         if isinstance(given, Split):
             return given
-        rows = {name: self.of_rows(keyed.rows_of(part)) for name, part in keyed.parts(given).items()}
+        rows = {name: self.of_rows(records.rows_of(part)) for name, part in records.parts(given).items()}
         return Split(**rows)
 
     @classmethod

@@ -19,8 +19,8 @@ import glassgate as gg
 from glassgate.cli import main
 from glassgate.glass.page import page
 from glassgate.tasks import task_class
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.study import Stretch, given, own, study
 from glassgate.tasks.task import Split

@@ -19,7 +19,7 @@ def test_look_at_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["look", f"{tmp_path}/train.txt", "--column=2", "--text-column=3"]) == 0
     out = capsys.readouterr().out
     assert "  B-ORG\tEU\n" in out
-    assert out.endswith("--column 2 --text-column 3\n")
+    assert out.endswith("--column=2 --text-column=3\n")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from glassgate.cli import main
 from glassgate.glass.data import array
 from glassgate.tasks import TASKS, task_class
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.task import Split
 from tests.tasks.test_every_task import SPLITS
 

@@ -9,7 +9,7 @@ import torch
 
 from glassgate.tasks import confusion, pictures
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.task import Split
 

@@ -6,7 +6,7 @@ import pytest
 
 import glassgate as gg
 from glassgate.tasks import task_class
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.task import Split

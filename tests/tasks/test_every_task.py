@@ -12,10 +12,10 @@ import yaml
 
 from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.series import given
 from glassgate.tasks.data.series.schema import TIME, Frequency
-from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.progress import Interrupted

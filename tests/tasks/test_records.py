@@ -10,7 +10,7 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging import Tagging, TaggingOptions

@@ -10,7 +10,7 @@ from glassgate.cli import main
 from glassgate.tasks import confusion
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data import mapped
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.scores import MacroF1
 from glassgate.tasks.tagging import Tagging, TaggingOptions

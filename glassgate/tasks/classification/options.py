@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data import table, text
+from glassgate.tasks.data import labelled, text
 from glassgate.tasks.options import Options, option
 
 POOLINGS = ("last", "mean", "max", "attention")
@@ -15,11 +15,11 @@ class ClassificationOptions(Options):
 
     common: ClassVar = (*Options.common, "label_column", "pooling")
 
-    format: str = option("auto", "format of the files; auto detects it", group="data", choices=table.FORMATS)
+    format: str = option("auto", "format of the files; auto detects it", group="data", choices=labelled.FORMATS)
     text_column: str = option("text", "text column: a name, or a number from 1", group="data")
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
     unit: str = option("word", "unit that a text is split into", group="data", choices=text.UNITS)
-    missing: str = option("error", "treatment of series with missing values", group="data", choices=table.MISSING)
+    missing: str = option("error", "treatment of missing values", group="data", choices=labelled.MISSING)
     held_out: float = option(
         0.1, "fraction of --data held out as dev, and again as test", group="data", least=0, most=0.4
     )

@@ -16,11 +16,12 @@ from glassgate.tasks import confusion
 from glassgate.tasks.attention import Attended
 from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
-from glassgate.tasks.data import keyed, python_packages, table, text
+from glassgate.tasks.data import labelled as labelled_files
+from glassgate.tasks.data import python_packages, records, text
 from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like, starts_of
 from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
-from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
@@ -69,16 +70,16 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:
         options = self.options
-        format = table.format_of(path, options.format)
         columns = (options.text_column, options.label_column)
-        examples = table.read(path, format, *columns, options.missing, labelled)
-        if format in table.SERIES:
-            return list(examples)
-        said = table.said(path, format, *columns, labelled)
+        reader = labelled_files.Reader(path, options.format, *columns, options.missing, labelled)
+        if reader.format in (*labelled_files.SERIES, "folder"):
+            found = list(reader)
+            self._report(path, reader, found, labelled, progress)
+            return found
         unsegmented: list[int] = []
 
         def cut() -> Iterator[Labelled]:
-            for each in examples:
+            for each in reader:
                 if self._is_unsegmented(each):
                     unsegmented.append(each.line or 0)
                 yield replace(each, content=self._units(each))
@@ -88,18 +89,32 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
             partial(Labelled, source=str(path)),
             [path],
-            ["table", format, *columns, labelled, options.unit, said],
+            ["table", reader.format, *columns, labelled, options.unit, options.missing, reader.said],
             progress,
         )
         if unsegmented and progress is not None:
             progress.note(note_on_unsegmented(path, unsegmented))
-        if labelled and progress is not None:
-            labels = plural(len(stored.counts("label")), "label")
-            progress.note(f"{path}: {said}; {plural(len(stored), 'text')}, {labels}")
+        self._report(path, reader, stored, labelled, progress)
         return stored
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Labelled]:
-        found = table.keyed_texts("given rows", rows, self.options.text_column, self.options.label_column)
+    def _report(
+        self,
+        path: str | Path,
+        reader: labelled_files.Reader,
+        found: Sequence[Labelled],
+        labelled: bool,
+        progress: Progress | None,
+    ) -> None:
+        """Pass a note about the file to the progress."""
+        if progress is None or not (labelled or reader.dropped):
+            return
+        what = "series" if reader.format in labelled_files.SERIES else plural(len(found), "text").split(" ", 1)[1]
+        labels = plural(len(counts(found, "label", lambda each: [each.label])), "label")
+        dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
+        progress.note(f"{path}: {reader.said}; {len(found):,} {what}, {labels}{dropped}")
+
+    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
+        found = labelled_files.keyed_texts("given rows", rows, self.options.text_column, self.options.label_column)
         return [Labelled(content, label, "given rows", number) for number, content, label in found]
 
     def read_own(self) -> Split[Labelled]:

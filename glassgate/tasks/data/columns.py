@@ -1,18 +1,15 @@
 """What the columns of a file are, recognised by its beginning: those of one unit a line, and those of a table."""
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from glassgate.tasks.bio import scheme_of
 from glassgate.tasks.data.files import read_lines
-from glassgate.tasks.data.keyed import LABEL, TEXTS
-from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.errors import OptionError
 
 _LINES = 20_000  # that are looked at
 _FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
@@ -26,8 +23,6 @@ LABEL_NAMES = {
 """What a column of their labels is usually called."""
 _NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma"} | WORD_NAMES | LABEL_NAMES
 _CONLLU_WIDTH = 10
-_TABLE_LINES = 100  # that are looked at
-SEPARATORS = (",", ";", "\t", "|")
 _MOST_LABELS = 100
 
 Rows = Sequence[Sequence[str]]
@@ -259,101 +254,3 @@ def _label(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, l
     chosen = (entities or differ or list(candidates))[-1]
     few = [each for each in differ if each != chosen and len(values[each]) <= min(_MOST_LABELS, rows // 5)]
     return chosen, few
-
-
-@dataclass(frozen=True)
-class Table:
-    """How a table is laid out.
-
-    Attributes:
-        separator: what separates its columns
-        before: lines before the first row, such as `sep=;`, which Excel writes
-        header: whether the first row names the columns
-        text: the column of the texts, from 0
-        label: the one of the labels; None without
-        names: what the columns are called; their numbers without a header
-    """
-
-    separator: str
-    before: int
-    header: bool
-    text: int
-    label: int | None
-    names: tuple[str, ...]
-
-    def said(self) -> str:
-        """What was taken for what, in words.
-
-        Example:
-            >>> Table(";", 0, True, 1, 0, ("class", "review")).said()
-            "texts in column 'review', labels in 'class', separated by semicolons"
-        """
-        labels = "" if self.label is None else f", labels in {self.names[self.label]!r}"
-        how = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[self.separator]
-        return f"texts in column {self.names[self.text]!r}{labels}, separated by {how}"
-
-
-def look_at_table(path: str | Path, separator: str | None, text: str, label: str | None) -> Table:
-    """Recognise the columns of a table.
-
-    Args:
-        separator: of its columns; found out if None
-        text, label: names of columns, or numbers from 1 where the first row is no header; of "text" and "label", which
-            are the defaults, other usual names will do; None for no labels
-
-    Raises:
-        DataError: see `read_lines`; there is no such column, or more than one that may be meant
-    """
-    lines = [line for _, line in islice(read_lines(path), _TABLE_LINES)]
-    before = 0
-    if lines[0].lower().startswith("sep=") and len(lines[0]) == 5:
-        separator, before = lines[0][4], 1
-    while before < len(lines) and not lines[before].strip():
-        before += 1
-    if before == len(lines):
-        before = 0
-    separator = separator or _delimiter(lines[before:], (text, label))
-    quoting: Any = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
-    try:
-        first = next(csv.reader((f"{line}\n" for line in lines[before:]), delimiter=separator, quoting=quoting), [""])
-    except csv.Error:
-        first = lines[before].split(separator)
-    header = not text.isdecimal()
-    places = [_place(path, before + 1, name, usual, first) for name, usual in ((text, TEXTS), (label, LABEL)) if name]
-    names = tuple(first) if header else tuple(str(number + 1) for number in range(len(first)))
-    return Table(separator, before, header, places[0], places[1] if label is not None else None, names)
-
-
-def _delimiter(lines: Sequence[str], wanted: Sequence[str | None]) -> str:
-    """The separator under which the first row has the names; else the one that cuts all rows alike; else a comma."""
-    for separator in SEPARATORS:
-        if all(name is None or name in _cells(lines[0], separator) for name in wanted):
-            return separator
-    plain = [line for line in lines if line.strip() and '"' not in line]
-    for separator in SEPARATORS:
-        widths = {len(line.split(separator)) for line in plain}
-        if len(widths) == 1 and widths > {1}:
-            return separator
-    counts = {separator: lines[0].count(separator) for separator in SEPARATORS}
-    return max(SEPARATORS, key=counts.__getitem__) if max(counts.values()) else ","
-
-
-def _cells(line: str, separator: str) -> list[str]:
-    return [cell.strip().strip('"') for cell in line.split(separator)]
-
-
-def _place(path: str | Path, number: int, name: str, usual: Sequence[str], first: Sequence[str]) -> int:
-    if name.isdecimal() and 1 <= int(name) <= len(first):
-        return int(name) - 1
-    if not name.isdecimal() and name in first:
-        return first.index(name)
-    others = [place for place, cell in enumerate(first) if cell.strip().lower() in usual]
-    if name == usual[0] and len(others) == 1:
-        return others[0]
-    several = "a single column that may be it" if name == usual[0] and others else f"a column {name!r}"
-    raise DataError(
-        path,
-        number,
-        f"expected {several}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
-        "--label-column, both as numbers from 1 where the first line is no header",
-    )

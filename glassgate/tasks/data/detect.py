@@ -118,7 +118,7 @@ def dialect_of(path: str | Path, separator: str | None = None, names: Sequence[s
     lines = lines[before:]
     separator = separator or _separator(lines, names)
     quoted = separator != "\t" or _has_quotes(lines)
-    cells = csv.reader((f"{line}\n" for line in lines), delimiter=separator, quoting=_QUOTING[quoted])
+    cells = csv.reader((f"{line}\n" for line in lines), delimiter=separator, quoting=QUOTING[quoted])
     try:
         header = next(cells, [""])
     except csv.Error:
@@ -126,7 +126,7 @@ def dialect_of(path: str | Path, separator: str | None = None, names: Sequence[s
     return Dialect(separator, before, tuple(header), quoted)
 
 
-_QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
+QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
 
 
 def _separator(lines: Sequence[str], names: Sequence[str]) -> str:

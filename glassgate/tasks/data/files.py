@@ -275,9 +275,9 @@ def encoding_of(path: str | Path) -> str:
 
 
 def encoding_note(path: str | Path) -> str:
-    """Return what to report of a file's encoding: empty for UTF-8."""
+    """Return what to report of a file's encoding: empty for UTF-8, and for UTF-16 with its mark."""
     found = encoding_of(path)
-    return "" if found == _UTF_8 else f", encoding {_NAMES.get(found, found)}"
+    return "" if found in (_UTF_8, "utf_16") else f", encoding {_NAMES.get(found, found)}"
 
 
 def _detected(path: str | Path) -> str:

@@ -3,28 +3,14 @@
 from pathlib import Path
 
 from glassgate.tasks.data.columns import Layout, is_clear, look
-from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.detect import SUFFIXES, kind_of
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.errors import OptionError
 
-FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "jsonl", "parquet", "text", "python", "folder")
+FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "xlsx", "jsonl", "json", "parquet", "text", "python", "folder")
 UNITS = ("word", "character")
 LABEL_SUFFIX = ".labels"
 
-_BY_SUFFIX = {
-    ".conllu": "conllu",
-    ".conll": "columns",
-    ".iob": "columns",
-    ".iob2": "columns",
-    ".bio": "columns",
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "text",
-    ".py": "python",
-}
 FOLDER = ("seq.in", "seq.out", "label")
 
 
@@ -44,13 +30,15 @@ def format_of(path: str | Path, format: str = "auto") -> str:
         return kind_of(path) or "text"
     if Path(path).is_dir():
         return "folder"
-    suffix = suffix_of(path)
-    if suffix not in _BY_SUFFIX:
+    kind = kind_of(path)
+    if kind not in FORMATS:
+        known = ", ".join(suffix for suffix, each in SUFFIXES.items() if each in FORMATS)
         raise OptionError(
-            f"{path}: it holds no columns; cannot tell the format by the suffix {suffix!r}; known are "
-            f"{', '.join(_BY_SUFFIX)}; name it with --format {'|'.join(FORMATS[1:-2])}"
+            f"{path}: it holds no columns; cannot tell the format by the suffix {suffix_of(path)!r}; known are "
+            f"{known}; "
+            f"name it with --format {'|'.join(FORMATS[1:-2])}"
         )
-    return _BY_SUFFIX[suffix]
+    return kind
 
 
 def recognised(

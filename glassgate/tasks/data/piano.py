@@ -1,6 +1,7 @@
 """Piano rolls: for each step which of 88 keys sound; from .npz, .npy, .json and .mat files, without pickle."""
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import local, opened_text, suffix_of
+from glassgate.tasks.data.files import STDIN, local, members, opened_text, suffix_of
 from glassgate.tasks.errors import DataError
 
 KEYS = 88
@@ -58,6 +59,20 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     if not any(parts.values()):
         raise DataError(path, None, "the file holds no piece of music")
     return parts
+
+
+def is_music(path: str | Path) -> bool:
+    """Whether the name or the beginning of a file shows piano rolls; of standard input no byte is read."""
+    kind = "" if str(path) == STDIN else kind_of(path)
+    if kind in ("json", "npz") and local(path).is_file():
+        if kind == "json":
+            with opened_text(path) as file:
+                return _NESTED.match(file.read(2**10)) is not None
+        return not {"x.npy", "y.npy"} & {*members(path)}
+    return kind in ("mat", "npy")
+
+
+_NESTED = re.compile(r'\s*(\{\s*"\w+"\s*:\s*)?\[\s*\[\s*\[')
 
 
 def _checked(where: str, piece: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import sysconfig
 from pathlib import Path
 
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data.labelled import Labelled
 
 PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest", "xml")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.bio import to_iob2
-from glassgate.tasks.data import keyed
+from glassgate.tasks.data import records
 from glassgate.tasks.data.columns import Layout, is_comment
 from glassgate.tasks.data.files import STDIN, read_lines
 from glassgate.tasks.data.formats import FOLDER
@@ -168,28 +168,28 @@ def read_rows(
         labelled: whether labels are needed
 
     Raises:
-        DataError: see `keyed.read`; no such key, or no two lists of one length under them
+        DataError: see `records.read`; no such key, or no two lists of one length under them
     """
 
-    return _some(path, of_rows(path, keyed.read(path), column, text_column, labelled))
+    return _some(path, of_rows(path, records.read(path), column, text_column, labelled))
 
 
 def of_rows(
     source: str | Path,
-    rows: Iterator[tuple[int, Any, keyed.Names]],
+    rows: Iterator[tuple[int, Any, records.Names]],
     column: str | None = None,
     text_column: str | None = None,
     labelled: bool = True,
 ) -> Iterator[Tagged]:
     """Yield the sequences of rows that are in memory already, or are read; see `read_rows`."""
     for number, row, names in rows:
-        units = keyed.value(source, number, row, text_column, keyed.UNITS, "--text-column")
-        labels = keyed.value(source, number, row, column, keyed.LABELS, "--column") if labelled else None
+        units = records.value(source, number, row, text_column, records.UNITS, "--text-column")
+        labels = records.value(source, number, row, column, records.LABELS, "--column") if labelled else None
         for each, what, option in ((units, "of words", "--text-column"), (labels, "of labels", "--column")):
             if not (isinstance(each, list) or (each is None and not labelled)):
                 raise DataError(source, number, f"expected a list {what}, got {type(each).__name__}; see {option}")
-        key = column or next((name for name in keyed.LABELS if name in row), "")
-        tags = None if labels is None else [keyed.named(label, names.get(key)) for label in labels]
+        key = column or next((name for name in records.LABELS if name in row), "")
+        tags = None if labels is None else [records.named(label, names.get(key)) for label in labels]
         sequence = Tagged([str(unit) for unit in units], tags, source=str(source), lines=number)
         _check_count(Path(source), sequence, "unit")
         if sequence.units:

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from glassgate.tasks.data import keyed, mapped
+from glassgate.tasks.data import mapped, records
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import raw_lines, read_lines
+from glassgate.tasks.data.files import encoding_note, raw_lines, read_lines
 from glassgate.tasks.data.running import read_units
 from glassgate.tasks.data.stored import LINE, SEQUENCE, Stored, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
@@ -131,18 +131,20 @@ def read_text(
         column: the key of the texts in rows; the first usual one if None
 
     Raises:
-        DataError: see `read_lines` and `keyed.read`; there is nothing but blank lines; no such key
+        DataError: see `read_lines` and `records.read`; there is nothing but blank lines; no such key
     """
     read = _read(path, unit, column)
-    if kind_of(path) in keyed.KINDS and progress:
+    if progress and unit != "byte" and kind_of(path) != "parquet" and (encoding := encoding_note(path)):
+        progress.note(f"{path}: text{encoding}")
+    if kind_of(path) in records.KEYED and progress:
         progress.note(_said(path, column))
-    cut = str if unit == "byte" and kind_of(path) not in keyed.KINDS else _SPLITTERS[unit]
+    cut = str if unit == "byte" and kind_of(path) not in records.KEYED else _SPLITTERS[unit]
     if sequence == "line":
         build = partial(Text, source=str(path))
         return store(
             _lines(path, read, cut), {"units": SEQUENCE, "line": LINE}, build, [path], ["lines", unit, column], progress
         )
-    if kind_of(path) not in keyed.KINDS and mapped.is_large([path]):
+    if kind_of(path) not in records.KEYED and mapped.is_large([path]):
         return [Text(read_units(path, unit, cut, progress), str(path))]
     text = "".join(f"{line}\n" for _, line in read)
     if not text.strip():
@@ -150,7 +152,7 @@ def read_text(
     return [Text(cut(text), str(path))]
 
 
-def of_rows(rows: Iterator[tuple[int, Any, keyed.Names]], options: TextOptions) -> list[Text]:
+def of_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions) -> list[Text]:
     """Make texts of rows: one of all, as of the lines of a file, or one of each.
 
     Raises:
@@ -163,10 +165,10 @@ def of_rows(rows: Iterator[tuple[int, Any, keyed.Names]], options: TextOptions) 
 
 
 def _texts(
-    source: str | Path, rows: Iterator[tuple[int, Any, keyed.Names]], column: str | None
+    source: str | Path, rows: Iterator[tuple[int, Any, records.Names]], column: str | None
 ) -> Iterator[tuple[int, str]]:
     for number, row, _ in rows:
-        text = keyed.value(source, number, row, column, keyed.TEXTS, "--text-column")
+        text = records.value(source, number, row, column, records.TEXTS, "--text-column")
         if not isinstance(text, str):
             raise DataError(source, number, f"expected a string of text, got {type(text).__name__}; see --text-column")
         yield number, text
@@ -174,8 +176,8 @@ def _texts(
 
 def _said(path: str | Path, column: str | None) -> str:
     """What rows were taken for, in words."""
-    keys: Any = next((row for _, row, _ in keyed.read(path)), {})
-    found = column or next((each for each in keyed.TEXTS if each in keys), keyed.TEXTS[0])
+    keys: Any = next((row for _, row, _ in records.read(path)), {})
+    found = column or next((each for each in records.TEXTS if each in keys), records.TEXTS[0])
     return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {found!r}"
 
 
@@ -191,8 +193,8 @@ def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str
 
 def _read(path: str | Path, unit: str, column: str | None) -> Iterator[tuple[int, str]]:
     """The lines of a file, or the texts of its rows; those of bytes with a character for each byte."""
-    if kind_of(path) in keyed.KINDS:
-        return _texts(path, keyed.read(path), column)
+    if kind_of(path) in records.KEYED:
+        return _texts(path, records.read(path), column)
     if unit != "byte":
         return read_lines(path)
     return ((number, raw.rstrip(b"\r\n").decode("latin-1")) for number, raw in enumerate(raw_lines(path), start=1))

@@ -1,20 +1,19 @@
 """Tables of tokens, CSV as Kaggle and Excel have it: a token a row, its sentence and labels in other columns."""
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
 from glassgate.tasks.bio import scheme_of, to_iob2
-from glassgate.tasks.data.columns import LABEL_NAMES, SEPARATORS, WORD_NAMES, number_of
-from glassgate.tasks.data.files import read_lines
+from glassgate.tasks.data import records
+from glassgate.tasks.data.columns import LABEL_NAMES, WORD_NAMES, number_of
+from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
 
 _ROWS, _FEW = 20_000, 200  # that are looked at
 _SENTENCES = {"sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx"}
-_SAID = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 Row = tuple[int, list[str]]
 """A line's number and its cells."""
@@ -57,7 +56,10 @@ may be labels in 'POS' too (--column takes them)"
             how = {"": "", "IOB2": " (IOB2)"}.get(self.scheme, f" ({self.scheme}, converted to IOB2)")
             found.append(f"labels in {self.names[self.label]!r}{how}")
         by = "empty rows" if self.sentence is None else repr(self.names[self.sentence])
-        found += [f"sentences by {by}", f"separated by {_SAID[self.separator]}"]
+        found += [
+            f"sentences by {by}",
+            f"separated by {SEPARATORS[self.separator]}" if self.separator else "first sheet",
+        ]
         if self.others:
             names = ", ".join(repr(self.names[each]) for each in self.others)
             found.append(f"and what may be labels in {names} too (--column takes them)")
@@ -77,11 +79,8 @@ def look_at_tokens(
         DataError: see `read_lines`; the first line names no column of words, or none of labels
         OptionError: there is no such column
     """
-    first = list(islice(read_lines(path), 2))
-    before = int(first[0][1].lower().startswith("sep="))
-    header = first[before][1] if len(first) > before else ""
-    separator = max(SEPARATORS, key=header.count)
-    names = tuple(next(csv.reader([header], delimiter=separator), []))
+    dialect, _ = records.table_of(path, kind_of_table(path))
+    separator, before, names = dialect.separator, dialect.before, dialect.header
     known = [name.strip().lower() for name in names]
     unit = number_of("--text-column", path, text_column, len(names), names)
     label = number_of("--column", path, column, len(names), names) if labelled else None
@@ -160,22 +159,9 @@ def _sentences(path: str | Path, layout: TokenTable, most: int | None = None) ->
 
 def _rows(path: str | Path, layout: TokenTable) -> Iterator[Row]:
     """The rows below the header; one whose cells are all empty has none."""
-    lines = (f"{text}\n" for number, text in read_lines(path) if number > layout.before + 1)
-    cells = csv.reader(lines, delimiter=layout.separator, strict=True)
-    try:
-        for row in cells:
-            number = cells.line_num + layout.before + 1
-            if not any(cell.strip() for cell in row):
-                yield number, []
-            elif len(row) != len(layout.names):
-                raise DataError(
-                    path,
-                    number,
-                    f"expected {len(layout.names)} columns, as in the first line, got {len(row)}; put quotes around a "
-                    f"cell with {layout.separator!r} in it",
-                )
-            else:
-                yield number, row
-    except csv.Error as error:
-        number = cells.line_num + layout.before + 1
-        raise DataError(path, number, f"expected CSV, got what does not parse: {error}; check the quotes") from None
+    return islice(records.table_of(path, kind_of_table(path))[1], 1, None)
+
+
+def kind_of_table(path: str | Path) -> str:
+    """The kind of a table of tokens."""
+    return "xlsx" if kind_of(path) == "xlsx" else "csv"

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
-from glassgate.tasks.data import keyed
+from glassgate.tasks.data import records
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
 from glassgate.tasks.data.files import read_lines
@@ -85,7 +85,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
             return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
         return [line for _, line in read_lines(path) if line.strip()]
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Text | str]:
+    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | str]:
         return [*texts.of_rows(rows, self.options)]
 
     def read_own(self) -> Split[Text | str]:

@@ -3,6 +3,7 @@
 import codecs
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
-from glassgate.tasks.data import keyed
+from glassgate.tasks.data import records
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Streams
-from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, read_rolls
+from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, is_music, read_rolls
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
@@ -53,6 +54,11 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     given_field = answer_field = "targets"
     own_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
+    def __init__(self, options: LanguageModelOptions):
+        if options.data and options.unit == LanguageModelOptions.unit and is_music(options.data):
+            options = replace(options, unit=NOTES)
+        super().__init__(options)
+
     @property
     def streamed(self) -> bool:
         """Whether sequences are read in columns, with the state carried from chunk to chunk."""
@@ -83,7 +89,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         parts = read_rolls(path)
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Text | Roll]:
+    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | Roll]:
         return [*(super().of_rows(rows) if self.options.unit == NOTES else texts.of_rows(rows, self.options))]
 
     def read_own(self) -> Split[Text | Roll]:

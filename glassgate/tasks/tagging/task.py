@@ -16,9 +16,10 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks import bio, confusion
-from glassgate.tasks.data import keyed, python_source
+from glassgate.tasks.data import python_source, records
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
+from glassgate.tasks.data.files import encoding_note
 from glassgate.tasks.data.formats import recognised, sources_of
 from glassgate.tasks.data.labels import check_labels, counted, some, source_of
 from glassgate.tasks.data.mapped import Units
@@ -132,14 +133,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             examples = read_text(path, options.unit, options.label_suffix, labelled)
         elif format == "folder":
             examples = read_folder(path, labelled)
-        elif format == "csv":
+        elif format in ("csv", "xlsx"):
             table = look_at_tokens(path, options.column, options.text_column, labelled)
             examples = read_tokens(path, table)
-        elif format in ("jsonl", "parquet"):
+        elif format in records.KEYED:
             examples = read_rows(path, options.column, options.text_column, labelled)
         else:
             examples = read_columns(path, options.column, "\t" if format == "tsv" else None, labelled, layout)
-        line_each = format in ("text", "folder", "jsonl", "parquet")
+        line_each = format in ("text", "folder", *records.KEYED)
         fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if line_each else LINES}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
@@ -153,10 +154,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         )
         if labelled and progress is not None:
             taken = table or layout
-            progress.note(f"{path}: {taken.said() if taken else f'format {format}'}; {counted(stored)}")
+            encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
+            progress.note(f"{path}: {taken.said() if taken else f'format {format}'}{encoding}; {counted(stored)}")
         return stored
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, keyed.Names]]) -> list[Tagged]:
+    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Tagged]:
         return list(tagged_of_rows("given rows", rows, self.options.column, self.options.text_column))
 
     def _as_before(self, layout: Layout | None) -> Layout | None:

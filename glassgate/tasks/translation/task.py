@@ -16,7 +16,8 @@ from torchmetrics import MetricCollection
 from glassgate.tasks.attention import Attended, attention_picture
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
-from glassgate.tasks.data.pairs import Pair, hold_out, read_pairs
+from glassgate.tasks.data.files import encoding_note
+from glassgate.tasks.data.pairs import BETWEEN, Pair, hold_out, read_pairs
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
 from glassgate.tasks.data.spoken import dates_and_numbers
 from glassgate.tasks.data.subwords import Subwords
@@ -104,6 +105,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
         pairs = read_pairs(path, labelled, self.options.reverse)
+        if progress is not None and BETWEEN not in str(path) and (encoding := encoding_note(path)):
+            progress.note(f"{path}: pairs{encoding}")
         if labelled or self._raw_text is None:
             return pairs
         unsegmented = [pair.line or 0 for pair in pairs if self._raw_text.is_unsegmented(self._lower(pair.source))]

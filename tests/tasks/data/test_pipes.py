@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -69,11 +70,15 @@ def _write(folder: Path) -> dict[str, Path]:
         "text.txt": "salt and pepper, bread and butter.\n" * 60,
         "pairs.tsv": "".join(f"number {k}\tNummer {k}\n" for k in range(60)),
         "series.csv": "time,load\n" + "".join(f"{hour},{k % 24}\n" for k, hour in enumerate(hours)),
+        "rows.json": json.dumps(rows),
+        "fasttext.txt": "".join(f"__label__{each['label']} {each['text']}\n" for each in rows),
         "music.json": json.dumps([[[60], [62, 64], [65]] * 4] * 3),
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    pd.DataFrame(rows).to_excel(folder / "rows.xlsx", index=False)
+    pd.DataFrame({"time": hours, "load": [k % 24 for k in range(240)]}).to_excel(folder / "series.xlsx", index=False)
     pq.write_table(pa.Table.from_pylist(tagged), folder / "tagged.parquet")
     pq.write_table(pa.table({"time": hours, "load": [k % 24 for k in range(240)]}), folder / "series.parquet")
     np.savez(folder / "series.npz", x=np.arange(40.0).reshape(10, 4), y=np.array([*"ab"] * 5))
@@ -96,12 +101,16 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("tagging", "tagged.jsonl", {}, {}),
     ("tagging", "tagged.parquet", {}, {}),
     ("tagging", "code.py", {}, {"format": "python"}),
-    ("classification", "rows.csv", {}, {"format": "csv"}),
+    ("classification", "rows.csv", {}, {}),
     ("classification", "rows.tsv", {}, {"format": "tsv"}),
     ("classification", "rows.jsonl", {}, {}),
     ("classification", "rows.parquet", {}, {}),
     ("classification", "series.ts", {}, {}),
     ("classification", "series.npz", {}, {}),
+    ("classification", "rows.xlsx", {}, {}),
+    ("classification", "fasttext.txt", {}, {}),
+    ("classification", "rows.json", {}, {}),
+    ("forecasting", "series.xlsx", {"horizon": 3}, {}),
     ("language-model", "text.txt", {}, {}),
     ("language-model", "text.txt", {"sequence": "line"}, {}),
     ("language-model", "text.txt", {"unit": "byte"}, {}),

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.raw_text import RawText, read_raw, starts_of
-from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.progress import Progress

@@ -16,8 +16,8 @@ from glassgate.storage import cache_folder
 from glassgate.tasks import task_class
 from glassgate.tasks.bio import is_valid
 from glassgate.tasks.data import mapped, stored
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.stored import Stored
-from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.errors import DataError

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassgate.tasks.data import table
-from glassgate.tasks.data.table import Labelled
+from glassgate.tasks.data import labelled as files
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import DataError, OptionError
 
 TS = "# a comment\n@problemName p\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n7,?:8,9:b\n"
 
 
 def read(path: Path, **options: Any) -> list[Labelled]:
-    return list(table.read(path, **options))
+    return list(files.Reader(path, **options))
 
 
 def write(path: Path, content: str) -> Path:
@@ -141,9 +141,12 @@ def test_faults_of_series(tmp_path: Path) -> None:
 
 
 def test_formats_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"a\.xlsx: cannot tell the format by the suffix '\.xlsx'; known are \.csv"):
-        read(tmp_path / "a.xlsx")
+    with pytest.raises(OptionError, match=r"a\.odd: cannot detect the format by the suffix '\.odd'; known are \.csv"):
+        read(write(tmp_path / "a.odd", "x"))
     with pytest.raises(OptionError, match="plain text has no labels; give CSV, TSV or JSON lines"):
         read(write(tmp_path / "a.txt", "x"))
-    with pytest.raises(DataError, match=f"{re.escape(str(tmp_path))}: this is a folder; give a file"):
+    with pytest.raises(
+        DataError,
+        match=f"{re.escape(str(tmp_path))}: expected a file, or a folder with a folder of text files for each class",
+    ):
         read(tmp_path)

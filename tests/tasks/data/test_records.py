@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
-from glassgate.tasks.data.keyed import parts, rows_of
+from glassgate.tasks.data.records import parts, rows_of
 from glassgate.tasks.errors import DataError, UserError
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.translation import Translation

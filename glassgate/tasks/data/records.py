@@ -1,44 +1,58 @@
-"""Rows with named values: JSON lines, and Parquet as Hugging Face's `datasets` and pandas write it."""
+"""Rows with named values: CSV, TSV, Excel, JSON, JSON lines, Parquet, and data frames in memory."""
 
+import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import local, read_lines
+from glassgate.tasks.data.detect import QUOTING, Dialect, dialect_of, kind_of
+from glassgate.tasks.data.files import local, opened_text, read_lines
 from glassgate.tasks.errors import DataError
 
-KINDS = ("jsonl", "parquet")
-"""Of the files that `read` reads."""
+SEPARATED = ("csv", "tsv", "xlsx")
+"""Kinds of tables whose first row names the columns, unless an option gives columns by number."""
+
+KEYED = ("jsonl", "json", "parquet")
+"""Kinds of files whose rows have keys."""
 
 UNITS = ("tokens", "words", "units", "text")
-"""What the key of a sequence's units is usually called."""
+"""The usual keys of a sequence's units."""
 
 LABELS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner")
-"""What the key of their labels is usually called."""
+"""The usual keys of their labels."""
 
 TEXTS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
 LABEL = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
 
+_LONGEST = 2**31 - 1  # characters of a cell of CSV; Python's own limit is 131,072
+
 Names = Mapping[str, Sequence[str]]
-"""What the numbers under a key stand for."""
+"""The names of labels that are stored as numbers, by key."""
+
+Cells = Iterator[tuple[int, list[str]]]
+"""Numbers of lines, and the cells of each; none of a blank row."""
 
 
-def read(path: str | Path) -> Iterator[tuple[int, Any, Names]]:
+def read(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Names]]:
     """Yield the number of each row, from 1, the row, and the names of labels that the file has.
+
+    Args:
+        kind: one of `KEYED`; detected if empty
 
     Raises:
         DataError: see `read_lines`; a line is no JSON object, or the file no Parquet
     """
-    return _parquet(path) if kind_of(path) == "parquet" else _json_lines(path)
+    readers = {"parquet": _parquet, "json": _json}
+    return readers.get(kind or kind_of(path), _json_lines)(path)
 
 
 def parts(given: Any) -> dict[str, Any]:
-    """Return the parts of an object that is given in place of files: a `DatasetDict`'s, or all of it for training.
+    """Return the parts of an object that is given in place of files: those of a `DatasetDict`, or all for training.
 
     Example:
         >>> parts({"train": [1], "validation": [2]})
@@ -75,13 +89,13 @@ def _names_of(feature: Any) -> Sequence[str] | None:
 
 
 def _plain(value: Any) -> Any:
-    """What NumPy holds as Python's own numbers and lists, and a tuple as a list."""
+    """NumPy's values as Python's numbers and lists, and tuples as lists."""
     value = value.tolist() if hasattr(value, "tolist") else value
     return list(value) if isinstance(value, tuple) else value
 
 
 def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str) -> Any:
-    """Return what is under a key: the one given, or the first of the usual ones that the row has.
+    """Return the value of a key: the one given, or the first of the usual ones that the row has.
 
     Raises:
         DataError: it has none of them
@@ -117,6 +131,23 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]
         yield number, row, {}
 
 
+def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
+    """The rows of a list of objects, or of a list under a key such as "data"."""
+    try:
+        with opened_text(path) as file:
+            rows = json.load(file)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        raise DataError(path, line, f"expected JSON, got what does not parse: {error}; correct the file") from None
+    if isinstance(rows, dict):
+        lists = [value for value in rows.values() if isinstance(value, list)]
+        rows = lists[0] if len(lists) == 1 else rows
+    if not isinstance(rows, list):
+        raise DataError(path, None, f"expected a list of JSON objects, got {type(rows).__name__}; write one per row")
+    for number, row in enumerate(rows, start=1):
+        yield number, row, {}
+
+
 def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
     if not local(path).is_file():
         raise DataError(path, None, "no such file; check the path, or the folder you started from")
@@ -132,7 +163,7 @@ def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
 
 
 def _names(metadata: Mapping[bytes, bytes]) -> Names:
-    """The names that `datasets` keeps beside a column of numbers."""
+    """The names that `datasets` stores with a column of numbers."""
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     except (ValueError, AttributeError):
@@ -145,3 +176,63 @@ def class_names(feature: Any) -> Sequence[str] | None:
     if not isinstance(feature, dict):
         return None
     return feature.get("names") or class_names(feature.get("feature"))
+
+
+def table_of(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
+    """Return how a table is written, and an iterator over all its rows, the header included.
+
+    Args:
+        kind: one of `SEPARATED`
+        names: columns that the header is expected to have
+
+    Raises:
+        DataError: see `read_lines`; a row with more or fewer cells than the first
+    """
+    if kind == "xlsx":
+        rows = _excel(path)
+        header = next((row for _, row in rows), [""])
+        return Dialect("", 0, tuple(header)), iter(rows)
+    dialect = dialect_of(path, "\t" if kind == "tsv" else None, names)
+    return dialect, _separated(path, dialect)
+
+
+def _separated(path: str | Path, dialect: Dialect) -> Cells:
+    lines = (f"{line}\n" for _, line in islice(read_lines(path), dialect.before, None))
+    cells = csv.reader(lines, delimiter=dialect.separator, quoting=QUOTING[dialect.quoted], strict=dialect.quoted)
+    csv.field_size_limit(_LONGEST)
+    width = len(dialect.header)
+    try:
+        for row in cells:
+            number = cells.line_num + dialect.before
+            if not any(cell.strip() for cell in row):
+                yield number, []
+                continue
+            if len(row) != width:
+                raise DataError(
+                    path,
+                    number,
+                    f"expected {width} columns, as in the first line, got {len(row)}; put quotes around a cell with "
+                    f"{dialect.separator!r} in it",
+                )
+            yield number, row
+    except csv.Error as error:
+        number = cells.line_num + dialect.before
+        raise DataError(path, number, f"expected CSV, got what does not parse: {error}; check the quotes") from None
+
+
+def _excel(path: str | Path) -> list[tuple[int, list[str]]]:
+    """The rows of a workbook's first sheet, their cells as text."""
+    import pandas as pd
+
+    try:
+        sheet = pd.read_excel(local(path), header=None, dtype=object, engine="openpyxl")
+    except FileNotFoundError:
+        raise DataError(path, None, "no such file; check the path, or the folder you started from") from None
+    except ImportError:
+        raise DataError(
+            path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"
+        ) from None
+    except (ValueError, KeyError, OSError) as error:
+        raise DataError(path, None, f"expected an Excel workbook, got what does not load ({error})") from None
+    texts = sheet.astype("string").fillna("").to_numpy().tolist()
+    return [(number, row if any(map(str.strip, row)) else []) for number, row in enumerate(texts, start=1)]

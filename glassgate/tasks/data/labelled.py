@@ -1,0 +1,296 @@
+"""Texts with one label each: tables, JSON, Parquet, fastText's `__label__`, plain text, and a folder per class."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgate.tasks.data import records
+from glassgate.tasks.data.detect import SEPARATORS, kind_of
+from glassgate.tasks.data.files import STDIN, encoding_note, read_lines, suffix_of
+from glassgate.tasks.data.series.labelled import KINDS as SERIES
+from glassgate.tasks.data.series.labelled import mended, read_arrays
+from glassgate.tasks.errors import DataError, OptionError
+
+FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext", "text", "folder", *SERIES)
+MISSING = ("error", "drop", "interpolate")
+
+_LABEL = "__label__"
+_ROWS = 1000  # that are looked at
+
+Row = tuple[int, str, str | None]
+"""A line's number, a text and its label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A text or a series, and its label where known.
+
+    Attributes:
+        content: a text, or its units, or `(L, C)`, a series of C channels, float32
+        label: None where the file holds none
+        source: the file it came from, and the number of the series where that is no line
+        line: the line where it ends
+    """
+
+    content: str | Sequence[str] | np.ndarray
+    label: str | None = None
+    source: str = "given examples"
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table of texts.
+
+    Attributes:
+        separator: between the columns; empty for a sheet of Excel
+        names: of the columns; their numbers without a header
+        header: whether the first row names the columns
+        text: the column of the texts, from 0
+        label: the column of the labels; None without
+    """
+
+    separator: str
+    names: tuple[str, ...]
+    header: bool
+    text: int
+    label: int | None
+
+    def said(self) -> str:
+        """Describe the columns.
+
+        Example:
+            >>> Columns(";", ("class", "review"), True, 1, 0).said()
+            "texts in column 'review', labels in 'class', separated by semicolons"
+        """
+        labels = "" if self.label is None else f", labels in {self.names[self.label]!r}"
+        how = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
+        return f"texts in column {self.names[self.text]!r}{labels}{how}{'' if self.header else ', no header'}"
+
+
+class Reader:
+    """Reads one file, or a folder, of labelled texts or series.
+
+    Args:
+        path: the file
+        format: one of `FORMATS`
+        text_column, label_column: names in the header of a table, numbers from 1 where there is none, keys in JSON
+        missing: "error", "drop" or "interpolate" for steps of a series without a value (NaN); "drop" also drops rows
+            without a text or a label
+        labelled: whether labels are needed
+
+    Attributes:
+        format: the format that was detected
+        dropped: rows that were dropped so far
+        said: a description of what was detected
+
+    Raises:
+        DataError: the file cannot be read, or its columns are not recognised
+        OptionError: the format cannot be detected; plain text, which has no labels, where they are needed
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        format: str = "auto",
+        text_column: str = "text",
+        label_column: str = "label",
+        missing: str = "error",
+        labelled: bool = True,
+    ):
+        self.path, self.missing, self.labelled = path, missing, labelled
+        self.text, self.label = text_column, label_column
+        self.dropped = 0
+        self.format = self._format() if format == "auto" else format
+        if self.format == "text" and labelled:
+            raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
+        self.columns = self._columns() if self.format in records.SEPARATED else None
+        binary = self.format in (*SERIES, "xlsx", "parquet", "folder")
+        self.said = (self.columns.said() if self.columns else f"format {self.format}") + (
+            "" if binary else encoding_note(path)
+        )
+
+    def __iter__(self) -> Iterator[Labelled]:
+        empty = True
+        for example in self._series() if self.format in SERIES else self._texts():
+            empty = False
+            yield example
+        if empty:
+            raise DataError(self.path, None, "the file holds no example; give one with at least one")
+
+    def _format(self) -> str:
+        found = kind_of(self.path)
+        if found == "folder":
+            return found
+        if found in ("text", "") and _is_fasttext(self.path):
+            return "fasttext"
+        if found in FORMATS:
+            return found
+        if str(self.path) == STDIN:
+            return "csv" if self.labelled or self._names_columns() else "text"
+        raise OptionError(
+            f"{self.path}: cannot detect the format by the suffix {suffix_of(self.path)!r}; known are .csv, .tsv, "
+            f".xlsx, .jsonl, .json, .parquet, .txt, .ts and .npz; name it with --format {'|'.join(FORMATS[1:])}"
+        )
+
+    def _names_columns(self) -> bool:
+        """Whether the first line of standard input is a header with several columns."""
+        header = records.table_of(self.path, "csv")[0].header
+        return len(header) > 1 and self.text in header
+
+    def _columns(self) -> Columns:
+        numbered = self.text.isdecimal()
+        expected = [self.text, *([self.label] if self.labelled else [])]
+        dialect, rows = records.table_of(self.path, self.format, expected)
+        first = [cell.strip() for cell in dialect.header]
+        if not numbered and self.text == "text" and self.label == "label" and self.labelled and len(first) == 2:
+            known = {*records.TEXTS, *records.LABEL}
+            if not known.intersection(map(str.lower, first)) and (found := self._without_header(first, rows)):
+                return Columns(dialect.separator, ("1", "2"), False, *found)
+        usual = ((self.text, records.TEXTS), (self.label, records.LABEL))[: 1 + self.labelled]
+        places = [self._place(dialect.before + 1, name, others, first) for name, others in usual]
+        names = tuple(str(number + 1) for number in range(len(first))) if numbered else tuple(first)
+        return Columns(dialect.separator, names, not numbered, places[0], places[1] if self.labelled else None)
+
+    def _without_header(self, first: Sequence[str], rows: records.Cells) -> tuple[int, int] | None:
+        """The places of text and label in two columns without a header; None if the first row may be one.
+
+        A column of labels repeats its values, the first row's among them; a column of texts does not.
+        """
+        cells = [row for _, row in islice(rows, _ROWS) if row]
+        counts = [Counter(row[place].strip() for row in cells) for place in (0, 1)]
+        if all(count[cell] < 2 for count, cell in zip(counts, first, strict=True)):
+            return None
+        repeated = [count[cell] > 1 and 2 * len(count) <= len(cells) for count, cell in zip(counts, first, strict=True)]
+        if repeated[0] == repeated[1]:
+            raise DataError(
+                self.path,
+                1,
+                f"expected a header with 'text' and 'label', got {', '.join(map(repr, first))}; columns 1 and 2 can "
+                "each hold the labels: choose --text-column 2 --label-column 1 if they are in the first, "
+                "--text-column 1 --label-column 2 if they are in the second",
+            )
+        return (1, 0) if repeated[0] else (0, 1)
+
+    def _place(self, number: int, name: str, usual: Sequence[str], first: Sequence[str]) -> int:
+        if name.isdecimal() and 1 <= int(name) <= len(first):
+            return int(name) - 1
+        if not name.isdecimal() and name in first:
+            return first.index(name)
+        others = [place for place, cell in enumerate(first) if cell.lower() in usual]
+        if name == usual[0] and len(others) == 1:
+            return others[0]
+        several = "a single column that may be it" if name == usual[0] and others else f"a column {name!r}"
+        raise DataError(
+            self.path,
+            number,
+            f"expected {several}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
+            "--label-column, both as numbers from 1 where the first line is no header",
+        )
+
+    def _texts(self) -> Iterator[Labelled]:
+        label = self.label if self.labelled else None
+        rows: Iterator[Row]
+        if self.format == "folder":
+            yield from self._folder()
+            return
+        if self.format == "text":
+            rows = ((number, line, None) for number, line in read_lines(self.path) if line.strip())
+        elif self.format == "fasttext":
+            rows = self._fasttext()
+        elif self.columns is not None:
+            rows = self._cells(self.columns)
+        else:
+            rows = keyed_texts(
+                self.path, records.read(self.path, self.format), self.text, label, self.missing == "drop"
+            )
+        for number, text, given in rows:
+            lacking = "text" if not text.strip() else "label" if given is not None and not given.strip() else ""
+            if lacking and self.missing == "drop":
+                self.dropped += 1
+            elif lacking:
+                raise DataError(
+                    self.path,
+                    number,
+                    f"the {lacking} is empty; remove the row, give it a {lacking}, or choose --missing drop",
+                )
+            else:
+                yield Labelled(text, given, str(self.path), number)
+
+    def _cells(self, columns: Columns) -> Iterator[Row]:
+        _, rows = records.table_of(self.path, self.format, [columns.names[columns.text]] if columns.header else ())
+        for number, row in islice((each for each in rows if each[1]), int(columns.header), None):
+            yield number, row[columns.text], None if columns.label is None else row[columns.label]
+
+    def _fasttext(self) -> Iterator[Row]:
+        for number, line in read_lines(self.path):
+            if not line.strip():
+                continue
+            words = line.split()
+            labels = [word.removeprefix(_LABEL) for word in words if word.startswith(_LABEL)]
+            if self.labelled and len(labels) != 1:
+                raise DataError(
+                    self.path,
+                    number,
+                    f"expected one {_LABEL}NAME and a text, got {len(labels)} labels; correct the line",
+                )
+            text = " ".join(word for word in words if not word.startswith(_LABEL))
+            yield number, text, labels[0] if self.labelled else None
+
+    def _folder(self) -> Iterator[Labelled]:
+        """Each file of a folder for each class, by name."""
+        root = Path(self.path)
+        classes = sorted(each for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
+        if self.labelled and not classes:
+            raise DataError(root, None, "expected a file, or a folder with a folder of text files for each class")
+        for folder in classes if classes else [root]:
+            for file in sorted(each for each in folder.rglob("*") if each.is_file() and not each.name.startswith(".")):
+                text = "".join(f"{line}\n" for _, line in read_lines(file)) if file.stat().st_size else ""
+                if not text.strip():
+                    if self.missing != "drop":
+                        raise DataError(file, None, "the text is empty; remove the file, or choose --missing drop")
+                    self.dropped += 1
+                    continue
+                yield Labelled(text, folder.name if self.labelled else None, str(file), 1)
+
+    def _series(self) -> Iterator[Labelled]:
+        for source, line, series, label in read_arrays(self.path, self.format):
+            yield Labelled(mended(source, line, series, self.missing), label, source, line)
+
+
+def _is_fasttext(path: str | Path) -> bool:
+    lines = [line for _, line in islice(read_lines(path), _ROWS) if line.strip()]
+    return bool(lines) and all(line.startswith(_LABEL) for line in lines)
+
+
+def keyed_texts(
+    path: str | Path,
+    rows: Iterator[tuple[int, Any, records.Names]],
+    text: str,
+    label: str | None,
+    lenient: bool = False,
+) -> Iterator[Row]:
+    """Yield number, text and label of rows with keys; other usual keys stand in for "text" and "label", the defaults.
+
+    Args:
+        lenient: whether a missing value is returned as an empty text
+    """
+    text_key, label_key = (None if name == usual else name for name, usual in ((text, "text"), (label, "label")))
+    value: Callable[..., Any] = records.value
+    for number, row, names in rows:
+        found = value(path, number, row, text_key, records.TEXTS, "--text-column, --label-column")
+        if lenient and found is None:
+            found = ""
+        if not isinstance(found, str):
+            raise DataError(path, number, f"expected a string under {text!r}, got {type(found).__name__}; quote it")
+        given = None
+        if label is not None:
+            given = value(path, number, row, label_key, records.LABEL, "--text-column, --label-column")
+            key = label_key or next(name for name in records.LABEL if name in row)
+            given = "" if lenient and given is None else records.named(given, names.get(key))
+        yield number, found, given

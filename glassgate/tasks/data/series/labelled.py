@@ -1,0 +1,168 @@
+"""Series of numbers with one label each: sktime's .ts and NumPy's .npz."""
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassgate.tasks.data.files import local, read_lines
+from glassgate.tasks.errors import DataError
+
+KINDS = ("ts", "npz")
+
+Series = tuple[str, int | None, np.ndarray, str | None]
+"""The file and line of a series, its values, `(L, C)`, and its label."""
+
+
+def read_arrays(path: str | Path, kind: str) -> Iterator[Series]:
+    """Yield the series of a file.
+
+    Args:
+        kind: one of `KINDS`
+
+    Raises:
+        DataError: the file is not of this kind
+    """
+    return _ts(path) if kind == "ts" else _npz(path)
+
+
+def mended(source: str, line: int | None, series: np.ndarray, missing: str) -> np.ndarray:
+    """Return a series as float32, without missing values (NaN).
+
+    Args:
+        source, line: its origin, for messages
+        series: `(L, C)`
+        missing: "error"; "drop" the step; or "interpolate" in time, where the ends take the nearest value
+
+    Raises:
+        DataError: a missing value, infinity, or no step is left
+
+    Example:
+        >>> mended("a.ts", 1, np.array([[1.0], [np.nan], [3.0]]), "interpolate").ravel().tolist()
+        [1.0, 2.0, 3.0]
+    """
+    series = np.asarray(series, np.float32)
+    if np.isinf(series).any():
+        raise DataError(source, line, f"expected numbers, got infinity {_first(np.isinf(series))}; correct it")
+    lacking = np.isnan(series)
+    if lacking.any():
+        where = f"missing values (NaN): {lacking.sum()}, the first {_first(lacking)}"
+        if missing == "error":
+            raise DataError(source, line, f"{where}; fill them, or choose --missing drop or --missing interpolate")
+        if missing == "interpolate" and lacking.all(0).any():
+            raise DataError(source, line, f"{where}, which has no value at all to interpolate from; remove the series")
+        series = _filled(series, missing)
+    if not len(series):
+        raise DataError(source, line, "the series is empty; remove it")
+    return np.asarray(series, np.float32)
+
+
+def _filled(series: np.ndarray, missing: str) -> np.ndarray:
+    lacking = np.isnan(series)
+    if missing == "drop":
+        return series[~lacking.any(1)]
+    steps = np.arange(len(series))
+    channels = [np.interp(steps, steps[~out], values[~out]) for values, out in zip(series.T, lacking.T, strict=True)]
+    return np.stack(channels, 1)
+
+
+def _first(places: np.ndarray) -> str:
+    step, channel = np.argwhere(places)[0] + 1
+    return f"in step {step} of channel {channel}"
+
+
+def _ts(path: str | Path) -> Iterator[Series]:
+    classes: list[str] | None = None
+    labels = data = False
+    for number, line in read_lines(path):
+        words = line.split()
+        if not words or line.startswith("#"):
+            continue
+        if data:
+            yield str(path), number, *_ts_row(path, number, line, labels, classes)
+            continue
+        tag, values = words[0].lower(), words[1:]
+        if tag == "@classlabel":
+            labels = values[:1] == ["true"]
+            classes = values[1:] or None
+        elif tag == "@timestamps" and values == ["true"]:
+            raise DataError(path, number, "expected values alone, got time stamps; write the series without them")
+        elif tag == "@data":
+            data = True
+        elif not tag.startswith("@"):
+            raise DataError(
+                path, number, "expected a tag such as @classLabel or @data; the file is no .ts file of sktime"
+            )
+    if not data:
+        raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
+
+
+def _ts_row(
+    path: str | Path, number: int, line: str, labels: bool, classes: list[str] | None
+) -> tuple[np.ndarray, str | None]:
+    parts = line.split(":")
+    label = parts.pop().strip() if labels else None
+    if classes is not None and label not in classes:
+        raise DataError(
+            path,
+            number,
+            f"expected one of the labels of @classLabel, {', '.join(classes)}, got {label!r}; correct it",
+        )
+    try:
+        channels = [[np.nan if v.strip() == "?" else float(v) for v in part.split(",") if v.strip()] for part in parts]
+    except ValueError as error:
+        raise DataError(
+            path, number, f"expected numbers separated by commas, got: {error}; write ? for a missing one"
+        ) from None
+    counts = sorted({len(channel) for channel in channels})
+    if len(counts) != 1:
+        raise DataError(
+            path,
+            number,
+            f"expected channels of one length, got {', '.join(map(str, counts))} values; fill up with ?",
+        )
+    return np.array(channels).T, label
+
+
+def _npz(path: str | Path) -> Iterator[Series]:
+    arrays = _npz_arrays(path)
+    count, longest = arrays["x"].shape[:2]
+    labels, lengths = arrays.get("y"), arrays.get("lengths", np.full(count, longest))
+    for name, each in (("y", labels), ("lengths", lengths)):
+        if each is not None and each.shape != (count,):
+            raise DataError(
+                path, None, f"expected {name} of shape ({count},), one a series of x, got {each.shape}; save it again"
+            )
+    for number, each in enumerate(arrays["x"]):
+        label = None if labels is None else str(labels[number])
+        series = each if each.ndim == 2 else each[:, None]
+        yield f"{path}, series {number + 1}", None, series[: int(lengths[number])], label
+
+
+def _found(path: str | Path, error: Exception) -> str:
+    """What an archive is that does not load; NumPy's own text would have the reader load it unsafely."""
+    if not zipfile.is_zipfile(local(path)):
+        return "a file that is no .npz archive"
+    return "pickled objects" if "pickle" in str(error) else f"what does not load ({error})"
+
+
+def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    if not local(path).is_file():
+        raise DataError(path, None, "no such file; check the path, or the folder you started from")
+    try:
+        with np.load(local(path), allow_pickle=False) as content:
+            arrays: dict[str, Any] = {name: content[name] for name in content}
+    except (ValueError, OSError, AttributeError) as error:
+        raise DataError(
+            path,
+            None,
+            f"expected arrays of numbers, got {_found(path, error)}; save x padded, with lengths",
+        ) from None
+    if "x" not in arrays or arrays["x"].ndim not in (2, 3) or arrays["x"].dtype.kind not in "fiub":
+        got = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()) or "nothing"
+        raise DataError(
+            path, None, f"expected x, numbers of shape (N, L, C) or (N, L), y (N,) and lengths (N,), got {got}"
+        )
+    return arrays

@@ -1,0 +1,196 @@
+"""Files that people have are read without conversion, and what is ambiguous is asked for."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from glassgate.cli import main
+from glassgate.cli.look import guessed
+from glassgate.tasks import task_class
+from glassgate.tasks.data.files import encoding_of, read_lines
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.progress import Progress
+
+ROWS = [("a fine day", "good"), ("a foul day", "bad"), ("so fine, so good", "good"), ("no good", "bad")]
+CHINESE = "\u4eca\u5929\u5929\u6c14\u5f88\u597d\u3002\n\u6211\u4eec\u53bb\u516c\u56ed\u6563\u6b65\u3002\n"
+TRADITIONAL = "\u4eca\u5929\u5929\u6c23\u5f88\u597d\u3002\n\u6211\u5011\u53bb\u516c\u5712\u6563\u6b65\u3002\n"
+JAPANESE = (
+    "\u4eca\u65e5\u306f\u3044\u3044\u5929\u6c17\u3067\u3059\u306d\u3002\n\u79c1\u306f\u5b66\u751f\u3067\u3059\u3002\n"
+)
+GERMAN = "Die Stra\u00dfe ist sch\u00f6n \u2013 \u201eja\u201c.\nM\u00fcller zahlt f\u00fcnf \u20ac.\n"
+
+
+class Notes(Progress):
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def read(task: str, path: Path, **options: Any) -> tuple[list[Any], str]:
+    kind, notes = task_class(task), Notes()
+    made = kind(kind.options_type.from_mapping({"data": str(path)} | options))
+    return [*made.read(path, progress=notes)], " ".join(notes.said)
+
+
+def texts(path: Path, **options: Any) -> tuple[list[tuple[str, str]], str]:
+    found, said = read("classification", path, unit="token", **options)
+    both = [
+        (" ".join(each.content) if not isinstance(each.content, str) else each.content.strip(), each.label)
+        for each in found
+    ]
+    return both, said
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "reported"),
+    [
+        (CHINESE, "gbk", "GBK"),
+        (CHINESE, "gb18030", "GBK"),
+        (TRADITIONAL, "big5", "Big5"),
+        (JAPANESE, "shift_jis", "Shift-JIS"),
+        (JAPANESE, "euc_jp", "EUC-JP"),
+        (GERMAN, "cp1252", "cp1252"),
+    ],
+)
+def test_encodings(text: str, encoding: str, reported: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode(encoding))
+    found, said = read("language-model", path)
+    assert "".join(found[0].units) == text
+    assert said == f"{path}: text, encoding {reported}"
+
+
+def test_utf_8_is_never_taken_for_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("plain\n" * 300_000 + CHINESE, encoding="utf-8")
+    assert encoding_of(path) == "utf_8"
+    assert list(read_lines(path))[-1][1] == CHINESE.splitlines()[-1]
+
+
+def write(folder: Path, kind: str) -> Path:
+    """The rows as a file of a kind."""
+    path = folder / f"a.{kind}"
+    keyed = [{"text": text, "label": label} for text, label in ROWS]
+    if kind == "json":
+        path.write_text(json.dumps(keyed, indent=1))
+    elif kind == "xlsx":
+        pd.DataFrame(keyed).to_excel(path, index=False)
+    elif kind == "folder":
+        for number, (text, label) in enumerate(ROWS):
+            (path / label).mkdir(parents=True, exist_ok=True)
+            (path / label / f"{number}.txt").write_text(text)
+    elif kind == "fasttext.txt":
+        path.write_text("".join(f"__label__{label} {text}\n" for text, label in ROWS))
+    elif kind == "csv.zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.csv", "text;label\n" + "".join(f"{text};{label}\n" for text, label in ROWS))
+    else:
+        path.write_text("".join(f"{text}\t{label}\n" for text, label in ROWS))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["json", "xlsx", "folder", "fasttext.txt", "csv.zip", "tsv"])
+def test_texts_and_labels(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, kind)
+    found, said = texts(path)
+    assert sorted(found) == sorted(ROWS)
+    assert said.endswith("; 4 texts, 2 labels")
+    assert guessed(str(path)) == "classification"
+    assert main(["look", str(path)]) == 0
+    assert "train on it: glassgate train classification" in capsys.readouterr().out
+
+
+def test_a_table_without_a_header_asks_where_it_is_ambiguous(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("yes,good\nno,bad\nyes,good\nno,bad\n")
+    with pytest.raises(
+        DataError, match=r"columns 1 and 2 can each hold the labels: choose --text-column 2 --label-col"
+    ):
+        texts(path)
+    assert texts(path, text_column="1", label_column="2")[0][0] == ("yes", "good")
+    path.write_text("".join(f"{label},{text.replace(',', '')}\n" for text, label in ROWS))
+    assert texts(path)[0][0] == ("a fine day", "good")
+    assert "no header" in texts(path)[1]
+
+
+def test_missing_texts_are_dropped_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nfine,good\n,bad\nfoul,bad\nso so,\n")
+    with pytest.raises(
+        DataError, match=r"a\.csv:3: the text is empty; remove the row, give it a text, or choose --miss"
+    ):
+        texts(path)
+    found, said = texts(path, missing="drop")
+    assert found == [("fine", "good"), ("foul", "bad")]
+    assert said.endswith("2 rows without text or label dropped")
+    (tmp_path / "a.jsonl").write_text('{"text": null, "label": "a"}\n{"text": "x", "label": "b"}\n')
+    assert texts(tmp_path / "a.jsonl", missing="drop")[0] == [("x", "b")]
+
+
+def test_line_breaks_in_quotes_of_a_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"a fine\nday"\tgood\nfoul\tbad\n')
+    assert texts(path)[0] == [("a fine \n day", "good"), ("foul", "bad")]
+    path.write_text('text\tlabel\n"a" fine day\tgood\nfoul "\tbad\n')
+    assert texts(path)[0] == [('"a" fine day', "good"), ('foul "', "bad")]
+
+
+def test_tokens_in_excel_and_in_a_json_array(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"sentence": [1, 1, 2], "word": ["EU", "runs", "no"], "tag": ["B-ORG", "O", "O"]})
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    rows = [{"tokens": ["EU", "runs"], "tags": ["B-ORG", "O"]}, {"tokens": ["no"], "tags": ["O"]}]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    for name in ("a.xlsx", "a.json"):
+        found, _ = read("tagging", tmp_path / name)
+        assert [list(zip(each.units, each.labels, strict=True)) for each in found] == [
+            [("EU", "B-ORG"), ("runs", "O")],
+            [("no", "O")],
+        ]
+        assert guessed(str(tmp_path / name)) == "tagging"
+
+
+def test_notes_without_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    roll = np.eye(88, dtype=np.uint8)[None, :9]
+    savemat = pytest.importorskip("scipy.io").savemat
+    cells = np.empty((1, 1), object)
+    cells[0, 0] = roll[0]
+    savemat(tmp_path / "a.mat", {"traindata": cells})
+    np.save(tmp_path / "a.npy", roll)
+    np.savez(tmp_path / "a.npz", train=roll)
+    (tmp_path / "a.json").write_text(json.dumps({"train": [[[60], [62, 64]]]}))
+    for name in ("a.mat", "a.npy", "a.npz", "a.json"):
+        (found,), _ = read("language-model", tmp_path / name)
+        assert found.steps.shape[1] == 88
+        assert main(["look", str(tmp_path / name)]) == 0
+        assert "88 keys" in capsys.readouterr().out
+
+
+def test_pairs_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"number {k}\tNummer {k}\n" for k in range(30)))
+    assert read("translation", path)[0][1].target == "Nummer 1"
+    assert guessed(str(path)) == "translation"
+
+
+def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("day;load\n" + "".join(f"{k:02}/{1 + k // 13:02}/2024;{k},5\n" for k in range(1, 13)))
+    assert main(["look", str(path), "--task=forecasting"]) == 2
+    assert "--time-format '%d/%m/%Y' for the first" in capsys.readouterr().err
+    words = ["--task=forecasting", "--time-format=%d/%m/%Y", "--horizon=2", "--look-back=2"]
+    assert main(["look", str(path), *words]) == 0
+    out = capsys.readouterr().out
+    assert "12 steps of 1 day, 2024-01-01 to 2024-01-12" in out
+    assert out.endswith(f"--data {path} --time-format=%d/%m/%Y --horizon=2 --look-back=2\n")
+    with pytest.raises(SystemExit):
+        main(["look", str(path), "--nonsense=3"])
+    assert "unknown option --nonsense" in capsys.readouterr().err
