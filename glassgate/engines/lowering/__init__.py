@@ -1,1 +1,1 @@
-"""A cell's graphs as a small typed program that any backend can print: no lanes, caches or addresses here."""
+"""A whole pass of one direction as a typed program that any backend can emit; no vectors, caches or addresses."""

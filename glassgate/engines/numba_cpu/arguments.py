@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
 
-from glassgate.engines.lowering.buffers import Buffer, Kind
+from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind
 
 
 class Role(Enum):

@@ -3,13 +3,13 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from glassgate.engines.lowering.buffers import Kind, Place
-from glassgate.engines.lowering.program import Before, weight_buffer
-from glassgate.engines.lowering.sums import WeightGradient, weight_gradients
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.arguments import address
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, outer
+from glassgate.engines.numba_cpu.loops.buffers import Kind, Place
+from glassgate.engines.numba_cpu.loops.program import Before, weight_buffer
+from glassgate.engines.numba_cpu.loops.sums import WeightGradient, weight_gradients
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.tasks import Operand

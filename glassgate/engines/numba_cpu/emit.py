@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from glassgate.engines.lowering.buffers import Buffer, Kind, Place, Rows
-from glassgate.engines.lowering.program import AddUp, Before, Multiply, Phase, Program, Temporary
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.equations import Equations, broken, input_columns, partial_sums, sums_at
+from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Place, Rows
+from glassgate.engines.numba_cpu.loops.program import AddUp, Before, Multiply, Phase, Program, Temporary
 from glassgate.engines.numba_cpu.names import Names
 
 

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from glassgate.engines.lowering.buffers import Buffer, Kind, Place, Rows
-from glassgate.engines.lowering.program import (
+from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu.arguments import Argument
+from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Place, Rows
+from glassgate.engines.numba_cpu.loops.program import (
     AddUp,
     Before,
     Carry,
@@ -20,8 +22,6 @@ from glassgate.engines.lowering.program import (
     Sums,
     Term,
 )
-from glassgate.engines.numba_cpu import arguments as given
-from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.names import CALLS, Names
 from glassgate.engines.symbolic.graph import Node
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import processors
-from glassgate.engines.lowering.batch import BatchLayout, two_turns
 from glassgate.engines.memory import empty
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout, two_turns
 from glassgate.engines.numba_cpu.partition import Pace, Partition, bounds_of_rows, units_of_part
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.pool import threads

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell
-from glassgate.engines.lowering.program import Program, lower
 from glassgate.engines.numba_cpu.compile import Function, compiled
 from glassgate.engines.numba_cpu.emit import Kernel, emit
+from glassgate.engines.numba_cpu.loops.program import Program, lower
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.symbolic.trace import Trace
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Direction, Recording, Result, Steps
-from glassgate.engines.lowering.batch import batch_layout
 from glassgate.engines.memory import computable, empty, first_rows
 from glassgate.engines.numba_cpu.costs import COSTS
+from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.partition import Partition, partition
 from glassgate.engines.numba_cpu.passes import ForwardPass, forward_pass
 from glassgate.engines.numba_cpu.processor import host

@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from glassgate.engines import processors
-from glassgate.engines.lowering.batch import BatchLayout
 from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.simd.blocking import MOST_ROWS

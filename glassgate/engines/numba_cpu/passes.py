@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import products
-from glassgate.engines.lowering.batch import BatchLayout
 from glassgate.engines.memory import empty, unwritten
 from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.executable import Addresses, Executable
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.partition import Partition, partition
 from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
 from glassgate.engines.numba_cpu.processor import Processor

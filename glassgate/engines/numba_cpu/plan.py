@@ -7,9 +7,6 @@ from math import prod
 
 import torch
 
-from glassgate.engines.lowering.buffers import Buffer, Kind, Rows
-from glassgate.engines.lowering.program import Multiply, bias_buffer, noise_buffer, weight_buffer
-from glassgate.engines.lowering.sums import neighbours
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.amx import multiplier
@@ -18,6 +15,9 @@ from glassgate.engines.numba_cpu.chunks import ENOUGH_BYTES, Chunks
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, as_it_lies, pack
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
+from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Rows
+from glassgate.engines.numba_cpu.loops.program import Multiply, bias_buffer, noise_buffer, weight_buffer
+from glassgate.engines.numba_cpu.loops.sums import neighbours
 from glassgate.engines.numba_cpu.processor import Processor, host
 from glassgate.engines.numba_cpu.simd.blocking import size_of_sums
 from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask

@@ -6,8 +6,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from glassgate.engines.lowering.batch import batch_layout
 from glassgate.engines.memory import computable, empty
+from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.passes import Form, backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
 from glassgate.engines.numba_cpu.processor import host

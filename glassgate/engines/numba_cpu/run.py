@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Recording, Steps, terms_asked
-from glassgate.engines.lowering.batch import BatchLayout, batch_layout
 from glassgate.engines.memory import COMPUTED_IN, computable, first_rows, unwritten
 from glassgate.engines.numba_cpu.amx import pays
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.numba_cpu.passes import backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
 from glassgate.engines.numba_cpu.processor import host

@@ -3,7 +3,7 @@
 import torch
 
 import glassgate as gg
-from glassgate.engines.lowering.program import lower
+from glassgate.engines.numba_cpu.loops.program import lower
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.trace import trace
 from tests.compare import noise

@@ -16,9 +16,9 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.lowering.batch import BatchLayout
 from glassgate.engines.numba_cpu import executable, packed, partition, passes
 from glassgate.engines.numba_cpu.launch import Launch
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.layers.repeated import Repeated

@@ -160,17 +160,21 @@ def test_any_cell(name, way):
 def test_explain_says_by_which_instructions():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     with gg.engine("cpu"), pretend(TILES):
-        assert gg.explain(layer, x).bfloat16 is None
+        assert gg.explain(layer, x).more is None
         with torch.autocast("cpu", torch.bfloat16):
             assert "  products in bfloat16: by AMX-BF16\n" in f"{gg.explain(layer, x)}\n"
         with torch.autocast("cpu", torch.bfloat16), gg.engine("torch"):
-            assert gg.explain(layer, x).bfloat16 is None
+            assert gg.explain(layer, x).more is None
         with switched("high"):
-            assert gg.explain(layer, torch.randn(5, 3, 3)).bfloat16 == "by AMX-BF16, three in place of one of float32"
             assert (
-                gg.explain(layer, x).bfloat16 == "in float32; three of them in place of one need more than 2 sequences"
+                gg.explain(layer, torch.randn(5, 3, 3)).more
+                == "products in bfloat16: by AMX-BF16, three in place of one of float32"
+            )
+            assert (
+                gg.explain(layer, x).more
+                == "products in bfloat16: in float32; three of them in place of one need more than 2 sequences"
             )
             with pretend(host().whole):
-                assert "in float32; three of them in place of one need AMX-BF16 (" in gg.explain(layer, x).bfloat16
+                assert "in float32; three of them in place of one need AMX-BF16 (" in gg.explain(layer, x).more
         with torch.autocast("cpu", torch.bfloat16), pretend(host().whole):
-            assert gg.explain(layer, x).bfloat16 == "in float32"
+            assert gg.explain(layer, x).more == "products in bfloat16: in float32"

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from glassgate.engines.lowering.batch import batch_layout
 from glassgate.engines.numba_cpu.arguments import SIZES as STEP_SIZES
 from glassgate.engines.numba_cpu.arguments import STARTS, STEPS, number
 from glassgate.engines.numba_cpu.gemm import products
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, as_it_lies, pack
 from glassgate.engines.numba_cpu.gemm.products import RowVectors
+from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.engines.numba_cpu.rows import last, rows_of
 from glassgate.engines.numba_cpu.tasks import Series

@@ -1,14 +1,14 @@
-"""One step of a cell, or its backward step, as a program that a backend prints: loads, computations, products, stores.
+"""One step of a cell, or its backward step, as the CPU runs it: loads, operations, matrix products, stores.
 
-A value is a node of the cell's graph; an instruction says where it comes from or goes to.
+A value is a node of the cell's graph; an instruction gives its source or its destination.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from glassgate.cell import Cell
-from glassgate.engines.lowering.buffers import Buffer, Buffers, Kind, Place
-from glassgate.engines.lowering.schedule import PRODUCTS, Product, Schedule, Stage, place
+from glassgate.engines.numba_cpu.loops.buffers import Buffer, Buffers, Kind, Place
+from glassgate.engines.numba_cpu.loops.schedule import PRODUCTS, Product, Schedule, Stage, place
 from glassgate.engines.symbolic.graph import Key, Node
 from glassgate.engines.symbolic.trace import Trace
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from glassgate.cell import Cell
-from glassgate.engines.lowering.buffers import Buffers, Kind, Place
-from glassgate.engines.lowering.program import Before
+from glassgate.engines.numba_cpu.loops.buffers import Buffers, Kind, Place
+from glassgate.engines.numba_cpu.loops.program import Before
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.trace import Trace
 

@@ -1,9 +1,9 @@
-"""A lowered program as text for readers: what each phase loads, computes and stores, and where a barrier stands."""
+"""A step's program as text for readers: the loads, operations and stores of each phase, and the barriers."""
 
 from collections.abc import Iterator
 
-from glassgate.engines.lowering.buffers import Place, Rows
-from glassgate.engines.lowering.program import (
+from glassgate.engines.numba_cpu.loops.buffers import Place, Rows
+from glassgate.engines.numba_cpu.loops.program import (
     Before,
     Carry,
     Compute,

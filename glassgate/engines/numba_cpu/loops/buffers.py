@@ -1,4 +1,4 @@
-"""The memory of one direction's pass, by what it holds. Where it is stored is a backend's."""
+"""The memory of one direction's pass by its contents. Kernel plans decide where it is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""A graph cut into stages: inside one each unit is on its own; products and sums over a row stand between them.
+"""A graph divided into stages: inside a stage units are independent; products and sums over a row separate stages.
 
-Where one stage needs what others have computed of *all* units stands a barrier, for whoever shares the units of a row.
+A barrier follows a stage if a later one reads *all* units of its results, for threads that share the units of a row.
 """
 
 from collections.abc import Iterable

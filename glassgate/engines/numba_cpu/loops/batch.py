@@ -1,4 +1,4 @@
-"""Which rows each step has."""
+"""The rows of each step."""
 
 from functools import lru_cache
 from typing import NamedTuple
