@@ -81,6 +81,8 @@ class Trial:
             padded = every.new_zeros(*self.active.shape, every.shape[1])
             outputs[f"states {name}"] = padded.masked_scatter(self.active[..., None], every)
             outputs[f"final state {name}"] = final
+        # A state may have no gradient at all.
+        outputs = {name: v + 0.0 * self.leaves[Port(Role.DATA)].sum() for name, v in outputs.items()}
         return measure(outputs, {str(port): v for port, v in self.leaves.items()}, self.seed)
 
     def by_passes(self) -> Results:
