@@ -73,17 +73,6 @@ def engine(name: str) -> Iterator[None]:
         _wanted.name = before
 
 
-class Stepper(Protocol):
-    """One direction that advances step by step."""
-
-    @property
-    def states(self) -> Sequence[Tensor]:
-        """The states after the last step, (N, W) each; writing to them changes the next step."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """One step from x (N, H_in) to the output (N, W)."""
-
-
 def wanted() -> str:
     """The engine that the user named, or "auto"."""
     return _wanted.name

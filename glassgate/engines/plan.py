@@ -108,6 +108,10 @@ class Plan:
         return {name: n for name, n in columns.items() if n}
 
 
+INTEGERS = -1
+"""For `Sizes.terms`: quantised to integers of 8 bits."""
+
+
 class Sizes(NamedTuple):
     """All that decides how a direction's memory lies, beside its plan. A number has `bits`."""
 
@@ -117,7 +121,15 @@ class Sizes(NamedTuple):
     P: int
     bits: int
     terms: int = 0
-    """Of how many products of bfloat16 one of two numbers is the sum, see `Processor.terms`; 0: it is none."""
+    """How matrix products are computed: 0 as they are, `INTEGERS` of 8 bits, or as a sum of so many products of
+    bfloat16, see `Processor.terms`."""
+    input_terms: int | None = None
+    """The same for the product of the input, where it differs."""
+
+    @property
+    def terms_of_input(self) -> int:
+        """How the product of the input is computed."""
+        return self.terms if self.input_terms is None else self.input_terms
 
     @property
     def bytes(self) -> int:

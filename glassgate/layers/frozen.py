@@ -1,6 +1,6 @@
 """A layer with fixed weights: `Recurrent.forward` without gradients, noise, or any look at the module."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.choose import Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_undisturbed
-from glassgate.engines.frozen import Frozen, frozen
+from glassgate.engines.frozen import MATRICES, Frozen, Stepper, frozen, quantised, stepper
 from glassgate.engines.meaning import meant, untraceable
 from glassgate.engines.memory import COMPUTED_IN, empty
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -22,7 +21,7 @@ from glassgate.layers.parts import Part
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
-from glassgate.shapes import check_like, check_parameters
+from glassgate.shapes import check_like, check_parameters, check_shape
 
 if TYPE_CHECKING:
     from glassgate.engines.numba_cpu.packed import PackedPass
@@ -84,24 +83,34 @@ class FrozenLayer(nn.Module):
     Args:
         spec: the layer.
         cell: its equations.
-        weights: of each part, copied by the caller, in the type that is computed in.
+        weights: of each part, copied by the caller, in the type that is computed in, or int8.
         learned: of each part, the initial states (W,) if they are learned; else empty.
         precision: one of `engines.frozen.PRECISIONS`.
+        scales: of each part, those of the matrices of int8 by name.
     """
 
     def __init__(
-        self, spec: Spec, cell: Cell, weights: Sequence[Weights], learned: Sequence[Sequence[Tensor]], precision: str
+        self,
+        spec: Spec,
+        cell: Cell,
+        weights: Sequence[Weights],
+        learned: Sequence[Sequence[Tensor]],
+        precision: str,
+        scales: Sequence[Weights] = (),
     ) -> None:
         super().__init__()
+        self.scales = scales or [{} for _ in weights]
         self.spec, self.cell, self.weights, self.learned, self.precision = spec, cell, weights, learned, precision
-        self.computed_in = weights[0]["weight_ih"].dtype
+        self.computed_in = torch.float32 if precision == "int8" else weights[0]["weight_ih"].dtype
         one = self.resting(1)
         directions = [
             Direction(cell, own, first, part.direction == 1)
             for part, own, first in zip(spec.parts, weights, one, strict=True)
         ]
         D = spec.num_directions
-        self._layers: list[Frozen] = [frozen(directions[k : k + D], precision) for k in range(0, len(directions), D)]
+        self._layers: list[Frozen] = [
+            frozen(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
+        ]
         self._forms: dict[Any, _Form | None] = {}
         self.training = False
 
@@ -136,7 +145,7 @@ class FrozenLayer(nn.Module):
                 return form(cast(Tensor, input), hx)
         spec = self.spec
         steps, layout = arrange(spec.name, input, spec.input_size, spec.batch_first, lengths, resets)
-        check_like(spec.name, "input", steps.data, spec.dtype, self._like.device, "the layer")
+        check_like(spec.name, "input", steps.data, spec.dtype, self._device, "the layer")
         first = self.resting(layout.rows) if hx is None else self._given(hx, steps.data, layout, "hx")
         if restart is not None and resets is None:
             raise TypeError(f"{spec.name}: restart gives the states that resets fall back to; pass resets too")
@@ -184,8 +193,10 @@ class FrozenLayer(nn.Module):
     def tensors(self) -> dict[str, Tensor]:
         """All of its numbers by name, as `from_tensors` takes them."""
         found: dict[str, Tensor] = {}
-        for part, weights, learned in zip(self.spec.parts, self.weights, self.learned, strict=True):
+        every = zip(self.spec.parts, self.weights, self.learned, self.scales, strict=True)
+        for part, weights, learned, scales in every:
             found |= {part.names[name]: v for name, v in weights.items()}
+            found |= {f"{part.names[name]}.scale": v for name, v in scales.items()}
             found |= {f"{state}_0{part.suffix}": v for state, v in zip(part.widths, learned, strict=False)}
         return found
 
@@ -197,18 +208,27 @@ class FrozenLayer(nn.Module):
             KeyError: one is missing.
             ShapeError: one does not fit.
         """
-        weights, learned = [], []
-        like = tensors[spec.parts[0].names["weight_ih"]]
+        weights, learned, every_scale = [], [], []
+        dtype, device = torch.float64 if precision == "float64" else torch.float32, torch.device("cpu")
         for part in spec.parts:
             own = {name: tensors[full] for name, full in part.names.items()}
-            check_parameters(spec.name, own, part.shapes, like.dtype, like.device, part.suffix)
+            integers = {name for name, v in own.items() if v.dtype is torch.int8 and precision == "int8"}
+            scales = {name: tensors[f"{part.names[name]}.scale"] for name in integers & {*MATRICES}}
+            for name, v in own.items():
+                check_shape(spec.name, name, v, "as its layer has it", part.shapes[name])
+                if name not in scales:
+                    check_like(spec.name, name, v, dtype, device, "the session")
+            for name, v in scales.items():
+                check_shape(spec.name, f"{name}.scale", v, "(rows,)", part.shapes[name][:1])
+                check_like(spec.name, f"{name}.scale", v, dtype, device, "the session")
             names = {f"{state}_0{part.suffix}": (width,) for state, width in part.widths.items()}
             first = {name: tensors[name] for name in names if name in tensors}
             if first:
-                check_parameters(spec.name, first, names, like.dtype, like.device, part.suffix)
+                check_parameters(spec.name, first, names, dtype, device, part.suffix)
             weights.append(own)
             learned.append(list(first.values()))
-        return FrozenLayer(spec, cell, weights, learned, precision)
+            every_scale.append(scales)
+        return FrozenLayer(spec, cell, weights, learned, precision, every_scale)
 
     def stream(self, batch_size: int = 1) -> Stream:
         """Sequences that advance one step at a time; see `Stream`.
@@ -225,15 +245,17 @@ class FrozenLayer(nn.Module):
         """The states that sequences start from, for each part: zero, or the learned ones."""
         initial = []
         for part, learned in zip(self.spec.parts, self.learned, strict=True):
-            rest = learned or [self._like.new_zeros(width) for width in part.widths.values()]
+            rest = learned or [
+                torch.zeros(width, dtype=self.computed_in, device=self._device) for width in part.widths.values()
+            ]
             initial.append(tuple([v.expand(rows, -1) for v in rest]))
         return initial
 
-    def steppers(self, batch_size: int) -> tuple[list[Stepper], States]:
-        """For each layer what advances it by one step, and the states that it starts from."""
+    def stepper(self, batch_size: int) -> tuple[Stepper, States]:
+        """What advances the layer by one step, and the states that it starts from."""
         first = [tuple([v.contiguous() for v in own]) for own in self.resting(batch_size)]
         copies = [tuple([v.clone() for v in own]) for own in first]
-        return [layer.stepper(own) for layer, own in zip(self._layers, copies, strict=True)], first
+        return stepper(self._layers, copies, self.spec.residual), first
 
     def _given(self, hx: State, data: Tensor, layout: Layout, called: str) -> States:
         """States that the caller passed, checked, in the type that is computed in."""
@@ -261,8 +283,8 @@ class FrozenLayer(nn.Module):
         return form
 
     @property
-    def _like(self) -> Tensor:
-        return self.weights[0]["weight_ih"]
+    def _device(self) -> torch.device:
+        return self.weights[0]["weight_ih"].device
 
 
 class _Form:
@@ -332,12 +354,15 @@ _NEW: Any = object()
 """Stands for a form that was not called before."""
 
 
-def freeze_layer(layer: "Recurrent", precision: str | None = None) -> FrozenLayer:
+def freeze_layer(
+    layer: "Recurrent", precision: str | None = None, keep: Callable[[str], bool] = lambda name: False
+) -> FrozenLayer:
     """A copy of a layer, in eval mode, whose weights no longer change.
 
     Args:
         layer: the layer; it may be in training mode, whose noise is left out.
         precision: one of `engines.frozen.PRECISIONS`; the layer's own type if not given.
+        keep: which matrices stay in float32 if the precision is int8, by the names of their parameters.
 
     Raises:
         ValueError: the layer is being edited.
@@ -357,9 +382,16 @@ def freeze_layer(layer: "Recurrent", precision: str | None = None) -> FrozenLaye
     if layer.learn_initial_state:
         learned = [[_copied(v[0], dtype) for v in states] for states in layer._resting_states(every[0]["weight_ih"], 1)]
     weights = [{name: _copied(v, dtype) for name, v in weights.items()} for weights in every]
+    scales: list[Weights] = []
+    if precision == "int8":
+        found = [
+            quantised(own, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
+            for own, part in zip(weights, layer._parts, strict=True)
+        ]
+        weights, scales = [own for own, _ in found], [own for _, own in found]
     cell, projected = layer._calm_cell, bool(layer.proj_size)
     cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(meant(cell, projected))
-    return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."))
+    return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 
 
 def _copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:

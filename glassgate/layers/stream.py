@@ -45,11 +45,11 @@ class Stream:
             )
         check_size("stream", "batch_size", batch_size)
         self.batch_size, self._shape = batch_size, (batch_size, spec.input_size)
-        self._residual, self._dtype, self._computed_in = spec.residual, spec.dtype, layer.computed_in
+        self._dtype, self._computed_in = spec.dtype, layer.computed_in
+        self._as_is = spec.dtype if spec.dtype is layer.computed_in else None
         self._device = layer.weights[0]["weight_ih"].device
-        self._steps, self._first = layer.steppers(batch_size)
+        self._step, self._first = layer.stepper(batch_size)
 
-    @torch.no_grad()
     def step(self, x: Tensor) -> Tensor:
         """Advance every sequence by one step.
 
@@ -62,20 +62,21 @@ class Stream:
         Raises:
             ShapeError: x does not fit.
         """
-        if x.shape != self._shape or x.dtype != self._dtype or x.device != self._device:
-            check_shape("Stream", "x", x, "(N, H_in)", self._shape)
-            check_like("Stream", "x", x, self._dtype, self._device, "the layer")
-        if self._dtype is not self._computed_in:
-            x = x.to(self._computed_in)
-        for k, step in enumerate(self._steps):
-            out = step(x)
-            x = out + x if self._residual and k > 0 and out.shape == x.shape else out
-        return x if self._dtype is self._computed_in else x.to(self._dtype)
+        if x.shape != self._shape or x.dtype is not self._as_is or not (x.is_cpu and x.is_contiguous()):
+            return self._other(x)
+        return self._step(x)
+
+    @torch.no_grad()
+    def _other(self, x: Tensor) -> Tensor:
+        """A step from an input of another type or layout."""
+        check_shape("Stream", "x", x, "(N, H_in)", self._shape)
+        check_like("Stream", "x", x, self._dtype, self._device, "the layer")
+        return self._step(x.to(self._computed_in).contiguous()).to(self._dtype)
 
     @property
     def states(self) -> list[Sequence[Tensor]]:
         """Each layer's states after the last step, (N, H_out or H_cell)."""
-        return [step.states for step in self._steps]
+        return [*self._step.states]
 
     @torch.no_grad()
     def reset(self, rows: Tensor | Sequence[int] | None = None) -> None:
@@ -85,6 +86,6 @@ class Stream:
             rows: (N,) bool, or the numbers of the rows; all of them if not given.
         """
         index = slice(None) if rows is None else torch.as_tensor(rows, device=self._device)
-        for step, first in zip(self._steps, self._first, strict=True):
-            for state, value in zip(step.states, first, strict=True):
+        for states, first in zip(self._step.states, self._first, strict=True):
+            for state, value in zip(states, first, strict=True):
                 state[index] = value[index]

@@ -1,9 +1,10 @@
 """`gg.freeze` and the session that it returns; `file.py` saves and loads one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -12,6 +13,9 @@ from glassgate.conversion import NAMESAKES, convert
 from glassgate.layers.frozen import FrozenLayer, freeze_layer
 from glassgate.layers.stack import Recurrent
 from glassgate.layers.stream import Stream
+
+if TYPE_CHECKING:
+    from glassgate.sessions.compare import Comparison
 
 STOCK = (nn.RNN, nn.GRU, nn.LSTM)
 NOISE = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
@@ -22,6 +26,7 @@ def freeze(
     module: nn.Module,
     precision: str | None = None,
     *,
+    keep: Sequence[str] = (),
     compile_for: Iterable[tuple[int, int]] = (),
 ) -> "Session":
     """Make an inference session of a layer or of a whole model.
@@ -31,9 +36,11 @@ def freeze(
 
     Args:
         module: a recurrent layer, or a model with at least one, in eval mode, on the CPU.
-        precision: type of the weights and matrix products of recurrent layers: "float32", "float64", or "bfloat16"
-            (needs AVX512-BF16 or AMX-BF16). Inputs, outputs and states have the type of the module. Each layer's own
-            type if not given; float32 for float16 and bfloat16.
+        precision: type of the weights and matrix products of recurrent layers: "float32", "float64", "bfloat16"
+            (needs AVX512-BF16 or AMX-BF16), or "int8". Inputs, outputs and states have the type of the module. Each
+            layer's own type if not given; float32 for float16 and bfloat16.
+        keep: for int8, the matrices that stay in float32: names of parameters such as "encoder.weight_ih_l0", where `*`
+            matches any text. Input matrices with fewer than 16 columns always stay.
         compile_for: pairs (L, N). If `module` is one layer, calls of these shapes are compiled and prepared now rather
             than at their first call.
 
@@ -54,7 +61,8 @@ def freeze(
         >>> torch.allclose(session(x)[0], layer(x)[0], atol=1e-6)
         True
     """
-    session = Session(module, _snapshot(module, precision), precision)
+    keep = tuple(keep)
+    session = Session(module, _snapshot(module, precision, keep), precision, keep)
     shapes = list(compile_for)
     layer = session.module
     if shapes and not isinstance(layer, FrozenLayer):
@@ -77,11 +85,13 @@ class Session:
     Attributes:
         module: the frozen copy: a frozen layer, or a model with frozen layers.
         source: the module that it was made from; None if it was loaded from a file or is a clone of such a session.
-        precision: the argument of `gg.freeze`.
+        precision, keep: the arguments of `gg.freeze`.
     """
 
-    def __init__(self, source: nn.Module | None, module: nn.Module, precision: str | None) -> None:
-        self.source, self.module, self.precision = source, module, precision
+    def __init__(
+        self, source: nn.Module | None, module: nn.Module, precision: str | None, keep: Sequence[str] = ()
+    ) -> None:
+        self.source, self.module, self.precision, self.keep = source, module, precision, keep
 
     @torch.no_grad()
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -113,11 +123,11 @@ class Session:
         """
         if self.source is None:
             raise RuntimeError("refresh: this session was loaded from a file and has no module to read weights from")
-        self.module = _snapshot(self.source, self.precision)
+        self.module = _snapshot(self.source, self.precision, self.keep)
 
     def clone(self) -> "Session":
         """A second session that shares the weights. After a `refresh` of one of the two, they differ."""
-        return Session(self.source, self.module, self.precision)
+        return Session(self.source, self.module, self.precision, self.keep)
 
     def save(self, path: str | Path) -> None:
         """Write the session to one safetensors file, with its description as JSON in the file's metadata.
@@ -135,6 +145,26 @@ class Session:
 
         save(self, Path(path))
 
+    def compare(self, *args: Any, **kwargs: Any) -> "Comparison":
+        """Print the difference of each gate and state from its value in float32.
+
+        Args:
+            args, kwargs: of one call, such as a batch of validation data.
+
+        Returns:
+            the table that is printed; `rows` has its numbers.
+
+        Raises:
+            RuntimeError: the session was loaded from a file, which has no weights in float32.
+        """
+        from glassgate.sessions.compare import compare
+
+        if self.source is None:
+            raise RuntimeError("compare: this session was loaded from a file and has no module to compare with")
+        found = compare(self.module, _snapshot(self.source, None, ()), args, kwargs)
+        print(found)
+        return found
+
     def __repr__(self) -> str:
         return f"Session({self.module!r})"
 
@@ -146,7 +176,7 @@ def frozen_layers(module: nn.Module) -> Iterator[tuple[str, FrozenLayer]]:
             yield name, part
 
 
-def _snapshot(module: nn.Module, precision: str | None) -> nn.Module:
+def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> nn.Module:
     """A copy of the module in which recurrent layers are frozen."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"freeze: module must be a layer or a model, a torch.nn.Module, got {type(module).__name__}")
@@ -158,8 +188,15 @@ def _snapshot(module: nn.Module, precision: str | None) -> nn.Module:
     if not layers:
         raise ValueError(f"freeze: {type(module).__name__} has no recurrent layer; a session has at least one")
     memo: dict[int, Any] = {}
-    for part in layers.values():
-        memo[id(part)] = freeze_layer(part if isinstance(part, Recurrent) else _converted(part), precision)
+    matrices = {f"{name}.{own}" if name else own for name, part in layers.items() for own, _ in part.named_parameters()}
+    for pattern in keep:
+        if precision == "int8" and not any(fnmatchcase(name, pattern) for name in matrices):
+            raise ValueError(f"freeze: keep has {pattern!r}, which fits none of the parameters {sorted(matrices)}")
+    for name, part in layers.items():
+        prefix = f"{name}." if name else ""
+        kept = {own for own, _ in part.named_parameters() if any(fnmatchcase(prefix + own, p) for p in keep)}
+        layer = part if isinstance(part, Recurrent) else _converted(part)
+        memo[id(part)] = freeze_layer(layer, precision, kept.__contains__)
     if id(module) in memo:
         return memo[id(module)]
     copy = deepcopy(module, memo)

@@ -12,7 +12,8 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from glassgate.engines.numba_cpu.cache import MachineCode, path_of, read, write
-from glassgate.engines.numba_cpu.processor import FEW_ROWS, Processor, host
+from glassgate.engines.numba_cpu.processor import FEW_ROWS, Processor, host, with_integers
+from glassgate.engines.plan import INTEGERS
 
 TRIAL = "glassgate.engines.numba_cpu.trial"
 """The module that a process of its own runs: an instruction that its processor refuses ends that one."""
@@ -21,9 +22,11 @@ PATIENCE = 300
 
 
 def multiplier(terms: int) -> Processor:
-    """What products are compiled for, of numbers as they are (0) or as so many products of bfloat16."""
+    """What products are compiled for; terms: see `Sizes.terms`."""
     if terms == 0:
         return host().whole
+    if terms == INTEGERS:
+        return with_integers(host()) if not host().integers else host()
     processor = host()._replace(terms=terms)
     if processor.tiles or processor.bfloat16 != "avx512bf16" or obstacle() is not None:
         return processor

@@ -79,7 +79,7 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> Machine
 
 
 @cache
-def _machine() -> llvm.TargetMachine:
+def machine() -> llvm.TargetMachine:
     """What the loader of machine code asks for."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -95,7 +95,7 @@ def _load(kernel: MachineCode, name: str) -> Function:
 
 
 def _loaded(kernel: MachineCode, name: str) -> Function:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()
     _engines.append(engine)

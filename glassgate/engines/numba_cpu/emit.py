@@ -31,14 +31,21 @@ class Kernel:
     split_units: bool
 
 
-def emit(program: Program, title: str, bfloat16: bool = False) -> Kernel:
-    """The text of the forward or the backward kernel, perhaps with row vectors rounded for matrix products."""
-    return _Emitter(program, bfloat16).kernel(title)
+def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool = False) -> Kernel:
+    """The text of the forward or the backward kernel.
+
+    Args:
+        program: the lowered program.
+        title: the text's docstring.
+        rounds: whether row vectors are rounded for matrix products.
+        rounds_output: whether the output can be rounded too.
+    """
+    return _Emitter(program, rounds, rounds_output).kernel(title)
 
 
 class _Emitter:
-    def __init__(self, program: Program, bfloat16: bool) -> None:
-        self.program, self.bfloat16 = program, bfloat16
+    def __init__(self, program: Program, rounds: bool, rounds_output: bool) -> None:
+        self.program, self.rounds, self.rounds_output = program, rounds, rounds_output
         self.names = Names()
         self.lines: list[tuple[int, str]] = []
         self.arguments: dict[Argument, str] = {}
@@ -63,7 +70,7 @@ class _Emitter:
             if phases[-1].barrier:
                 barriers = True
                 self.line(f"_waits = _wait({self.argument(given.BARRIER)}, {self.argument(given.PARTIES)}, _waits)")
-        if self.bfloat16 and not self.program.backward:
+        if self.rounds_output and not self.program.backward:
             self._round_output()
         for argument in (given.FIRST, given.LAST):
             self.argument(argument)
@@ -95,7 +102,7 @@ class _Emitter:
         return self.arguments[argument]
 
     def _equations(self, phase: Phase) -> Equations:
-        return Equations(self.program, phase, self.names, self.argument, self.bfloat16)
+        return Equations(self.program, phase, self.names, self.argument, self.rounds)
 
     def _step(self) -> None:
         """What holds for all rows of a step."""
@@ -240,14 +247,14 @@ class _Emitter:
 
     def _left_rows(self, multiply: Multiply) -> str:
         """The table of the addresses of the row vectors that a product multiplies."""
-        if isinstance(multiply.left.rows, Before) and not self.bfloat16:
+        if isinstance(multiply.left.rows, Before) and not self.rounds:
             return self.argument(given.before(multiply.left.rows.state))
         return self.argument(given.of_product("left", multiply.number))
 
     def _point(self, multiply: Multiply) -> None:
         """Where these row vectors are."""
         if isinstance(multiply.left.rows, Before):
-            if self.bfloat16:
+            if self.rounds:
                 self._round(multiply, self.argument(given.before(multiply.left.rows.state)))
             return
         rows, buffer = self._left_rows(multiply), multiply.left.rows.buffer
@@ -264,7 +271,7 @@ class _Emitter:
     def _rounds(self, multiply: Multiply) -> bool:
         """Whether what a product multiplies is to be rounded first."""
         rows = multiply.left.rows
-        return self.bfloat16 and (isinstance(rows, Before) or rows.buffer.kind not in given.ROUNDED)
+        return self.rounds and (isinstance(rows, Before) or rows.buffer.kind not in given.ROUNDED)
 
     def _round(self, multiply: Multiply, rows: str) -> None:
         """What a product multiplies as bfloat16, in memory of its own."""

@@ -66,6 +66,20 @@ class Placed(NamedTuple):
     alive: Sequence[object]
 
 
+class Bound(NamedTuple):
+    """A pass with all of its addresses but one.
+
+    Attributes:
+        launch: the machine code and its arguments.
+        places: the arguments that are the address which is left.
+        alive: the memory that the arguments point to.
+    """
+
+    launch: Launch
+    places: Sequence[int]
+    alive: Sequence[object]
+
+
 class Executable:
     """A pass of a layer's directions on some threads. Its memory has three regions:
 
@@ -109,6 +123,35 @@ class Executable:
             function, arguments = template(joined(packing))
             Launch(function, arguments + numbers)()
         return memory
+
+    def place(self, argument: Argument) -> int:
+        """The offset of a packed matrix of the first direction in its memory."""
+        return self._packed_at[0][argument]
+
+    def bound(
+        self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor], free: int | None
+    ) -> "Bound":
+        """The pass on one thread for calls that differ in at most one address, with a workspace of its own.
+
+        Args:
+            layout, addresses, packed: as `run` has them.
+            free: the index of the address that differs; it is not read.
+        """
+        assert self._alone
+        placed = self._place(layout)
+        memory = empty([placed.size + ALIGN], torch.uint8)
+        numbers = [aligned(memory.data_ptr()), 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers]
+        numbers += addresses
+        tasks = [(d, task) for d, plan in enumerate(self.plans) for task in (*plan.alone, *chain(*plan.after))]
+        (function, arguments), added = joined([self._part(d, task) for d, task in tasks])
+        places = []
+        for slot, number in added:
+            if free is not None and number == self._given + free:
+                assert arguments[slot] == 0, "an address without an offset"
+                places.append(slot)
+            else:
+                arguments[slot] += numbers[number]
+        return Bound(Launch(function, arguments), places, (placed, memory, packed))
 
     def run(self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor] | None = None) -> None:
         """Run the pass.

@@ -6,7 +6,7 @@ from glassgate.cell import Cell
 from glassgate.engines.numba_cpu.compile import Function, compiled
 from glassgate.engines.numba_cpu.emit import Kernel, emit
 from glassgate.engines.numba_cpu.loops.program import Program, lower
-from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.processor import Processor, host
 from glassgate.engines.symbolic.trace import Trace
 
 
@@ -26,7 +26,7 @@ def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool, processor:
     key = trace, bits, is_backward, cell.heads, processor
     if key not in _compiled:
         program = lower(cell, trace, is_backward)
-        kernel = _emitted(cell, program, bool(processor.bfloat16))
+        kernel = _emitted(cell, program, processor)
         name = "backward" if is_backward else "forward"
         _compiled[key] = Compiled(program, kernel, compiled(kernel.text, name, bits, processor))
     return _compiled[key]
@@ -34,10 +34,10 @@ def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool, processor:
 
 def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
     """The kernel of a cell as text."""
-    return _emitted(cell, lower(cell, trace, is_backward))
+    return _emitted(cell, lower(cell, trace, is_backward), host().whole)
 
 
-def _emitted(cell: Cell, program: Program, bfloat16: bool = False) -> Kernel:
+def _emitted(cell: Cell, program: Program, processor: Processor) -> Kernel:
     name = "backward" if program.backward else "forward"
     title = f"{type(cell).__name__}, {name} through time: one direction of a layer, some sequences."
-    return emit(program, title, bfloat16)
+    return emit(program, title, processor.rounds, bool(processor.bfloat16))

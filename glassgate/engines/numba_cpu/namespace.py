@@ -5,7 +5,7 @@ from typing import Any
 
 from glassgate.engines.numba_cpu import atomics, runtime
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd import bfloat16, lying, mathematics, tiles, words
+from glassgate.engines.numba_cpu.simd import bfloat16, int8, lying, mathematics, tiles, words
 from glassgate.engines.numba_cpu.simd.addresses import memory as own_memory
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.microkernel import microkernel
@@ -23,13 +23,13 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     found |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory(bits, lanes)._asdict()
     for sums in {int(n) for n in re.findall(r"\b_?microkernel_(\d+)\(", text)}:
         packed = microkernel(bits, lanes, sums, processor)
-        found[f"microkernel_{sums}"] = lying.microkernel(packed, bits, lanes, sums, bool(processor.bfloat16))
+        found[f"microkernel_{sums}"] = lying.microkernel(packed, bits, lanes, sums, processor.rounds)
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
         found[f"memory_{size}"] = own_memory(size)
     for sums in {int(n) for n in re.findall(r"\blong_microkernel_(\d+)\(", text)}:
         packed = microkernel(bits, lanes, sums, processor, long=True)
-        found[f"long_microkernel_{sums}"] = lying.microkernel(packed, bits, lanes, sums, bool(processor.bfloat16))
+        found[f"long_microkernel_{sums}"] = lying.microkernel(packed, bits, lanes, sums, processor.rounds)
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     if "strided_microkernel(" in text:
         found["strided_microkernel"] = microkernel(bits, lanes, 1, processor, long=True, strided=True)
@@ -39,6 +39,8 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         found["transpose"] = transpose(bits, lanes, pairs, whole=bool(processor.tiles))
     found |= {f.__name__: f for f in words.LAYOUT}
     found |= words.functions(bits, lanes) if pairs is None else bfloat16.functions(processor)
+    if processor.integers and bits == 32:
+        found |= int8.functions(processor)
     if processor.tiles:
         found |= tiles.functions(processor.tiles)
     functions = mathematics.FUNCTIONS | (mathematics.QUICK if pairs is not None and pairs.terms == 1 else {})

@@ -1,20 +1,25 @@
 """Directions whose weights are packed once: their sequences, recordings and single steps read the packed form."""
 
 import threading
-from array import array
 from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from glassgate.cell import Weights
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.memory import computable, empty, first_rows
+from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.costs import COSTS
+from glassgate.engines.numba_cpu.entry import Entry
+from glassgate.engines.numba_cpu.launch import Launch, in_turn
 from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.partition import Partition, partition
 from glassgate.engines.numba_cpu.passes import ForwardPass, forward_pass
 from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.workspace import aligned
 from glassgate.engines.plan import Plan, Sizes, plan_of
 
 ALONE = Partition(1, (1,))
@@ -26,10 +31,14 @@ class PackedDirection:
     Args:
         direction: cell and weights (contiguous, of one floating-point type); the tensors are read, not copied.
         terms: how matrix products are computed, see `Sizes.terms`.
+        input_terms: how that of the input is.
+        scales: of the matrices of integers by name, (rows,) each.
     """
 
-    def __init__(self, direction: Direction, terms: int) -> None:
-        self._direction, self._terms = direction, terms
+    def __init__(
+        self, direction: Direction, terms: int, input_terms: int | None = None, scales: Weights | None = None
+    ) -> None:
+        self._direction, self._terms, self._input_terms, self._scales = direction, terms, input_terms, scales or {}
         self._lock = threading.Lock()
         self._packed: dict[object, list[Tensor]] = {}
 
@@ -51,24 +60,40 @@ class PackedDirection:
     def sizes(self, N: int) -> Sizes:
         """The sizes of calls with N sequences."""
         weights = self._direction.weights
-        matrix, bits = weights["weight_ih"], 8 * weights["weight_ih"].element_size()
+        matrix, bits = weights["weight_ih"], 64 if self.dtype is torch.float64 else 32
         H = matrix.shape[0] // len(self._direction.cell.gates)
         P = weights["weight_hr"].shape[0] if "weight_hr" in weights else H
-        return Sizes(N, matrix.shape[1], H, P, bits, self._terms)
+        return Sizes(N, matrix.shape[1], H, P, bits, self._terms, self._input_terms)
 
     def packed(self, plan: Plan, N: int) -> list[Tensor]:
         """The packed weights for such calls."""
         run = self.forward(plan, N)
-        key = run.kernels[0].processor, plan.record
+        kernel = run.kernels[0]
+        key = kernel.processor, plan.record
         with self._lock:
             if key not in self._packed:
-                addresses = [0, 0, *map(Tensor.data_ptr, self.weights)]
-                self._packed[key] = run.executable(ALONE).pack(addresses)
+                executable = run.executable(ALONE)
+                (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
+                for matrix in kernel.quantised:
+                    at = aligned(memory.data_ptr()) + executable.place(matrix.to)
+                    matrix.write(at, self._direction.weights[matrix.name], self._scales[matrix.name])
+                self._packed[key] = [memory]
             return self._packed[key]
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether the cell has matrix products."""
+        trace = self.plan().trace
+        return bool(trace.ih or trace.hh_only or trace.shared or "weight_hr" in self._direction.weights)
 
     def forward(self, plan: Plan, N: int, every_state: bool = False) -> ForwardPass:
         """The pass of this direction alone."""
-        return _forward([plan], [self.sizes(N)], self.weights[0].dtype, every_state)
+        return _forward([plan], [self.sizes(N)], self.dtype, every_state)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of input, output and states."""
+        return torch.float64 if torch.float64 in {v.dtype for v in self.weights} else torch.float32
 
 
 def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, every_state: bool) -> ForwardPass:
@@ -102,13 +127,13 @@ def run(
     (S, _), N = steps[0].data.shape, len(initial[0][0])
     layout = batch_layout(steps[0].batch_sizes, S, N)
     plans = [direction.plan(restart is not None, recordings is not None) for direction in directions]
-    tensors = [first_rows(steps[0].data, layout.rows)]
+    dtype = steps[0].data.dtype
+    tensors = [*computable([first_rows(steps[0].data, layout.rows)], dtype)]
     for k, direction in enumerate(directions):
-        tensors += [*direction.weights, *initial[k], *(restart[k] if restart else ())]
-    dtype = tensors[0].dtype
+        tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
     whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
     packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
-    found = iter(whole.results(layout, computable(tensors, dtype), steps[0].resets, whole.memory(S), S, packed))
+    found = iter(whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed))
     results = []
     for k, (states, final, _, shown) in enumerate(whole.counts):
         results.append(Result(tuple(islice(found, states)), tuple(islice(found, final))))
@@ -139,28 +164,54 @@ class PackedPass:
 
 
 class Step:
-    """A pass of one step whose final states are written over its initial ones.
+    """One step of a stack of layers in a single native call, which writes the final states over the initial ones.
 
     Args:
-        direction: the direction.
-        initial: (N, W) per state, the states before the first step.
+        directions: one per layer.
+        initial: of each layer, one (N, W) per state: the states before the first step.
+        residual: whether a layer's input is added to its output where they are equally wide, but for the first layer.
 
     Attributes:
-        states: (N, W) each, the states after the last step; writing to them changes the next step.
+        states: of each layer (N, W) per state: the states after the last step; writing to them changes the next step.
     """
 
-    def __init__(self, direction: PackedDirection, initial: Sequence[Tensor]) -> None:
-        plan, N = direction.plan(), len(initial[0])
-        whole = direction.forward(plan, N)
-        self._layout, self._executable = batch_layout(None, N, N), whole.executable(ALONE)
-        self.states, self._output = initial, empty((N, whole.sizes[0].P), initial[0].dtype)
-        self._packed, self._alive = direction.packed(plan, N), direction.weights
-        tensors = *self._alive, *initial, self._output, *initial
-        self._addresses = array("q", (0, 0, *map(Tensor.data_ptr, tensors)))
+    def __init__(
+        self, directions: Sequence[PackedDirection], initial: Sequence[Sequence[Tensor]], residual: bool
+    ) -> None:
+        self.states, N = initial, len(initial[0][0])
+        self._layout, self._alive = batch_layout(None, N, N), list[Any](directions)
+        launches: list[Launch] = []
+        x = empty((0,), directions[0].dtype)
+        for k, direction in enumerate(directions):
+            launch, places, output = self._layer(direction, x, initial[k])
+            if k == 0:
+                first = places
+            launches.append(launch)
+            below, x = x, output
+            if residual and k > 0 and below.shape == x.shape:
+                x = empty(output.shape, output.dtype)
+                added = x.data_ptr(), output.data_ptr(), below.data_ptr(), x.numel(), 8 * x.element_size()
+                launches.append(rows.add(*added).all({}))
+            self._alive += [output, x]
+        whole = in_turn(launches)
+        before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
+        self._entry = Entry(whole, [before + place for place in first])
+        self._output = x
+
+    def _layer(
+        self, direction: PackedDirection, x: Tensor, states: Sequence[Tensor]
+    ) -> tuple[Launch, Sequence[int], Tensor]:
+        """A layer's step from x, and its output; if x is empty, also the arguments that are the address of x."""
+        plan, N = direction.plan(), self._layout.N
+        whole, packed = direction.forward(plan, N), direction.packed(plan, N)
+        output = empty((N, whole.sizes[0].P), direction.dtype)
+        addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
+        free = None if x.numel() else 1
+        bound = whole.executable(ALONE).bound(self._layout, addresses, packed, free)
+        self._alive += [direction, packed, bound]
+        return bound.launch, bound.places, output
 
     def __call__(self, x: Tensor) -> Tensor:
-        """One step from x (N, D) to the output, (N, W), which the next step overwrites."""
-        x = x.contiguous()
-        self._addresses[1] = x.data_ptr()
-        self._executable.run(self._layout, self._addresses, self._packed)
+        """One step from x (N, D), contiguous, to the output, (N, W), which the next step overwrites."""
+        self._entry.call(x.data_ptr())
         return self._output

@@ -12,6 +12,7 @@ from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
 from glassgate.engines.numba_cpu.chunks import ENOUGH_BYTES, Chunks
+from glassgate.engines.numba_cpu.gemm.integers import Quantised
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, as_it_lies, pack
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
@@ -22,7 +23,7 @@ from glassgate.engines.numba_cpu.processor import Processor, host
 from glassgate.engines.numba_cpu.simd.blocking import size_of_sums
 from glassgate.engines.numba_cpu.tasks import Bindings, Operand, ParallelTask
 from glassgate.engines.numba_cpu.workspace import aligned
-from glassgate.engines.plan import Plan, Sizes
+from glassgate.engines.plan import INTEGERS, Plan, Sizes
 
 
 class KernelPlan:
@@ -47,6 +48,7 @@ class KernelPlan:
         in_turns: and of states of which two steps take turns.
         backwards: whether the loop runs from the last step to the first.
         few_rows: whether a call has so few rows that weights are read as they lie.
+        quantised: the matrices of integers, which the caller packs.
         packed: the bytes of the matrices that it reads.
         work: about how many multiplications a row takes at each step.
         splits_units: whether threads can share the units of a row.
@@ -89,7 +91,9 @@ class KernelPlan:
         self.in_turns = [v for v in every if v not in self.every_step]
         self.scratch, self.shared = self._scratch()
         self._known = self._constants(save)
-        packed = [self._pack(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.kernel.products]
+        self.quantised: list[Quantised] = []
+        of_loop = [(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.kernel.products]
+        packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
         for k, p in enumerate(packed):
             self._known |= {given.of_product("block_pitch", k): p.pitch, given.of_product("gates", k): p.gates}
         self._lying = {given.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
@@ -209,9 +213,9 @@ class KernelPlan:
 
     def factors(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
         """Rows as a product multiplies them: themselves, or rounded in memory of the call by the tasks."""
-        if not self.sizes.terms:
+        if not self.sizes.terms_of_input:
             return [], rows
-        task, found = rounded(rows, to, given.ROWS, self.sizes.terms)
+        task, found = rounded(rows, to, given.ROWS, self.sizes.terms_of_input)
         self.by_row[to] = found.pitch
         return [task], found
 
@@ -220,10 +224,10 @@ class KernelPlan:
         chosen, sizes = _numbers(self.cell.gates, self.trace.ih), self.sizes
         n = len(self.cell.gates)
         matrix = Matrix(address(weight_buffer(self.cell, "weight_ih")), n, n * sizes.H, sizes.D, sizes.bits)
-        return self._pack(given.PACKED_INPUT, matrix, chosen, 1, turned)
+        return self._pack(given.PACKED_INPUT, matrix, chosen, 1, turned, sizes.terms_of_input)
 
     def _matrix_of(self, of: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
-        cell, (_, _, H, P, bits, _), product = self.cell, self.sizes, of.product
+        cell, (_, _, H, P, bits, *_), product = self.cell, self.sizes, of.product
         turned = product.op.endswith("_t")
         if product.op in ("hr", "hr_t"):
             return Matrix(address(weight_buffer(cell, "weight_hr")), 1, P, H, bits), (0,), 1, turned
@@ -231,11 +235,18 @@ class KernelPlan:
         matrix = Matrix(address(weight_buffer(cell, "weight_hh")), n, n * H, P // cell.heads, bits)
         return matrix, _numbers(cell.gates, product.gates), cell.heads, turned
 
-    def _pack(self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool) -> Packed:
-        lies = self.few_rows and heads == 1 and not (turned or self.sizes.terms)
+    def _pack(
+        self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool, terms: int
+    ) -> Packed:
+        lies = self.few_rows and heads == 1 and not (turned or terms)
         packed = as_it_lies(matrix, chosen) if lies else None
+        if terms == INTEGERS:
+            found = Quantised.of(to, matrix, chosen, heads)
+            self.quantised.append(found)
+            self.weights[to] = found.packed.size
+            return found.packed
         if packed is None:
-            packed = pack(to, matrix, chosen, heads, turned, self.sizes.terms)
+            packed = pack(to, matrix, chosen, heads, turned, terms)
             self.weights[to] = packed.size
             self.packing += packed.tasks
         return packed

@@ -38,7 +38,9 @@ def blocking(vectors: int, processor: Processor) -> Blocking:
     """Three quarters of the registers hold sums; few sums a unit leave space for more blocks."""
     if processor.tiles:
         return Blocking(TILE_ROWS, max(1, TILE_ROOM // vectors))
-    sums = processor.registers * 3 // 4
+    # Products of integers by several instructions need registers of their own.
+    quarters = 2 if processor.integers in ("madd", "portable", "emulated") else 3
+    sums = processor.registers * quarters // 4
     return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))
 
 

@@ -13,7 +13,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd import tiles
+from glassgate.engines.numba_cpu.simd import int8, tiles
 from glassgate.engines.numba_cpu.simd.bfloat16 import INT16, Pairs, pairs_of, word
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, splat
@@ -48,7 +48,10 @@ def microkernel(
                 case = builder.append_basic_block(f"tile_{r}x{p}")
                 switch.add_case(INT64(16 * r + p), case)
                 builder.position_at_end(case)
-                function = _tile_function(builder.module, V, r, p, vectors, strided, pairs)
+                if processor.integers:
+                    function = int8.tile_function(builder.module, V, r, p, vectors, processor.integers)
+                else:
+                    function = _tile_function(builder.module, V, r, p, vectors, strided, pairs)
                 builder.call(function, [left, first, packed, pitch, depth, out])
                 builder.branch(done)
             builder.position_at_end(done)

@@ -1,0 +1,217 @@
+"""Products of integers of 8 bits with sums in 32 bits: rows are quantised as they come, weights once.
+
+A row is stored as its scale, then its numbers from `HEADER` on. A block of packed weights has the numbers of four
+columns in each word of 32 bits. Behind the last one are, for each sum, the integers that sums start from and the
+scales of its units. The results are numbers of float32: sum * scale of the row * scale of the unit.
+"""
+
+from typing import Any
+
+import numba
+import numba.extending
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from glassgate.engines.numba_cpu.processor import HEADER, Processor
+from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, memory, splat
+
+intrinsic: Any = numba.extending.intrinsic
+inline: Any = numba.njit(forceinline=True, error_model="numpy")
+
+INT8, INT16 = ir.IntType(8), ir.IntType(16)
+LARGEST = 127
+"""Of a quantised number's size: -128 is left out, so that the negative of every number is one."""
+OFFSET = 128
+"""What VNNI's rows are shifted by, which it multiplies as numbers without a sign."""
+SHIFTED = ("vnni", "emulated")
+SMALLEST = 1e-30
+"""A row whose largest number is below this is zero."""
+
+
+def functions(processor: Processor) -> dict[str, Any]:
+    """By name, what kernels call that multiply integers."""
+    lanes, shifted, whole = processor.lanes(32), processor.integers in SHIFTED, processor.width
+    V, load, _, fill, _, _, put_total = memory(32, lanes)
+
+    @intrinsic
+    def larger(context, most, vector):
+        def code(context, builder, sig, args):
+            most, vector = args
+            kind = ir.FunctionType(V.llvm, [V.llvm])
+            name = f"llvm.fabs.v{lanes}f32"
+            size = builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
+            return builder.select(builder.fcmp_ordered(">", size, most), size, most)
+
+        return V(V, V), code
+
+    @intrinsic
+    def largest_lane(context, vector):
+        def code(context, builder, sig, args):
+            kind = ir.FunctionType(ir.FloatType(), [V.llvm])
+            name = f"llvm.vector.reduce.fmax.v{lanes}f32"
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), list(args))
+
+        return types.float32(V), code
+
+    @intrinsic
+    def put_number(context, address, value):
+        def code(context, builder, sig, args):
+            builder.store(args[1], builder.inttoptr(args[0], ir.FloatType().as_pointer()))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.float32), code
+
+    @intrinsic
+    def get_number(context, address):
+        return types.float32(types.int64), lambda c, b, s, a: b.load(b.inttoptr(a[0], ir.FloatType().as_pointer()))
+
+    @intrinsic
+    def put_integers(context, address, vector):
+        """The nearest integers, the even one of two as near."""
+
+        def code(context, builder, sig, args):
+            kind = ir.FunctionType(V.llvm, [V.llvm])
+            even = cgutils.get_or_insert_function(builder.module, kind, f"llvm.rint.v{lanes}f32")
+            near = builder.fptosi(builder.call(even, [args[1]]), ir.VectorType(INT32, lanes))
+            if shifted:
+                near = builder.add(near, ir.Constant(near.type, [OFFSET] * lanes))
+            small = builder.trunc(near, ir.VectorType(INT8, lanes))
+            builder.store(small, builder.inttoptr(args[0], small.type.as_pointer())).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, V), code
+
+    @inline
+    def round_row(source, width, to):
+        """A row of numbers quantised with its own scale. NaN and infinity make all of its products NaN."""
+        most, faults = fill(0.0), fill(0.0)
+        for at in range(0, width, lanes):
+            numbers = load(source, at, width - at)
+            most = larger(most, numbers)
+            faults = faults + numbers * 0.0
+        put_total(to, faults)
+        largest = largest_lane(most)
+        put_number(to, largest / LARGEST + get_number(to))
+        factor = fill(LARGEST / largest if largest > SMALLEST else 0.0)
+        for at in range(0, width, lanes):
+            put_integers(to + HEADER + at, load(source, at, width - at) * factor)
+
+    @inline
+    def round_rows(rounded, table, first, last, column, width, to):
+        """Some columns of rows, quantised: the table of their addresses is `rounded`."""
+        pitch = HEADER + (width + whole - 1) // whole * whole
+        for rank in range(first, last):
+            round_row(table[rank] + column * 4, width, to + rank * pitch)
+            rounded[rank] = to + rank * pitch
+
+    return {f.__name__: f for f in (round_row, round_rows)}
+
+
+def tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, how: str) -> ir.Function:
+    """The LLVM function of one shape, added to the module unless it is there; see `microkernel`."""
+    name = f"integer_tile_{rows}x{blocks}x{vectors}_{V.name}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * 6), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    left, first, packed, pitch, depth, out = function.args
+    entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
+    lanes = V.llvm.count
+    integers = ir.VectorType(INT32, lanes)
+    columns = [(p, v) for p in range(blocks) for v in range(vectors)]
+
+    b = ir.IRBuilder(entry)
+    addresses = b.inttoptr(left, INT64.as_pointer())
+    heads = [b.load(b.gep(addresses, [INT64(r)])) for r in range(rows)]
+    lefts = [b.add(head, b.add(first, INT64(HEADER))) for head in heads]
+    starts = [b.add(packed, b.mul(pitch, INT64(4 * p))) for p in range(blocks)]
+    words = b.lshr(b.add(depth, INT64(3)), INT64(2))
+    a_word = INT64(4 * vectors * lanes)
+    behind = b.mul(words, a_word)
+
+    def vector_at(address: ir.Value, kind: ir.Type) -> ir.Value:
+        found = b.load(b.inttoptr(address, kind.as_pointer()))
+        found.align = 4
+        return found
+
+    def of_column(address: ir.Value, v: int, more: int, kind: ir.Type) -> ir.Value:
+        return vector_at(b.add(b.add(address, behind), INT64(4 * (v + more) * lanes)), kind)
+
+    initial = {(r, c): of_column(starts[c[0]], c[1], 0, integers) for c in columns for r in range(rows)}
+    b.cbranch(b.icmp_signed(">", words, INT64(0)), loop, done)
+
+    b.position_at_end(loop)
+    k = b.phi(INT64)
+    sums = {key: b.phi(integers) for key in initial}
+    held = []
+    for r in range(rows):
+        word = b.load(b.inttoptr(b.add(lefts[r], b.mul(k, INT64(4))), INT32.as_pointer()))
+        word.align = 1
+        held.append(splat(b, word, lanes))
+    step = b.mul(k, a_word)
+    new: dict[Any, ir.Value] = {}
+    for c in columns:
+        weights = vector_at(b.add(b.add(starts[c[0]], step), INT64(4 * c[1] * lanes)), integers)
+        new |= {(r, c): _dot(b, how, held[r], weights, sums[r, c]) for r in range(rows)}
+    then = b.add(k, INT64(1))
+    b.cbranch(b.icmp_signed("<", then, words), loop, done)
+    k.add_incoming(INT64(0), entry)
+    k.add_incoming(then, loop)
+    for key, phi in sums.items():
+        phi.add_incoming(initial[key], entry)
+        phi.add_incoming(new[key], loop)
+
+    b.position_at_end(done)
+    totals = {key: b.phi(integers) for key in initial}
+    for key, phi in totals.items():
+        phi.add_incoming(initial[key], entry)
+        phi.add_incoming(new[key], loop)
+    scales = [splat(b, b.load(b.inttoptr(head, ir.FloatType().as_pointer())), lanes) for head in heads]
+    for (r, c), total in totals.items():
+        of_units = of_column(starts[c[0]], c[1], vectors, V.llvm)
+        value = b.fmul(b.fmul(b.sitofp(total, V.llvm), scales[r]), of_units)
+        at = b.add(out, INT64(4 * lanes * ((r * blocks + c[0]) * vectors + c[1])))
+        b.store(value, b.inttoptr(at, V.llvm.as_pointer())).align = 4
+    b.ret_void()
+    return function
+
+
+def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+    """`total` and the four products of each lane's bytes."""
+    lanes = total.type.count
+    size, kind = 4 * lanes, total.type
+    small, half = ir.VectorType(INT8, size), ir.VectorType(INT16, size // 2)
+
+    def call(name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+        signature = ir.FunctionType(result, [argument.type for argument in arguments])
+        return b.call(cgutils.get_or_insert_function(b.module, signature, name), arguments)
+
+    if how == "vnni":
+        return call(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, x, weights)
+    if how == "madd":
+        # Only one factor may have a sign: it takes the other's.
+        x, weights = b.bitcast(x, small), b.bitcast(weights, small)
+        flag = ir.IntType(1)
+        size_of_x = call(f"llvm.abs.v{size}i8", small, x, flag(0))
+        names = {
+            16: ("llvm.x86.ssse3.psign.b.128", "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
+            32: ("llvm.x86.avx2.psign.b", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
+            64: ("", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
+        }
+        sign, bytes_to_halves, halves_to_words = names[size]
+        if sign:
+            signed = call(sign, small, weights, x)
+        else:
+            zero = ir.Constant(small, [0] * size)
+            signed = b.select(b.icmp_signed("<", x, zero), b.sub(zero, weights), weights)
+        pairs = call(bytes_to_halves, half, size_of_x, signed)
+        return b.add(total, call(halves_to_words, kind, pairs, ir.Constant(half, [1] * (size // 2))))
+    for byte in range(4):
+        up, down = (ir.Constant(kind, [n] * lanes) for n in (24 - 8 * byte, 24))
+        right = b.ashr(b.shl(weights, up), down)
+        # As VNNI has them, rows are shifted and have no sign.
+        number = (b.lshr if how == "emulated" else b.ashr)(b.shl(x, up), down)
+        total = b.add(total, b.mul(number, right))
+    return total

@@ -1,0 +1,86 @@
+"""What a session's precision costs: its gates and states next to those of the same model in float32."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from glassgate.engines.contract import Recording
+from glassgate.layers.frozen import FrozenLayer
+
+
+class Difference(NamedTuple):
+    """One gate or state of one layer and direction."""
+
+    name: str
+    """Such as "encoder.layer0.forward.f"."""
+    largest: float
+    """The largest difference of a number."""
+    relative: float
+    """The root mean square of the differences over that of the values."""
+
+
+class Comparison(NamedTuple):
+    """The differences of all gates and states, in the order of the layers. `print` it."""
+
+    rows: Sequence[Difference]
+
+    def __str__(self) -> str:
+        width = max([4, *(len(row.name) for row in self.rows)])
+        lines = [f"{'gate or state':{width}}  largest difference  relative difference"]
+        lines += [f"{row.name:{width}}  {row.largest:18.2e}  {row.relative:19.2%}" for row in self.rows]
+        return "\n".join(lines)
+
+
+class _Recorded(nn.Module):
+    """A frozen layer that keeps its gates and states."""
+
+    def __init__(self, layer: FrozenLayer) -> None:
+        super().__init__()
+        self._layer = layer
+        self.values: dict[str, Tensor] = {}
+
+    def forward(self, *args: Any, return_states: bool = False, **kwargs: Any) -> Any:
+        """The layer's results."""
+        recordings = [Recording() for _ in self._layer.spec.parts]
+        output, final, states = self._layer(*args, **kwargs, return_states=True, recordings=recordings)
+        for part, recording in zip(self._layer.spec.parts, recordings, strict=True):
+            self.values |= {f"{part.label}.{gate}": v for gate, v in recording.values.items()}
+            own = {name: v for name, v in states.items() if name.startswith(f"{part.label}.")}
+            self.values |= {name: v.data if isinstance(v, PackedSequence) else v for name, v in own.items()}
+        return (output, final, states) if return_states else (output, final)
+
+
+def compare(module: nn.Module, exact: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Comparison:
+    """The differences of a frozen model from another one, in one call of both.
+
+    Args:
+        module: the model.
+        exact: the same in float32.
+        args, kwargs: of the call.
+    """
+    truth = _values(exact, args, kwargs)
+    return Comparison([_difference(name, v, truth[name]) for name, v in _values(module, args, kwargs).items()])
+
+
+@torch.no_grad()
+def _values(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+    """All gates and states of a call by name."""
+    layers = {name: part for name, part in module.named_modules() if isinstance(part, FrozenLayer)}
+    recorded = {id(layer): _Recorded(layer) for layer in layers.values()}
+    whole = recorded[id(module)] if id(module) in recorded else deepcopy(module, dict(recorded))
+    whole(*args, **kwargs)
+    found: dict[str, Tensor] = {}
+    for name, layer in layers.items():
+        prefix = f"{name}." if name else ""
+        found |= {prefix + key: v for key, v in recorded[id(layer)].values.items()}
+    return found
+
+
+def _difference(name: str, value: Tensor, truth: Tensor) -> Difference:
+    off, size = (value.double() - truth.double()), truth.double()
+    largest = off.abs().max().item() if off.numel() else 0.0
+    return Difference(name, largest, (off.norm() / size.norm().clamp(min=1e-30)).item())
