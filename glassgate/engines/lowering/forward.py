@@ -64,7 +64,7 @@ class Layer:
             *([tuple(self.gradients)] if backward else []),
         ]:
             self.axis_of_gates.setdefault(gates, f"G{len(self.axis_of_gates)}")
-        title = f"{'backward' if backward else 'forward'} pass, {'last' if form.reverse else 'first'} step first"
+        title = f"{'backward' if backward else 'forward'} pass{' of the reverse direction' if form.reverse else ''}"
         self.b = Builder(title, self._axes(), reverse=form.reverse != backward)
         self.state_axis = {name: node.axis for name, node in zip(cell.state, cell.states, strict=True)}
         self.weights: dict[str, Value] = {}

@@ -1,5 +1,7 @@
 """The type of an operation's result, from the types of its arguments."""
 
+from collections.abc import Collection, Iterable
+
 from glassgate.engines.lowering.ir import (
     Axes,
     Block,
@@ -129,10 +131,10 @@ def _indices(x: Value, axis: str, indices: tuple[int, ...], axes: Axes) -> None:
         raise Invalid(f"indices {list(indices)} must be inside axis {axis} of extent {extent}")
 
 
-def _contained(names: tuple[str, ...], among: object) -> None:
+def _contained(names: Iterable[str], among: Collection[str]) -> None:
     for name in names:
-        if name not in among:  # type: ignore[operator]
-            raise Invalid(f"axis {name} is not among {list(among)}")  # type: ignore[call-overload]
+        if name not in among:
+            raise Invalid(f"axis {name} is not among {list(among)}")
 
 
 def _floats(*values: Value) -> None:

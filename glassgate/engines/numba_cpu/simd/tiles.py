@@ -1,5 +1,7 @@
 """The matrix product on the tile registers of Intel's AMX: up to 32 rows times packed columns, sums in float32.
 
+Not measured on a processor that has it; `interpreter.py` runs these kernels on others.
+
 A tile register holds 16 rows of 64 bytes, and there are eight. Packed weights are laid out as for vectors: of sixteen
 pairs of numbers along the sum a vector of columns each, that is one register.
 """
