@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from glassgate.engines.choose import engine as engine
     from glassgate.engines.source import source as source
     from glassgate.export.c_model import to_c as to_c
+    from glassgate.export.onnx_import import from_onnx as from_onnx
     from glassgate.export.onnx_model import to_onnx as to_onnx
     from glassgate.glass.ablate import ablate as ablate
     from glassgate.glass.diagrams.draw import draw as draw
@@ -81,6 +82,7 @@ _HOMES = {
     "engine": "glassgate.engines.choose",
     "explain": "glassgate.layers.explain",
     "freeze": "glassgate.sessions.session",
+    "from_onnx": "glassgate.export.onnx_import",
     "functional": "glassgate",
     "gates": "glassgate",
     "hold": "glassgate.glass.edit",
@@ -95,7 +97,6 @@ _HOMES = {
     "to_c": "glassgate.export.c_model",
     "to_onnx": "glassgate.export.onnx_model",
 }
-_OPERATORS = "glassgate.engines.torch_op.schema"
 
 __all__ = list(_HOMES)
 
@@ -121,11 +122,14 @@ def _html(what: object) -> str:
 display.formatter = _html
 
 
-class _WhenTorchLoads(MetaPathFinder):
-    """Registers the operators once torch is imported: `import glassgate` suffices to load an exported program."""
+class _When(MetaPathFinder):
+    """Imports a module of ours as soon as another module has been imported."""
+
+    def __init__(self, name: str, then: str) -> None:
+        self._name, self._then = name, then
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name == "torch" else None
+        spec = PathFinder.find_spec(name, path, target) if name == self._name else None
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
@@ -133,13 +137,18 @@ class _WhenTorchLoads(MetaPathFinder):
         def execute_and_register(module: ModuleType) -> None:
             execute(module)
             sys.meta_path.remove(self)
-            import_module(_OPERATORS)
+            import_module(self._then)
 
         spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
 
 
-if "torch" in sys.modules:
-    import_module(_OPERATORS)
-else:
-    sys.meta_path.insert(0, _WhenTorchLoads())
+# An exported program loads after `import glassgate`, and torch's exporter to ONNX finds our operator.
+for _name, _then in (
+    ("torch", "glassgate.engines.torch_op.schema"),
+    ("torch.onnx._internal.exporter._torchlib.ops", "glassgate.export.torch_onnx"),
+):
+    if _name in sys.modules:
+        import_module(_then)
+    else:
+        sys.meta_path.insert(0, _When(_name, _then))

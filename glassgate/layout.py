@@ -139,7 +139,9 @@ def _padded(
     if lengths.is_meta:
         raise ShapeError(f"{operation}: lengths must be numbers on some device, got a tensor on meta, which holds none")
     lengths = lengths.view(-1).to("cpu", torch.int64)
-    if torch.compiler.is_compiling():
+    if torch.onnx.is_in_onnx_export():
+        pass  # ONNX has no assertions
+    elif torch.compiler.is_compiling():
         within = ((lengths >= 0) & (lengths <= L)).all()
         torch._assert_async(within, f"{operation}: lengths must be between 0 and L, the steps of the input")
     else:
@@ -147,11 +149,22 @@ def _padded(
             raise ShapeError(f"{operation}: lengths must be between 0 and L = {L}, got {lengths.tolist()}")
         if bool((lengths == L).all()):
             return layout, None
-    descending, order = lengths.sort(descending=True, stable=True)
+    descending, order = _sorted(lengths)
     alive = torch.arange(L, device="cpu")[:, None] < descending
-    flat = (~alive).view(-1).to(torch.uint8).argsort(stable=True)
-    places = flat // N * N + order[flat % N]
+    flat = _sorted(alive.view(-1).to(torch.uint8))[1]
+    first = flat // N * N  # row of each step; torch's exporter to ONNX does not support `flat % N`
+    places = first + order[flat - first]
     return layout._replace(order=order.to(input.device), places=places.to(input.device)), alive.sum(1)
+
+
+def _sorted(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Values that fall, and the place of each; equal ones keep their order."""
+    if not torch.onnx.is_in_onnx_export():
+        return values.sort(descending=True, stable=True)
+    # Torch's exporter supports sorts that are not stable: with keys that differ, they are.
+    count = values.shape[0]
+    place = (values.to(torch.int64) * count - torch.arange(count)).sort(descending=True)[1]
+    return values.index_select(0, place), place
 
 
 def _resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:

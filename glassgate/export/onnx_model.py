@@ -1,9 +1,10 @@
 """`gg.to_onnx`: a layer or a whole model as an ONNX file that ONNX Runtime has checked against it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,7 +28,9 @@ ROWS = "N_or_1"
 def to_onnx(
     module: nn.Module,
     path: str | os.PathLike[str],
+    inputs: tuple[Any, ...] | None = None,
     *,
+    dynamic_shapes: Any = None,
     step: bool = False,
     lengths: bool = True,
     resets: bool = False,
@@ -37,7 +40,7 @@ def to_onnx(
     metadata: Mapping[str, str] | None = None,
     verify: bool = True,
 ) -> Path:
-    """Writes a layer as an ONNX model.
+    """Writes a layer, or a model with layers of glassgate, as an ONNX model.
 
     RNN, GRU and LSTM, also with peepholes or coupled gates, become the operators of the same name. Every other cell
     becomes a `Scan` over its equations. The batch size and the number of steps stay variable.
@@ -51,9 +54,14 @@ def to_onnx(
 
     Outputs are `output` (with merge="none" `output` and `output_reverse`) and the final states, `h_n`, `c_n`.
 
+    A whole model goes through torch's own exporter, `torch.onnx.export(dynamo=True)`, which takes our layers as they
+    are; it needs example inputs.
+
     Args:
-        module: the layer.
+        module: the layer or model.
         path: of the file to write.
+        inputs: examples of the arguments of a whole model.
+        dynamic_shapes: of a whole model, the extents that vary, as in `torch.export.export`.
         step: whether the model takes one step, `input` (N, H_in) to `output` (N, H_out), for streams.
         lengths: whether the model has the input `lengths`.
         resets: whether it has the input `resets`.
@@ -84,12 +92,18 @@ def to_onnx(
         >>> output.shape
         (5, 2, 4)
     """
-    onnx, ir = optional("onnx", "to_onnx"), optional("onnx_ir", "to_onnx")
+    onnx, _ = optional("onnx", "to_onnx"), optional("onnxscript", "to_onnx")
     newest = onnx.defs.onnx_opset_version()
     if not isinstance(opset, int) or not OPSET <= opset <= newest:
         raise ExportError(f"to_onnx: opset must be from {OPSET} to {newest}, got {opset!r}")
     if not isinstance(module, Recurrent):
-        raise ExportError(f"to_onnx: expected a layer of glassgate, got {type(module).__name__}")
+        model = _whole_model(module, inputs, dynamic_shapes, opset)
+        with _written(model, path, metadata) as temporary:
+            if verify:
+                from glassgate.export.onnx_verify import verify_model
+
+                verify_model(module, temporary, inputs or ())
+        return Path(path)
     if step and module.bidirectional:
         raise ExportError(
             "to_onnx: step=True needs one direction, got bidirectional=True, whose second direction starts at the end "
@@ -97,15 +111,43 @@ def to_onnx(
         )
     form = Form(step, lengths and not step, resets and not step, defaults, operators)
     model = _Model(module, form).build(opset)
-    model.metadata_props.update(metadata or {})
-    with replacing(path, "to_onnx") as temporary:
-        ir.save(model, temporary)
-        onnx.checker.check_model(str(temporary), full_check=True)
+    with _written(model, path, metadata) as temporary:
         if verify:
             from glassgate.export.onnx_verify import verify_layer
 
             verify_layer(module, temporary, form)
     return Path(path)
+
+
+@contextmanager
+def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[str, str] | None) -> Iterator[Path]:
+    """A temporary file of the model, which replaces `path` at the end of the block."""
+    import onnx
+    import onnx_ir as ir
+
+    model.metadata_props.update(metadata or {})
+    with replacing(path, "to_onnx") as temporary:
+        ir.save(model, temporary)
+        onnx.checker.check_model(str(temporary), full_check=True)
+        yield temporary
+
+
+def _whole_model(module: nn.Module, inputs: tuple[Any, ...] | None, dynamic_shapes: Any, opset: int) -> "ir.Model":
+    """A model from torch's exporter."""
+    if not isinstance(inputs, tuple):
+        raise ExportError(
+            f"to_onnx: {type(module).__name__} is no layer of glassgate, so inputs must be a tuple of example "
+            f"arguments, got {type(inputs).__name__}"
+        )
+    training = module.training
+    try:
+        program = torch.onnx.export(
+            module.eval(), inputs, dynamo=True, dynamic_shapes=dynamic_shapes, opset_version=opset, verbose=False
+        )
+    finally:
+        module.train(training)
+    assert program is not None
+    return program.model
 
 
 class _Model:

@@ -4,7 +4,8 @@ import os
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from glassgate.export.errors import ExportError, optional
 from glassgate.export.network import Form
@@ -52,6 +53,20 @@ def verify_layer(layer: Recurrent, path: str | os.PathLike[str], form: Form) -> 
                 compare(model(input=given["input"]), _expected(layer, given["input"], form.step), "to_onnx")
     finally:
         layer.train(training)
+
+
+@torch.no_grad()
+def verify_model(module: nn.Module, path: str | os.PathLike[str], inputs: tuple[Any, ...]) -> None:
+    """Raises ExportError where a whole model and its file differ on the example inputs."""
+    training = module.training
+    try:
+        results = pytree.tree_leaves(module.eval()(*inputs))
+    finally:
+        module.train(training)
+    model = Session(path)
+    tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    found = model(**{given.name: value for given, value in zip(model.inputs, tensors, strict=True)})
+    compare(found, dict(zip(model.outputs, results, strict=True)), "to_onnx")
 
 
 def compare(found: dict[str, Tensor], expected: dict[str, Tensor], operation: str) -> None:

@@ -63,9 +63,9 @@ def of_tagger(bidirectional: bool) -> Network:
 NETWORKS: dict[str, Callable[[], Network]] = {name: lambda name=name: of_layer(layer_of_cell(name)) for name in CELLS}
 for _name in STRUCTURES:
     NETWORKS[f"LSTM, {_name}"] = lambda name=_name: of_layer(layer_of_structure(gg.LSTM, name))
-    NETWORKS[f"GRU, {_name}"] = lambda name=_name: of_layer(layer_of_structure(gg.GRU, name))
 NETWORKS |= {
     "heads as wide as a block": lambda: of_layer(drawn(gg.Recurrent(gg.cells.SLSTM(2), 3, 32))),
+    "GRU, projection": lambda: of_layer(layer_of_structure(gg.GRU, "projection")),
     "heads, projected": lambda: of_layer(drawn(gg.Recurrent(gg.cells.SLSTM(2), 3, 8, proj_size=4))),
     "layer norm in double": lambda: of_layer(drawn(gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 9, dtype=torch.float64))),
     "tagger": lambda: of_tagger(False),

@@ -1,0 +1,128 @@
+"""`torch.onnx.export(dynamo=True)` of models with our layers: the operator of a layer as nodes of ONNX.
+
+Imported when torch's exporter is first used; see `glassgate/__init__.py`.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.onnx._internal.exporter._torchlib._torchlib_registry import onnx_impl
+
+from glassgate.export.errors import ExportError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from glassgate.export.onnx_ops import Operators
+
+_calls = count()
+_ZERO, _ONE = np.int64(0), np.int64(1)
+
+
+@onnx_impl(torch.ops.glassgate.layer.default, trace_only=True, no_compile=True)
+def layer(
+    data: "ir.Value",
+    batch_sizes: "ir.Value | None",
+    resets: "ir.Value | None",
+    given: Sequence[Any],
+    plans: str,
+    all_states: bool,
+    save: bool,
+    dtype: object,
+) -> "list[ir.Value]":
+    """The results of the operator `glassgate::layer`, in the order of its schema."""
+    from onnxscript import evaluator
+
+    from glassgate.export.onnx_ops import Operators
+
+    if all_states:
+        raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
+    op = Operators(f"glassgate{next(_calls)}.")
+    results = _results(op, data, batch_sizes, resets, given, plans, save)
+    recorder: Any = evaluator.default()
+    recorder.nodes.extend(op.nodes)
+    return results
+
+
+def _results(
+    op: "Operators",
+    data: "ir.Value",
+    batch_sizes: "ir.Value | None",
+    resets: "ir.Value | None",
+    given: Sequence[Any],
+    plans: str,
+    save: bool,
+) -> "list[ir.Value]":
+    from glassgate.engines.plan import by_direction
+    from glassgate.engines.torch_op.operators import plans_from
+    from glassgate.export.onnx_layer import Call, Sizes, direction
+
+    results: list[ir.Value] = []
+    parts: Any = by_direction(plans_from(plans), given)
+    for plan, own in parts:
+        weights = dict(zip(plan.weights, own, strict=False))
+        initial = list(own[len(weights) : len(weights) + len(plan.equations.state)])
+        if plan.restarts or plan.noise:
+            raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
+        rows = _Rows(op, data, batch_sizes, initial[0])
+        gates = len(plan.equations.gates)
+        shape = weights["weight_ih"].shape
+        out = weights["weight_hr"].shape[0] if "weight_hr" in weights else shape[0] // gates
+        assert data.dtype is not None
+        sizes = Sizes(shape[1], shape[0] // gates, out, data.dtype)
+        call = Call(rows.padded(data), initial, rows.lengths, rows.padded(resets) if resets is not None else None)
+        output, final = direction(op, plan.equations, weights, sizes, plan.reverse, call)
+        results.append(rows.flat(output, out))
+        # States at every step are saved for gradients alone, which an exported model has none of.
+        results += [op("Identity", results[-1]) for _ in initial[1:]] if save else []
+        results += final
+    return results
+
+
+class _Rows:
+    """Flat rows (S, W), time-major, as padded steps (L, N, W) and back; see `engines.contract.Steps`.
+
+    Args:
+        op: where nodes go.
+        data: (S, W).
+        batch_sizes: (L,) rows of each step; None where all steps have N.
+        state: (N, W).
+    """
+
+    def __init__(self, op: "Operators", data: "ir.Value", batch_sizes: "ir.Value | None", state: "ir.Value") -> None:
+        import onnx_ir as ir
+
+        self.op, self.packed, self.lengths = op, batch_sizes is not None, None
+        self.N = op("Shape", state, start=0, end=1)
+        if batch_sizes is not None:
+            self.S = op("Shape", data, start=0, end=1)
+            self.L = op("Shape", batch_sizes, start=0, end=1)
+            rank = op("Range", op.constant(_ZERO), op.squeeze(self.N), op.constant(_ONE))
+            first = op("CumSum", batch_sizes, op.constant(_ZERO), exclusive=1)
+            active = op("Less", op.unsqueeze(rank, 0), op.unsqueeze(batch_sizes, 1))
+            place = op("Add", op.unsqueeze(first, 1), op.unsqueeze(rank, 0))
+            self.place = op("Where", active, place, self.S)  # one row more takes what is padding
+            steps = op("Cast", active, to=ir.DataType.INT32)
+            self.lengths = op("ReduceSum", steps, op.constant([0]), keepdims=0)
+
+    def padded(self, flat: "ir.Value") -> "ir.Value":
+        """(S, ...) as (L, N, ...)."""
+        op = self.op
+        if self.packed:
+            last = op("Sub", self.S, op.constant([1]))
+            return op("Gather", flat, op("Min", self.place, last), axis=0)
+        trailing = [op("Shape", flat, start=1)]
+        return op("Reshape", flat, op.concat([op.constant([-1]), self.N, *trailing], 0))
+
+    def flat(self, padded: "ir.Value", width: int) -> "ir.Value":
+        """(L, N, W) as (S, W), zero where padded."""
+        op = self.op
+        if not self.packed:
+            return op("Reshape", padded, op.constant([-1, width]))
+        rows = op("Add", self.S, op.constant([1]))
+        zeros = op("Expand", op("CastLike", op.constant([0]), padded), op.concat([rows, op.constant([width])], 0))
+        placed = op("ScatterND", zeros, op.unsqueeze(self.place, 2), padded)
+        return op("Slice", placed, op.constant([0]), self.S, op.constant([0]))

@@ -1,0 +1,55 @@
+"""`torch.onnx.export(dynamo=True)` exports models with our layers, without further steps."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import glassgate as gg
+from glassgate.export.onnx_verify import Session
+from tests.export.cases import CELLS, drawn
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
+
+
+class Tagger(nn.Module):
+    """An embedding, a layer and a dense layer."""
+
+    def __init__(self, layer: gg.Recurrent) -> None:
+        super().__init__()
+        self.embedding, self.layer = nn.Embedding(11, layer.input_size), layer
+        self.dense = nn.Linear(layer.output_size, 3)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Any:
+        output, final = self.layer(self.embedding(tokens), lengths=lengths)
+        return self.dense(output), final
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (gg.LSTM, {"bidirectional": True, "num_layers": 2}),
+        (gg.Recurrent, {"cell": CELLS["custom"]}),
+    ],
+)
+def test_a_model_with_lengths(kind: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    model = Tagger(drawn(kind(input_size=4, hidden_size=5, batch_first=True, **options))).eval()
+    tokens, lengths = torch.randint(0, 11, (3, 7)), torch.tensor([7, 0, 4])
+    N, L = torch.export.Dim("N", min=2), torch.export.Dim("L", min=2)
+    shapes = {0: N, 1: L}, {0: N}
+    if kind is gg.LSTM:
+        program = torch.onnx.export(model, (tokens, lengths), dynamo=True, dynamic_shapes=shapes)
+        program.save(tmp_path / "model.onnx")
+    else:
+        gg.to_onnx(model, tmp_path / "model.onnx", (tokens, lengths), dynamic_shapes=shapes)
+    session = Session(tmp_path / "model.onnx")
+    names = [given.name for given in session.inputs]
+    for N_, L_ in ((3, 7), (4, 9)):
+        tokens, lengths = torch.randint(0, 11, (N_, L_)), torch.randint(0, L_, (N_,))
+        with torch.no_grad():
+            output, final = model(tokens, lengths)
+        found = list(session(**dict(zip(names, (tokens, lengths), strict=True))).values())
+        for value, expected in zip(found, (output, *(final if isinstance(final, tuple) else (final,))), strict=True):
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
