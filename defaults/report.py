@@ -17,11 +17,11 @@ NEAR = 0.03
 INTRODUCTION = """\
 # How good the defaults are
 
-Where no option says otherwise, batch size and epochs follow from the size of the data, by one rule for all tasks,
-[by_size.py](../glassgate/tasks/by_size.py). Each task has one learning rate, but for translation, whose rate follows
-from the batch size: 0.0005 for each of its examples, from 0.002 to 0.004. Little data makes many small steps, rather
-than the few large ones of a fixed batch size. The first line of each training says what was chosen, and an option that
-is given overrules it:
+Unless options set them, batch size and epochs follow from the size of the data, by one rule for all tasks,
+[by_size.py](../glassgate/tasks/by_size.py). Each task has one learning rate, except translation, whose rate follows
+from the batch size: 0.0005 for each of its examples, from 0.002 to 0.004. Little data gives many small steps instead of
+the few large ones of a fixed batch size. The first line of each training prints the chosen values, and an option
+overrides them:
 
 ```text
 100 examples: batch size 4, learning rate 0.008, 60 epochs (1,500 steps); chosen by data size: batch size, epochs
@@ -44,11 +44,11 @@ below are of trainings without a pause.
 
 ## Measured
 
-Each task on three data sets: with the defaults, with a batch size of 32 and 10 epochs for any data, and with what a
-search finds around the defaults. The search changes one setting at a time (learning rate, epochs, dropout, batch size,
-hidden size), keeps what is better on the dev data, and ends when no change is better or its time is over. It trains
-with one seed. The setting that the dev data likes best, and the defaults, are then trained with two more. Scores are of
-test data, which chooses nothing here: mean and standard deviation over the seeds.
+Each task on three data sets: with the defaults, with a batch size of 32 and 10 epochs for any data, and with the best
+settings of a search around the defaults. The search changes one setting at a time (learning rate, epochs, dropout,
+batch size, hidden size), keeps a change that is better on the dev data, and ends when no change is better or its time
+is over. It trains with one seed. The best setting by the dev data, and the defaults, are then trained with two more.
+Scores are of test data, which no choice depends on: mean and standard deviation over the seeds.
 
 ```sh
 GLASSGATE_DATA=FOLDER make defaults                            # all that is missing; stopped at any moment, it goes on
@@ -59,7 +59,7 @@ make defaults DEFAULTS=--report                                # this page, from
 """
 
 ENDING = """
-![How far the defaults, and a batch size of 32 for 10 epochs, are behind the best setting found](defaults.svg)
+![The defaults, and a batch size of 32 for 10 epochs, against the best setting found](defaults.svg)
 
 {summary}
 

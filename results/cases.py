@@ -198,7 +198,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     what += ", quantiles" if quantiles else ""
     note = "Errors are of values divided by the deviation of the training part; every window of the test part counts."
     if not univariate and horizon in (192, 336):
-        note += " Its two sides were trained one after the other; ours computes once what the segments share."
+        note += " Its two sides were trained one after the other; ours computes the shared part of the segments once."
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
     picture = "fan" if quantiles else None

@@ -31,9 +31,9 @@ HEADINGS = (
 INTRODUCTION = """\
 # Results on real data
 
-Each task is trained twice at each seed: once as it is, once with the layers of `torch.nn` in the place of ours and
-nothing else changed. Both start from the same weights and see the same batches in the same order, so the scores must
-agree as far as rounding lets them, and what is left to compare is the time.
+Each task is trained twice at each seed: once with our layers, once with the layers of `torch.nn` and no other change.
+Both start from the same weights and read the same batches in the same order. The scores must therefore agree up to
+rounding, and the comparison is about time.
 
 ```sh
 GLASSGATE_DATA=FOLDER make results                      # all that is missing; stopped at any moment, it goes on
@@ -45,32 +45,32 @@ make results RESULTS=--report                           # this page and the READ
 
 LEGEND = f"""
 Scores: mean and standard deviation over the seeds. Seconds: processor time of the training steps of one epoch, {OURS}
-/ {PLAIN}. Times as fast: {PLAIN}'s processor time over ours, the median of all epochs, with quartiles. What others
-report has other settings, which stand below; figures of papers are quoted from transcriptions, not from the source, and
-"plain PyTorch, first try" are small trainings without much tuning that came before this comparison, one seed mostly.
+/ {PLAIN}. Speedup: {PLAIN}'s processor time over ours, the median of all epochs, with quartiles. Published figures have other
+settings, which are listed below; figures of papers are quoted from transcriptions, not from the source, and
+"plain PyTorch, first try" are small trainings without much tuning before this comparison, mostly with one seed.
 Slots and intents of SNIPS, the characters of Shakespeare and those of the Tang poems have settings from before the
-defaults of today (batch size, dropout, learning rate); their commands name them.
+current defaults (batch size, dropout, learning rate); their commands name them.
 
-![Score by epoch, both sides, a line a seed](results-curves.svg)
+![Score by epoch, both sides, a line per seed](results-curves.svg)
 
-![Score on test data beside what others report](results-scores.svg)
+![Score on test data and published scores](results-scores.svg)
 
 ## How it is made
 
 - The cases, their sizes and seeds are one table, [cases.py](../results/cases.py); the figures are in
   `results/figures`, a file each training.
-- The other side is the very task with each recurrent layer swapped, see [plain.py](../results/plain.py): rows of
-  unequal lengths are packed for two directions, and merely padded for one, which is faster. First weights, batches,
-  clipping, schedule and dropout are the same, but for the dropout inside a stack, where `torch.nn` draws other numbers.
-- The two sides are processes that take turns: one trains an epoch while the other waits. Each has one thread, so that
-  its processor time is time of work; the machine was busy with other work, so wall time says little and stands in the
-  files only. The time is that of training steps alone, without the first of each epoch, scores, files and compiling.
-  How the layers compare by themselves and with several threads is in [benchmarks](../benchmarks/README.md).
-- Rounding lets two trainings part in time, and then they are two models, as far apart as two seeds. So our trained
-  weights are scored by the layers of `torch.nn`, too, and each section says how far that moves the scores.
-- Where a decoder looked, and forecasts with their quantiles, are drawn from what the figures keep of seed 1: the
-  first three sentences of the test part that take 16 to 32 bytes, and three origins spread evenly over the test part.
-- The best epoch by the dev data is the one whose test score counts; without dev data it is the last one.
+- The other side is the same task with each recurrent layer replaced, see [plain.py](../results/plain.py): rows of
+  unequal lengths are packed for two directions, and only padded for one, which is faster. First weights, batches,
+  clipping, schedule and dropout are the same, except the dropout inside a stack, where `torch.nn` draws other numbers.
+- The two sides are processes that run alternately: one trains an epoch while the other waits. Each has one thread, so
+  that its processor time is time of work. Other processes used the cores, so wall time is of little use and is only
+  in the files. The time is that of training steps, without the first of each epoch, scores, files and compilation.
+  [Benchmarks](../benchmarks/README.md) compares the layers without a task, and with several threads.
+- Rounding makes two trainings diverge in time; they are then two models that differ like two seeds. Our trained
+  weights are therefore also scored by the layers of `torch.nn`, and each section has the difference.
+- Attention weights and forecasts with their quantiles are drawn from the figures of seed 1: the first three sentences
+  of the test part that take 16 to 32 bytes, and three origins spread evenly over the test part.
+- The test score is that of the best epoch by the dev data; without dev data it is the last epoch.
 """
 
 ENDING = """
