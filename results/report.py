@@ -45,8 +45,8 @@ make results RESULTS=--report                           # this page and the READ
 
 LEGEND = f"""
 Scores: mean and standard deviation over the seeds. Seconds: processor time of the training steps of one epoch, {OURS}
-/ {PLAIN}. Speedup: {PLAIN}'s processor time over ours, the median of all epochs, with quartiles. Published figures have other
-settings, which are listed below; figures of papers are quoted from transcriptions, not from the source, and
+/ {PLAIN}. Speedup: {PLAIN}'s processor time over ours, the median of all epochs, with quartiles. Published figures
+have other settings, which are listed below; figures of papers are quoted from transcriptions, not from the source, and
 "plain PyTorch, first try" are small trainings without much tuning before this comparison, mostly with one seed.
 Slots and intents of SNIPS, the characters of Shakespeare and those of the Tang poems have settings from before the
 current defaults (batch size, dropout, learning rate); their commands name them.

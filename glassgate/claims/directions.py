@@ -32,7 +32,7 @@ _DIRECTIONS = {"forward": "one direction", "both": "two directions"}
 
 
 class Text(NamedTuple):
-    """Windows of units and labels as numbers, (windows, LENGTH), and what the numbers stand for."""
+    """Windows of units and labels as numbers, (windows, LENGTH), and the symbols of the numbers."""
 
     units: Tensor
     labels: Tensor
@@ -171,7 +171,7 @@ def next_units(text: Text) -> Tensor:
 
 @torch.no_grad()
 def write_on(reader: Reader, text: Text, start: Sequence[int], count: int, seed: int) -> str:
-    """What a network writes that sees nothing but what it has written; it reads that again for each unit."""
+    """Text that a network generates from its own output, which it reads again for each unit."""
     generator = Generator().manual_seed(seed)
     units = list(start)
     for _ in range(count):

@@ -13,7 +13,7 @@ from glassgate.tasks.runs import write as write_file
 from glassgate.tasks.runs import write_json
 
 GONE = 1e-3
-"""A gradient below this part of another's teaches nothing beside it."""
+"""A gradient below this fraction of another one is negligible."""
 ALMOST_ALL = 0.8
 """Of the seeds."""
 

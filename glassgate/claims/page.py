@@ -31,12 +31,12 @@ ul.findings li { margin: .25rem 0; }
 
 
 def figure(picture: Picture, caption: str) -> str:
-    """A picture with what is to be seen in it."""
+    """A picture with its caption."""
     return f'<figure id="{picture.name}">{picture.svg}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text; numbers stand at the right."""
+    """Rows of text; numbers are right-aligned."""
     top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return (
@@ -51,7 +51,7 @@ def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tupl
     Args:
         title, lead: its heading and the sentence below.
         findings: sentences, the most important first.
-        sections: headings, and what stands below as HTML.
+        sections: headings, and their content as HTML.
     """
     digest = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
     # matplotlib gives its shapes their colours by style attributes.

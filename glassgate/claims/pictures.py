@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from glassgate.claims.problems import PROBLEMS
 
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
-"""After Okabe and Ito (2008): colour-blind eyes tell them apart, on white and on black."""
-_INK = "#123456"  # stands for the page's own colour
+"""After Okabe and Ito (2008): colour-blind readers can distinguish them, on white and on black."""
+_INK = "#123456"  # replaced by the page's own colour
 _ALONE = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -32,7 +32,7 @@ _STYLE: Any = {
 
 
 class Picture:
-    """An SVG and the sentence that says what it shows."""
+    """An SVG and a sentence about its content."""
 
     def __init__(self, name: str, figure: Figure, sentence: str) -> None:
         file = io.StringIO()

@@ -17,7 +17,7 @@ SURE = 0.3
 
 
 class Batch(NamedTuple):
-    """Some sequences and what is to be answered."""
+    """Some sequences and their correct answers."""
 
     inputs: Tensor
     """(L, N, features)"""
@@ -145,7 +145,7 @@ def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _noisy(lag: int, N: int, generator: Generator) -> Batch:
-    """The first three numbers are 1 or -1, and noise of variance 0.2 lies on them and on all that follow."""
+    """The first three numbers are 1 or -1; noise of variance 0.2 is added to them and to all that follow."""
     lengths = _lengths(lag, N, generator)
     classes = torch.randint(0, 2, (N,), generator=generator)
     inputs = 0.2**0.5 * torch.randn(int(lengths.max()), N, 1, generator=generator)

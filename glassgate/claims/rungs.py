@@ -28,7 +28,7 @@ def gate_by_gate(x: Tensor, w: Any) -> Tensor:
 
 
 def fused_gates(x: Tensor, w: Any) -> Tensor:
-    """Two products a step: the rows of all gates stand in one matrix, and the result is cut in four."""
+    """Two products a step: the rows of all gates form one matrix, and the result is cut in four."""
     h = c = x.new_zeros(x.shape[1], w.hidden_size)
     outputs = []
     for x_t in x:

@@ -14,11 +14,11 @@ COMMANDS = {
     "predict": "let a trained run label a file or standard input",
     "generate": "let a trained language model write",
     "translate": "let a trained run translate a file or standard input",
-    "fill": "list what may stand in the blanks of a text",
+    "fill": "list candidates for the blanks of a text",
     "compare": "measure which cells remember over long lags, on one page",
     "forecast": "let a trained run forecast the next steps of series",
-    "report": "show on one page what a trained run does, gate by gate, step by step",
-    "look": "show what a data file is taken for, and its first examples",
+    "report": "write a page about a trained run, gate by gate, step by step",
+    "look": "print the recognised format of a data file, and its first examples",
     "demo": "colour Python code with a network trained on Python's own library",
 }
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status.
 
     Args:
-        arguments: what follows `glassgate`; those of the process if None
+        arguments: those after `glassgate`; those of the process if None
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -60,7 +60,7 @@ def _run(name: str, words: list[str]) -> int:
     # small network's training took 10 to 30 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what the terminal cannot show, a file's name included, is escaped
+        if isinstance(stream, io.TextIOWrapper):  # escape characters that the terminal cannot show, also in file names
             stream.reconfigure(errors="backslashreplace")
     try:
         with stoppable(name):
@@ -73,7 +73,7 @@ def _run(name: str, words: list[str]) -> int:
         return status(error)
     except BrokenPipeError:
         _close_output()
-        sys.stderr.close()  # the reader of our output has left; nobody is there to read a message
+        sys.stderr.close()  # the reader of the output has left, so a message would reach no one
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -94,7 +94,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _close_output() -> None:
-    """Let what could not be written be forgotten: the interpreter would try again when it ends, and complain."""
+    """Discard unwritten output: the interpreter would try to write it again at its end, and report an error."""
     if sys.stdout is sys.__stdout__ and sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -30,7 +30,7 @@ def coloured(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] |
 
     Args:
         units: characters
-        labels: what a model says of them
+        labels: the predictions of a model
         truth: the right labels; where they differ, the unit is marked
 
     Example:

@@ -56,7 +56,7 @@ def command(words: list[str]) -> None:
     _show(console, split.test, predictions)
     model = run / "bidirectional"
     hints = {
-        f"report {model}": "shows what it does, gate by gate",
+        f"report {model}": "writes a page about it, gate by gate",
         f"predict {model} FILE.py": "colours a file of yours",
         f"evaluate {model} FILE.py": "says how much of it is right",
         "train tagging --help": "trains on your own data",
@@ -76,7 +76,7 @@ def _options(bidirectional: bool, seed: int) -> TaggingOptions:
 def _learn(
     options: TaggingOptions, run: Path, split: Split[Tagged], progress: Progress
 ) -> tuple[dict[str, Any], list[Labels]]:
-    """Train one model; return its scores and what it makes of the files held out."""
+    """Train one model; return its scores and its predictions for the held-out files."""
     task = Tagging(options)
     return task.fit(split, run=run, progress=progress), task.predict(split.test)
 
@@ -101,7 +101,7 @@ def _compare(console: Console, scores: dict[str, dict[str, float]]) -> None:
 
 
 def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list[Labels]]) -> None:
-    """Print the stretch of held-out code that has most kinds of labels, and most to tell the models apart by."""
+    """Print the part of the held-out code with the most kinds of labels and differences between the models."""
     first, *_ = predictions
 
     def told_apart(place: int, start: int, stop: int) -> tuple[int, int]:

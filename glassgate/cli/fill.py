@@ -1,4 +1,4 @@
-"""`glassgate fill`: what may stand in the blanks of a text, and how probable each is."""
+"""`glassgate fill`: candidates for the blanks of a text, with their probabilities."""
 
 import sys
 
@@ -11,7 +11,7 @@ from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 def command(words: list[str]) -> None:
     """Fill as the words after `glassgate fill` say."""
-    parser = Parser(prog="glassgate fill", description="List what may stand in the blanks of a text.")
+    parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument("text", metavar="TEXT", help=f"with blanks, of two underscores or more: 'I am {BLANK} hungry.'")
     parser.add_argument("--length", type=int, metavar="N", help="length of each blank (default: detected)")

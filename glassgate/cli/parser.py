@@ -10,7 +10,7 @@ _KINDS = {"int": "a whole number", "float": "a number"}
 
 
 class Parser(ArgumentParser):
-    """An `ArgumentParser` that says what it expected, what it got, and what may have been meant."""
+    """An `ArgumentParser` whose errors name the expected input, the given input and the most similar option."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Namespace:  # type: ignore[override]
         """Read the words of a command."""

@@ -10,7 +10,7 @@ from glassgate.tasks.progress import Progress as Quiet
 
 
 def display(console: Console) -> Progress:
-    """Return what the bars of trainings are drawn on, one below the other, inside its `with`."""
+    """Return a display for the progress bars of trainings, one below the other, inside its `with`."""
     return _Display(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -38,7 +38,7 @@ class Bar(Quiet):
 
     Args:
         drawn_on: a `display`
-        title: stands before the bar
+        title: the text before the bar
     """
 
     def __init__(self, drawn_on: Progress, title: str):

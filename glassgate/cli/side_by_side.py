@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: rich.Progress) -> dict[str, Result]:
-    """Run all jobs at once and return what each returns.
+    """Run all jobs in parallel and return their results.
 
     Args:
         jobs: functions that can be pickled, by the titles of their bars
@@ -52,7 +52,7 @@ def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: ric
 
 
 class _Relay(Progress):
-    """Sends on what is reported, and presses Ctrl-C in its own process when all are to stop."""
+    """Forwards progress reports, and interrupts its own process when all jobs must stop."""
 
     def __init__(self, name: str, events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event):
         self.name = name

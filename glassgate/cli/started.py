@@ -1,4 +1,4 @@
-"""How the command line was started, so that what it prints to try next works as it stands."""
+"""How the command line was started, so that suggested commands can be copied."""
 
 import shlex
 import shutil

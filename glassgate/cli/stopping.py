@@ -31,7 +31,7 @@ def stoppable(name: str) -> Iterator[None]:
     themselves half loaded, and nothing is open yet that would have to be closed.
 
     Args:
-        name: what the command is called
+        name: the name of the command
     """
     if threading.current_thread() is not threading.main_thread():
         yield

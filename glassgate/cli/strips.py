@@ -19,7 +19,7 @@ _UNITS, _WIDEST = 3, 100
 def strips(study: Study, console: Console) -> Group:
     """The findings, then the text line by line with strips of the units that follow something.
 
-    Where the terminal has no colours, the height of a block stands for the size of a value.
+    On a terminal without colours the height of a block shows the size of a value.
     """
     parts: list[Text] = [Text(f"{study.title}: {study.subtitle}", style="bold")]
     parts += [Text(f"{'!' if each.fault else '-'} {each.sentence}") for each in findings(study)]

@@ -23,7 +23,7 @@ def command(words: list[str]) -> None:
     world, devices, nodes = here(), asked.devices or 1, asked.nodes or 1
     check_asked(world, asked.devices, asked.nodes)
     if world.size > 1 or devices * nodes == 1 or any(word in _HELP for word in rest):
-        if world.size > 1:  # what goes wrong between processes is said in our words
+        if world.size > 1:  # errors between processes have messages of their own
             os.environ["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
         if world.rank:
             _keep_quiet()
@@ -36,7 +36,7 @@ def command(words: list[str]) -> None:
 
 
 def _keep_quiet() -> None:
-    """Leave the terminal to process 0; what nobody expected is said by whom it befell."""
+    """Leave the terminal to process 0; an unexpected error is printed by the process that raised it."""
 
     def told(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
         traceback.print_exception(kind, error, place, file=sys.__stderr__)

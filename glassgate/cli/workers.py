@@ -22,7 +22,7 @@ def run(words: Sequence[str], devices: int, nodes: int) -> int:
     """Start `glassgate train` once for each process of this machine and return the exit status of them all.
 
     Args:
-        words: what follows `glassgate train`
+        words: the arguments after `glassgate train`
         devices: processes on this machine
         nodes: machines
 
@@ -84,7 +84,7 @@ def _passed_on(workers: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
 
 
 def _program() -> list[str]:
-    """What starts the command line again as this process was started, so that what it says to try next fits."""
+    """The command that starts the command line like this process, so that suggested commands fit."""
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
     return [sys.executable, str(script)] if as_file else [sys.executable, "-m", "glassgate"]

@@ -74,7 +74,7 @@ def to_iob2(labels: Sequence[str], scheme: str) -> list[str]:
 
 
 def may_follow(before: str | None, label: str) -> bool:
-    """Whether a label may stand behind another, or at the start (None): I-X only goes on with an entity of type X.
+    """Whether a label may follow another one, or be the first (None): I-X only continues an entity of type X.
 
     Example:
         >>> may_follow("B-PER", "I-PER"), may_follow("B-LOC", "I-PER"), may_follow(None, "I-PER")
@@ -84,7 +84,7 @@ def may_follow(before: str | None, label: str) -> bool:
 
 
 def is_valid(labels: Sequence[str]) -> bool:
-    """Whether each label may stand behind the one before."""
+    """Whether each label may follow the previous one."""
     return all(may_follow(before, label) for before, label in pairwise([None, *labels]) if label is not None)
 
 
@@ -123,7 +123,7 @@ class EntityScores(LabelCounts):
         self.types = torch.tensor([types.index(label[1:]) for label in labels])
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch: both `(N, L)`, `target` negative where there is no unit."""
+        """Add a batch: both `(N, L)`, `target` negative at padding."""
         none = target < 0
         found, found_ends, found_types = self._entities(preds, none)
         wanted, wanted_ends, wanted_types = self._entities(target, none)

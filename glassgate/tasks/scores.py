@@ -18,7 +18,7 @@ _ROWS = 60  # labels in a table
 
 
 def alone() -> bool:
-    """Report to torchmetrics that no other process computes scores, so that it does not wait for one."""
+    """Make torchmetrics compute scores in this process, without waiting for others."""
     return False
 
 
@@ -154,7 +154,7 @@ class MacroF1(LabelCounts):
     """
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch, both of one shape, `target` negative where there is no label."""
+        """Add a batch, both of one shape, `target` negative for missing labels."""
         preds, target = preds[target >= 0], target[target >= 0]
         self.count(target[preds == target], preds, target)
 
@@ -224,7 +224,7 @@ class Frames(LabelCounts):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
-        """Add a batch: labels `(N, L)`, `target` negative where there is no unit, and intents `(N,)`."""
+        """Add a batch: labels `(N, L)`, `target` negative at padding, and intents `(N,)`."""
         right, known = intents == true_intents, true_intents >= 0
         self.count(true_intents[right], intents[known], true_intents[known])
         self.frames += (right & ((preds == target) | (target < 0)).all(1)).sum()

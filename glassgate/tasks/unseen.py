@@ -33,7 +33,7 @@ def said_of(task: "Definition[Any, Any, Any]", examples: Sequence[Any], data: st
     """A sentence for each kind of labels that the training data lacked.
 
     Args:
-        data: what the sentence calls the examples
+        data: the name of the examples in the sentence
     """
     found = lacking(task, examples)
     return [
