@@ -24,7 +24,7 @@ PATTERNS = (CLAUSE_FOR_A_NOUN, EVERYDAY_WORD_FOR_A_TERM, NEGATION_OR_INVERSION)
 
 _SHORTEST = 25  # characters of a sentence; shorter texts are titles and names
 _QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|\]\([^)]*\)|!?\[[^\]]*\]\([^)]*\)")  # code, quotations, link targets
-_CODE = re.compile(r"^```.*?^```$|^    \S.*$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^```.*?^```$|^    \S[^\n]*$", re.MULTILINE | re.DOTALL)
 _CALLS = ("print", "note", "option", "add_argument", "ArgumentParser", "Parser", "_print")
 
 

@@ -1,4 +1,4 @@
-"""What is left of a gradient k steps back: |dL/dh_{t-k}| and |dL/dc_{t-k}|, and the part that the forget gates carry."""
+"""Gradients k steps back, |dL/dh_{t-k}| and |dL/dc_{t-k}|, and the part that the forget gates carry."""
 
 from typing import Any
 
