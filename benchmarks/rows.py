@@ -106,6 +106,24 @@ def short(cell: str, do: str) -> Row:
     return Row(f"short-{cell.lower()}-{do}", what, STOCK[cell], stock(ours), 1.5, 1.0)
 
 
+FROZEN = tuple((100, N, H) for H, N in product((32, 64, 128, 256, 512, 1024), (1, 32)))
+
+
+def frozen(cell: str, mean: float) -> Row:
+    """A row of sessions in float32 against the runtimes."""
+    peers = RUNTIMES if cell == "LSTM" else {STOCK[cell]: "stock"}
+    ours = works(FROZEN, do="inference", cell=cell, precision="float32")
+    points = tuple(Point(w, {n: replace(w, peer=p, precision="") for n, p in peers.items()}) for w in ours)
+    return Row(f"frozen-{cell.lower()}", f"{cell}, session in float32", f"the best of {', '.join(peers)}", points, mean)
+
+
+def frozen_int8(cell: str) -> Row:
+    """A row of sessions of int8 against ours in float32."""
+    ours = works(FROZEN, do="inference", cell=cell, precision="int8")
+    points = beside(ours, "our session in float32", precision="float32")
+    return Row(f"frozen-{cell.lower()}-int8", f"{cell}, session of int8", "our session in float32", points, 1.3)
+
+
 MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
 TINY = Work(10, 2, 16)
 
@@ -126,6 +144,10 @@ ROWS = (
         1.3,
         0.95,
     ),
+    frozen("LSTM", 1.3),
+    frozen("GRU", 1.5),
+    frozen_int8("LSTM"),
+    frozen_int8("GRU"),
     plain("gru-training", "GRU, training", "training", "GRU", 4, 1.2),
     plain("gru-inference", "GRU, inference", "inference", "GRU", 4, 1.2),
     plain("rnn-training", "RNN, training", "training", "RNN", 4, 1.2),

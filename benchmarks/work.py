@@ -47,6 +47,8 @@ class Work:
     record: bool = False
     engine: str = "cpu"
     """Which of our engines, where the peer is ours."""
+    precision: str = ""
+    """Of a session of ours; empty for the layer itself."""
     scale: float = 1.0
     """Times the time of one run is what the figure compares."""
 
@@ -78,7 +80,7 @@ class Work:
 
     def problem(self) -> "Work":
         """The same for all contenders that must give the same numbers."""
-        return replace(self, peer="ours", engine="reference", dtype="float64", record=False, scale=1.0)
+        return replace(self, peer="ours", engine="reference", dtype="float64", record=False, precision="", scale=1.0)
 
 
 def draw(name: str, *shape: int, scale: float = 1.0) -> np.ndarray:

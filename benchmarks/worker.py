@@ -24,6 +24,8 @@ END = 2_000
 SHORTEST = 2e-4
 """Seconds below which calls are timed together."""
 
+INT8_ERROR = 0.1
+"""Of a session of int8, as a fraction of the largest value."""
 SLACK = 10.0
 """How many times the error that ours may have is allowed to others: nn.LSTM's sums of biases need it."""
 
@@ -117,7 +119,12 @@ def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
     if work.L > LONG:
         got, truth, eager = ({**r, "output": r["output"][-END // 2 :]} for r in (got, truth, eager))
     truth, eager = ({name: r[name] for name in got} for r in (truth, eager))
-    check(got, truth, eager, slack=1.0 if work.peer == "ours" else SLACK)
+    if work.precision == "int8":
+        for name, value in got.items():
+            off = error(value, truth[name]) / max(truth[name].abs().max().item(), 1e-30)
+            assert off < INT8_ERROR, f"{name}: off by {off:.3g} of the largest value, allowed {INT8_ERROR}"
+    else:
+        check(got, truth, eager, slack=1.0 if work.peer == "ours" else SLACK)
     return max(error(v, truth[k]) / max(truth[k].abs().max().item(), 1e-30) for k, v in got.items())
 
 

@@ -49,6 +49,11 @@ class Ours(Layer):
 def prepare(work: Work) -> Layer | Model | Stream:
     """Our subject."""
     ours = Ours(work)
+    if work.precision:
+        session = gg.freeze(ours.ours.eval(), work.precision)
+        if work.do == "step":
+            return Stream(work, ours.layer, lambda: session.stream(work.N).step)
+        ours.call = lambda x, hx, resets: session(x, hx, **({} if resets is None else {"resets": resets}))
     if work.do == "model":
         return Model(ours)
     return Stream(work, ours.layer, lambda: _stream(ours.ours, work)) if work.do == "step" else ours

@@ -18,6 +18,7 @@ COMMANDS = {
     "compare": "measure which cells remember over long lags, on one page",
     "forecast": "let a trained run forecast the next steps of series",
     "report": "write a page about a trained run, gate by gate, step by step",
+    "export": "write a trained run's network as a file for deployment",
     "look": "print the recognised format of a data file, and its first examples",
     "demo": "colour Python code with a network trained on Python's own library",
 }

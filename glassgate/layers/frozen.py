@@ -215,7 +215,7 @@ class FrozenLayer(nn.Module):
             integers = {name for name, v in own.items() if v.dtype is torch.int8 and precision == "int8"}
             scales = {name: tensors[f"{part.names[name]}.scale"] for name in integers & {*MATRICES}}
             for name, v in own.items():
-                check_shape(spec.name, name, v, "as its layer has it", part.shapes[name])
+                check_shape(spec.name, part.names[name], v, "a matrix or vector", part.shapes[name])
                 if name not in scales:
                     check_like(spec.name, name, v, dtype, device, "the session")
             for name, v in scales.items():

@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from safetensors.torch import load_file
 
+import glassgate as gg
 from glassgate.cli import COMMANDS, main
 from glassgate.cli.progress import display
 from glassgate.tasks import TASKS, task_class
@@ -50,6 +52,18 @@ def test_train_leaves_json_and_safetensors_alone(run: Path) -> None:
     assert metrics["dev"]["accuracy"] > 0.9
     assert len(metrics["history"]) == 6
     assert load_file(run / "model.safetensors")
+
+
+def test_export_writes_a_session(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, task = tmp_path / "tagger.safetensors", task_class("tagging").load(run)
+    assert main(["export", str(run), "--to", "session", "--precision", "int8", "-o", str(path)]) == 0
+    assert f"gg.load_session('{path}', model=Tagging.load('{run}').network)" in capsys.readouterr().out
+    session = gg.load_session(path, model=task.network)
+    assert "precision='int8'" in repr(session)
+    encoded = task.encoded(sentences(3))
+    output, batch, _ = next(task.outputs(encoded))
+    torch.testing.assert_close(session(batch), output, atol=0.2, rtol=0)
+    assert main(["export", str(run), "--to", "session", "--precision", "bfloat16"]) in (0, 2)
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ def test_files_that_hold_no_session(tmp_path):
     with pytest.raises(ValueError, match=r"expected a session in format 1, got format 7, .* save the session again"):
         gg.load_session(path)
     path.write_bytes(whole.replace(rb"\"input_size\": 5", rb"\"input_size\": 8", 1))
-    with pytest.raises(ValueError, match=r"cannot be read .*weight_ih_l0 must be \(27, 8\), got \(27, 5\)"):
+    with pytest.raises(ValueError, match=r"cannot be read .*weight_ih_l0 must be .* = \(27, 8\), got \(27, 5\)"):
         gg.load_session(path)
     save_file({"w": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match=r"got a safetensors file without a session's description"):

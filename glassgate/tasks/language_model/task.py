@@ -10,9 +10,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
+import glassgate as gg
 from glassgate.tasks.data import records
 from glassgate.tasks.data import text as texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Streams
@@ -232,11 +233,14 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         check_draw(length, temperature, top_k, top_p, seed)
         random = torch.Generator()
         random.seed() if seed is None else random.manual_seed(seed)
+        network = self.network.eval()
+        if next(network.parameters()).device.type == "cpu":
+            network = gg.freeze(network).module
         if self.options.unit != NOTES:
-            return self._write(self._prompted(prompt), length, temperature, top_k, top_p, random)
+            return self._write(network, self._prompted(prompt), length, temperature, top_k, top_p, random)
         if prompt or top_k or top_p < 1:
             raise OptionError("prompt, top_k, top_p: music takes none of them; leave them out")
-        return self._play(length, temperature, random)
+        return self._play(network, length, temperature, random)
 
     def _prompted(self, prompt: str) -> list[str]:
         units = list(texts.split(prompt, self.options.unit))
@@ -251,7 +255,14 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return units
 
     def _write(
-        self, prompt: list[str], length: int, temperature: float, top_k: int, top_p: float, random: torch.Generator
+        self,
+        network: nn.Module,
+        prompt: list[str],
+        length: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        random: torch.Generator,
     ) -> Iterator[str]:
         vocabulary, unit = self.vocabularies["units"], self.options.unit
         bytes_left = codecs.getincrementaldecoder("utf-8")("replace")
@@ -260,7 +271,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         if prompt:
             before = prompt[-1]
         for _ in range(length):
-            logits, state = self._heard(torch.tensor([given]), state)
+            logits, state = _heard(network, torch.tensor([given]), state)
             number = choose(logits[FIRST - UNKNOWN :], temperature, top_k, top_p, random)
             made = vocabulary.symbols[number]
             yield bytes_left.decode(made.encode("latin-1")) if unit == "byte" else texts.gap(before, made, unit) + made
@@ -268,20 +279,13 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             if made == "\n" and self.options.sequence == "line":
                 given, state = [PADDING], None
 
-    def _play(self, length: int, temperature: float, random: torch.Generator) -> Iterator[str]:
+    def _play(self, network: nn.Module, length: int, temperature: float, random: torch.Generator) -> Iterator[str]:
         step, state = torch.zeros(KEYS), None
         for _ in range(length):
-            logits, state = self._heard(step[None, None], state)
+            logits, state = _heard(network, step[None, None], state)
             chances = (logits / max(temperature, COLDEST)).sigmoid() if temperature else (logits > 0).float()
             step = torch.bernoulli(chances, generator=random)
             yield _notes(step.numpy()) + "\n"
-
-    @torch.inference_mode()
-    def _heard(self, inputs: Tensor, state: object) -> tuple[Tensor, object]:
-        self.network.eval()
-        assert isinstance(self.network, LanguageNetwork)
-        logits, state = self.network.advance(inputs.to(next(self.network.parameters()).device), None, state)
-        return logits[0, -1].float().cpu(), state
 
     def _nats(self, output: Tensor, batch: Batch) -> Tensor:
         """Minus the logarithm of the probability of each unit, or of all notes of a step, `(S,)`."""
@@ -290,6 +294,14 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         if self.options.unit == NOTES:
             return F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="none").sum(-1)
         return F.cross_entropy(scores, targets - UNKNOWN, reduction="none")
+
+
+@torch.inference_mode()
+def _heard(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor, object]:
+    """The scores after the last of some inputs, and the state reached."""
+    assert isinstance(network, LanguageNetwork)
+    logits, state = network.advance(inputs.to(next(network.parameters()).device), None, state)
+    return logits[0, -1].float().cpu(), state
 
 
 def _inside(batch: Batch) -> Tensor:

@@ -139,6 +139,7 @@ class _Steps:
         self.looks = state[0].new_zeros(len(memory.values), decoder.look_size)
         self.state = state
         self.stream: Any = None
+        self.frozen: Any = None
 
     def __call__(self, before: Tensor, alive: Tensor) -> Tensor:
         """From each beam's last unit, `(N, K)`, to the log probabilities of the next, `(R, units - 1)`, R alive."""
@@ -182,7 +183,9 @@ class _Steps:
         else:
             self.state = tuple(state[:, places] for state in self.state)
         if isinstance(self.decoder.layer, gg.Recurrent):
-            self.stream = self.decoder.layer.stream(len(places))
+            if self.frozen is None:  # the weights are packed once for all streams of the search
+                self.frozen = gg.freeze(self.decoder.layer) if places.device.type == "cpu" else self.decoder.layer
+            self.stream = self.frozen.stream(len(places))
             for of_layer, first in zip(self.stream.states, zip(*self.state, strict=True), strict=True):
                 for state, value in zip(of_layer, first, strict=True):
                     state.copy_(value)
