@@ -1,7 +1,7 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,23 +11,47 @@ from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.costs import Costs
 
 
+class Ragged(Protocol):
+    """The layout of sequences of different lengths."""
+
+    @property
+    def order(self) -> Tensor:
+        """(N,) the sequence at each rank."""
+
+    @property
+    def places(self) -> Tensor:
+        """(rows,) the time-major padded position of each row."""
+
+    @property
+    def batch_sizes(self) -> Tensor:
+        """(L,) as `Steps` have them."""
+
+
 class PreparedPasses(Protocol):
     """The passes of a layer for one call signature: tensors have the shapes and types that the user sees.
 
     Attributes:
         plans: one per direction.
         count: the number of directions.
+        shapes: those of the tensors with a row per sequence, the input and the initial states, by index.
     """
 
     plans: tuple[Plan, ...]
     count: int
+    shapes: dict[int, tuple[int, ...]]
 
-    def forward(self, tensors: Sequence[Tensor], resets: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs and final states of all directions, and the tensors that only `backward` reads.
+    def ragged(self, lengths: Sequence[int]) -> Ragged:
+        """The layout of a call whose sequences have these lengths."""
+
+    def forward(
+        self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Any = None
+    ) -> tuple[list[Tensor], list[Tensor], Sequence[Tensor]]:
+        """The outputs and final states of all directions; and `saved` and `tensors` for `backward`.
 
         Args:
             tensors: the input, then parameters, states and noise of all directions; contiguous.
             resets: their mask, if there is one.
+            lengths: what `ragged` has returned, where lengths differ.
         """
 
     def backward(
@@ -37,11 +61,13 @@ class PreparedPasses(Protocol):
         resets: Tensor | None,
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
+        lengths: Any = None,
     ) -> list[Tensor | None]:
         """The gradients of all `tensors`; None where there is none, or where it is not needed.
 
         Args:
-            tensors, saved, resets: as in `forward`.
+            tensors, saved: as `forward` has returned them.
+            resets, lengths: as in `forward`.
             d_visible: the gradients of the outputs and final states; None for zero.
             needed: of which tensors the gradient is needed.
         """

@@ -151,20 +151,28 @@ class Prepared:
         found = [meaning.found.get(projected) for _, projected, meaning in self._cells]
         return all([equations is plan.equations for equations, plan in zip(found, self._passes.plans, strict=False)])
 
-    def run(self, data: Tensor, given: Sequence[Sequence[Tensor]], resets: Tensor | None) -> Sequence[Tensor]:
+    def run(
+        self,
+        data: Tensor,
+        given: Sequence[Sequence[Tensor]],
+        resets: Tensor | None,
+        lengths: Sequence[int] | None = None,
+    ) -> Sequence[Tensor]:
         """The output of each direction and the final states of each, from contiguous tensors.
 
         Args:
             data: the input.
             given: for each direction its parameters, its initial states and those of resets.
             resets: the mask, if there is one.
+            lengths: of the sequences, where they differ.
         """
+        ragged = None if lengths is None else self._passes.ragged(lengths)
         tensors = [data]
         for own, (noise, draw) in zip(given, self._noise, strict=True):
             tensors += own
             if noise:
                 tensors += [v.contiguous() for v in (noise | draw()).values()]
         if self._save:
-            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, self._backend, resets, *tensors)
+            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, self._backend, resets, ragged, *tensors)
             return results
-        return self._passes.forward(tensors, resets)[0]
+        return self._passes.forward(tensors, resets, ragged)[0]

@@ -44,7 +44,7 @@ class Repeated:
         return Repeated, ()
 
     def answer(
-        self, layer: "Recurrent", input: Any, hx: Any, resets: Any = None, restart: Any = None
+        self, layer: "Recurrent", input: Any, hx: Any, resets: Any = None, restart: Any = None, lengths: Any = None
     ) -> tuple[Tensor, Any] | None:
         """Output and final states of a call whose form is prepared; None where it must go the usual way."""
         if type(input) is not Tensor or layer._watchers or not is_undisturbed():
@@ -61,21 +61,44 @@ class Repeated:
         result = result_type(known.dtype)
         if not (PLAIN.issuperset(map(type, tensors)) and known.fit(tensors, result)):
             return None
+        counts: list[int] | None = None
+        if lengths is not None:
+            counts = _counts(lengths, input, layer.batch_first)
+            if counts is None:
+                return None
+            if min(counts) == _steps(input, layer.batch_first):
+                counts = None  # all are as long as the input
+            elif resets is not None or result is not known.dtype or known.dtype not in _EXACT:
+                return None
         learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
         mask = () if resets is None else (resets,)
-        shapes = (*map(_shape, (*tensors, *mask)), len(first), len(anew))
+        shapes = (*map(_shape, (*tensors, *mask)), len(first), len(anew), counts is None)
         form = shapes, learns, choose.setting(), result, terms_asked()
         if result is not known.dtype:
             input, *states = computable(tensors, known.dtype)
             first, anew = tuple(states[: len(first)]), tuple(states[len(first) :])
         call = known.calls.get(form)
         if call is None:
-            call = known.prepared(layer, form, (input, hx, resets, restart), learns)
-        return call(input, known.weights, first, anew, mask) if call is not None and call.holds() else None
+            call = known.prepared(layer, form, (input, hx, resets, restart), learns, counts is not None)
+        return call(input, known.weights, first, anew, mask, counts) if call is not None and call.holds() else None
 
 
 def _as_tuple(states: Any) -> tuple[Any, ...]:
     return () if states is None else states if type(states) is tuple else (states,)
+
+
+def _steps(input: Tensor, batch_first: bool) -> int:
+    return input.shape[1 if batch_first and input.dim() == 3 else 0]
+
+
+def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
+    """The lengths of a batch as numbers, if they are plain and fit; else None, and the usual way reports the fault."""
+    if type(lengths) is Tensor and lengths.dtype is torch.int64 and lengths.dim() == 1 and lengths.is_cpu:
+        lengths = lengths.tolist()
+    if type(lengths) is not list or input.dim() != 3 or not {int}.issuperset(map(type, lengths)):
+        return None
+    N, L = input.shape[0 if batch_first else 1], _steps(input, batch_first)
+    return lengths if len(lengths) == N > 0 and min(lengths) >= 0 and max(lengths) <= L else None
 
 
 def _is_mask(resets: Any) -> bool:
@@ -85,9 +108,9 @@ def _is_mask(resets: Any) -> bool:
 class _Call(NamedTuple):
     """A prepared call of one form."""
 
-    run: Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
-    """Gives output and final states for an input, and for parameters, states, those of resets and their mask in order;
-    all of them contiguous."""
+    run: Callable[[Tensor, Sequence[Tensor], list[int] | None], Sequence[Tensor]]
+    """Returns the output and the final states for an input; for parameters, states, those of resets and their mask in
+    order; and for the lengths of sequences, where they differ. All tensors are contiguous."""
     holds: Callable[[], bool]
     """Whether the cell still means what it did."""
     resting: tuple[Tensor, ...]
@@ -102,13 +125,14 @@ class _Call(NamedTuple):
         states: tuple[Any, ...],
         anew: tuple[Any, ...],
         mask: tuple[Tensor, ...],
+        lengths: list[int] | None,
     ) -> tuple[Tensor, Any]:
         if self.turned:
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
         given = (*weights, *(states or self.resting), *anew, *mask)
         if not all(map(Tensor.is_contiguous, given)):
             given = tuple([v.contiguous() for v in given])
-        output, *final = self.run(input.contiguous(), given)
+        output, *final = self.run(input.contiguous(), given, lengths)
         return output.transpose(0, 1) if self.turned else output, tuple(final) if len(final) > 1 else final[0]
 
 
@@ -146,7 +170,9 @@ class _Known:
             and _STRIDED.issuperset(map(_layout, tensors))
         )
 
-    def prepared(self, layer: "Recurrent", form: Any, arguments: tuple[Any, ...], learns: bool) -> _Call | None:
+    def prepared(
+        self, layer: "Recurrent", form: Any, arguments: tuple[Any, ...], learns: bool, ragged: bool
+    ) -> _Call | None:
         """The call of a form that was there before."""
         if form not in self._seen:
             if len(self._seen) > 16 * _MOST:
@@ -155,11 +181,11 @@ class _Known:
             return None
         if form in self.calls or len(self.calls) >= _MOST:
             return None
-        call = self.calls[form] = _prepared(layer, arguments, learns)
+        call = self.calls[form] = _prepared(layer, arguments, learns, ragged)
         return call
 
 
-_STRIDED = frozenset({torch.strided})
+_STRIDED, _EXACT = frozenset({torch.strided}), frozenset({torch.float32, torch.float64})
 
 
 def _looked_at(layer: "Recurrent") -> _Known | None:
@@ -173,11 +199,13 @@ def _looked_at(layer: "Recurrent") -> _Known | None:
     return known if known.holds(layer) else None
 
 
-def _prepared(layer: "Recurrent", arguments: tuple[Any, ...], learns: bool) -> _Call | None:
+def _prepared(layer: "Recurrent", arguments: tuple[Any, ...], learns: bool, ragged: bool) -> _Call | None:
     """A call like this one, if it is plain enough: on torch, or on kernels without noise between layers."""
     input, hx, resets, restart = arguments
     cell = layer._noisy_cell if layer.training else layer._calm_cell
-    run = short.torchs(layer, input, hx) if resets is None else None
+    if ragged and (cell.noise or layer._edits is not None):
+        return None  # their numbers have one value per row of the call
+    run = short.torchs(layer, input, hx) if resets is None and not ragged else None
     if run is not None:
         return _Call(run, short.means(cell), short.resting(layer, input) if hx is None else (), False)
     odd = layer.recompute or (layer.learn_initial_state and hx is None)
@@ -237,12 +265,12 @@ class _Stack:
         self._layers, self._D, self._weights, self._states, self._masked = layers, D, weights, states, masked
         self._all_weights = weights * D * len(layers)
 
-    def run_one(self, data: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
+    def run_one(self, data: Tensor, given: Sequence[Tensor], lengths: list[int] | None) -> Sequence[Tensor]:
         """A layer in one direction."""
         mask = given[-1] if self._masked else None
-        return self._layers[0].run(data, (given[:-1] if self._masked else given,), mask)
+        return self._layers[0].run(data, (given[:-1] if self._masked else given,), mask, lengths)
 
-    def run(self, data: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
+    def run(self, data: Tensor, given: Sequence[Tensor], lengths: list[int] | None) -> Sequence[Tensor]:
         """Any number of layers and directions."""
         behind, D = len(given) - self._masked, self._D
         states, mask = given[self._all_weights : behind], given[-1] if self._masked else None
@@ -253,7 +281,7 @@ class _Stack:
             for _ in range(D):
                 own.append((*given[at : at + self._weights], *next(initial)))
                 at += self._weights
-            found = layer.run(data.to(given[0].dtype), own, mask)
+            found = layer.run(data.to(given[0].dtype), own, mask, lengths)
             data = found[0] if D == 1 else torch.cat([*found[:D]], -1)
             final += [found[D + d * self._states : D + (d + 1) * self._states] for d in range(D)]
         return data, *[torch.stack(of_state) for of_state in zip(*final, strict=True)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REASON = "one row with gradients is through torch's kernels before ours have packed the weights for the way back"
 
-Run = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
+Run = Callable[..., Sequence[Tensor]]
 """Gives output and final states for an input, and for parameters and states in order."""
 
 
@@ -53,7 +53,7 @@ def torchs(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
     function: Callable[..., Any] = getattr(torch._VF, _name(cell))
     rest = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
 
-    def run(input: Tensor, given: Sequence[Tensor]) -> Sequence[Tensor]:
+    def run(input: Tensor, given: Sequence[Tensor], lengths: None = None) -> Sequence[Tensor]:
         found: Sequence[Tensor] = function(input, given[-1], given[:-1], *rest)
         return found
 

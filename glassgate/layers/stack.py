@@ -265,9 +265,9 @@ class Recurrent(Shown, nn.Module):
             ShapeError: a form does not fit; both a RuntimeError and a ValueError, as `torch.nn` raises either.
             TypeError: a thing is of the wrong type.
         """
-        if lengths is None and not return_states:
-            done = self._repeated.answer(self, input, hx, resets, restart)
-            if done is None and resets is None and restart is None:
+        if not return_states:
+            done = self._repeated.answer(self, input, hx, resets, restart, lengths)
+            if done is None and resets is None and restart is None and lengths is None:
                 done = short.answer(self, input, hx)
             if done is not None:
                 return done

@@ -349,6 +349,49 @@ def test_a_call_has_as_much_memory_as_it_needs(size):
     assert size <= workspace.MOST_KEPT or memory.numel() < 2 * size
 
 
+RAGGED = {
+    "one layer": lambda: gg.LSTM(6, 5),
+    "batch first, float64": lambda: gg.GRU(6, 5, batch_first=True, dtype=torch.float64),
+    "stacked": lambda: gg.LSTM(6, 5, 2, bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+@pytest.mark.parametrize("lengths", [[7, 0, 3, 9], torch.tensor([2, 9, 9, 9]), [4, 4, 4, 4], [9, 9, 9, 9]], ids=str)
+def test_prepared_calls_with_lengths(name, lengths):
+    layer = RAGGED[name]()
+    x = noise(1, *((4, 9) if layer.batch_first else (9, 4)), 6).to(layer.weight_ih_l0).requires_grad_()
+    hx = [noise(2 + k, len(layer._parts), 4, 5).to(x).requires_grad_() for k in range(len(layer.cell.state))]
+    for states in (None, tuple(hx) if len(hx) > 1 else hx[0]):
+        for learns in (True, False):
+            with gg.engine("reference"):
+                expected = call(layer, x, states, learns, lengths=lengths)
+            for _ in range(3):
+                before = len(prepared(layer))
+                for found, other in zip(call(layer, x, states, learns, lengths=lengths), expected, strict=True):
+                    torch.testing.assert_close(found, other, rtol=1e-4, atol=1e-5)
+            assert len(prepared(layer)) == before > 0
+    with pytest.raises(gg.ShapeError, match="lengths must be between 0 and L = 9"):
+        layer(x, lengths=[1, 2, 10, 3])
+
+
+def test_gradients_of_gradients_with_lengths():
+    layer, x = gg.GRU(3, 4, dtype=torch.float64), noise(1, 4, 3, 3).double().requires_grad_()
+
+    def second():
+        output, h_n = layer(x, lengths=[4, 0, 2])
+        (d,) = torch.autograd.grad((output.sin() * output).sum() + h_n.sin().sum(), x, create_graph=True)
+        return torch.autograd.grad((d * d).sum(), [x, *layer.parameters()])
+
+    with gg.engine("reference"):
+        expected = second()
+    for _ in range(3):
+        found = second()
+    assert prepared(layer)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("which", ["input", "weights", "part of them"])
 @pytest.mark.parametrize("calls", [0, 3])
 def test_a_tensor_whose_storage_was_freed_is_an_error(which, calls):

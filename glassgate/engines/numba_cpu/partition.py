@@ -1,6 +1,7 @@
 """How the work of a pass is divided among threads: how many are worth it, and what each one takes of the loop."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -42,10 +43,18 @@ class Partition(NamedTuple):
 
 def partition(plans: Sequence[KernelPlan], layout: BatchLayout) -> Partition:
     """The division of a pass of these directions."""
-    work = layout.rows * sum(plan.work for plan in plans)
+    work = layout.rows * sum([plan.work for plan in plans])
     threads = processors.worth(work, FEW_OPERATIONS)
+    if threads == 1:
+        return alone(len(plans))
     parts = max(1, threads // len(plans))
     return Partition(threads, tuple([_sharers(plan, layout, parts) for plan in plans]))
+
+
+@cache
+def alone(directions: int) -> Partition:
+    """The division of a pass that one thread runs."""
+    return Partition(1, (1,) * directions)
 
 
 def _sharers(plan: KernelPlan, layout: BatchLayout, parts: int) -> int:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import reference
-from glassgate.engines.backend import Compiled, PreparedPasses
+from glassgate.engines.backend import Compiled, PreparedPasses, Ragged
 from glassgate.engines.contract import Recording, Steps
 from glassgate.engines.plan import Plan, count_of_results, split, without_final
 from glassgate.engines.torch_op.operators import plans_from, readable_gradients, text_of
@@ -52,35 +52,71 @@ class PreparedLayer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, passes: PreparedPasses, backend: str, resets: Tensor | None, *tensors: Tensor
+        ctx: Any,
+        passes: PreparedPasses,
+        backend: str,
+        resets: Tensor | None,
+        lengths: Ragged | None,
+        *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        visible, saved = passes.forward(tensors, resets)
-        ctx.passes, ctx.backend, ctx.count = passes, backend, len(tensors)
-        ctx.save_for_backward(resets, *tensors, *saved)
+        visible, saved, inside = passes.forward(tensors, resets, lengths)
+        ctx.passes, ctx.backend, ctx.lengths, ctx.count = passes, backend, lengths, len(tensors)
+        ctx.save_for_backward(resets, *tensors, *(() if lengths is None else inside), *saved)
         ctx.set_materialize_grads(False)
         return tuple(visible)
 
     @staticmethod
     def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_visible)
-        passes, (resets, *saved) = ctx.passes, ctx.saved_tensors
-        tensors, saved = saved[: ctx.count], saved[ctx.count :]
+        passes, lengths, n, (resets, *saved) = ctx.passes, ctx.lengths, ctx.count, ctx.saved_tensors
+        tensors = saved[:n]
+        inside, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
+        needed = ctx.needs_input_grad[4:]
         if not torch.is_grad_enabled():
-            d = passes.backward(tensors, saved, resets, d_visible, ctx.needs_input_grad[3:])
-            return None, None, None, *d
-        data, *given = [_flat(v) for v in tensors]
-        steps = Steps(data, None, None if resets is None else resets.flatten())
-        d_results, d_final = [], d_visible[passes.count :]
-        for plan, d_output in zip(passes.plans, d_visible, strict=False):
+            return None, None, None, None, *passes.backward(inside, saved, resets, d_visible, needed, lengths)
+        rows = _rows(passes, lengths)
+        data, *given = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
+        steps = Steps(
+            data, None if lengths is None else lengths.batch_sizes, None if resets is None else resets.flatten()
+        )
+        saved = [_flat(v)[: len(data)] for v in saved]
+        order = None if lengths is None else lengths.order
+        d_flat = [
+            None if d is None else _selected(d, rows.get(0) if k < passes.count else order)
+            for k, d in enumerate(d_visible)
+        ]
+        d_results, d_final = list[Tensor | None](), d_flat[passes.count :]
+        for plan, d_output in zip(passes.plans, d_flat, strict=False):
             states = len(plan.equations.state)
             d_results += [d_output, *[None] * (states - 1), *d_final[:states]]
             d_final = d_final[states:]
-        d_results = [None if d is None else _flat(d) for d in d_results]
         text = text_of(ctx.backend, [plan.text for plan in passes.plans])
-        flat = [_flat(v) for v in saved]
-        d_data, d_given = _by_operator(steps, given, flat, text, d_results, ctx.needs_input_grad[3])
-        d = [None if d is None else d.view_as(v) for d, v in zip((d_data, *d_given), tensors, strict=True)]
-        return None, None, None, *d
+        d_data, d_given = _by_operator(steps, given, saved, text, d_results, needed[0])
+        d = [
+            None if d is None else _placed(d, v, rows.get(k))
+            for k, (d, v) in enumerate(zip((d_data, *d_given), tensors, strict=True))
+        ]
+        return None, None, None, None, *d
+
+
+def _rows(passes: PreparedPasses, lengths: Ragged | None) -> dict[int, Tensor]:
+    """For the input and each initial state, where sequences differ in length, the padded place of each row."""
+    if lengths is None:
+        return {}
+    order, places = lengths.order, lengths.places
+    return {k: order if k else places for k in passes.shapes}
+
+
+def _selected(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    """The tensor as rows, or some of its rows."""
+    return _flat(tensor) if rows is None else _flat(tensor)[rows]
+
+
+def _placed(d: Tensor, like: Tensor, rows: Tensor | None) -> Tensor:
+    """A gradient of `_selected` in the shape of the tensor."""
+    if rows is not None:
+        d = d.new_zeros(_flat(like).shape).index_copy(0, rows, d)
+    return d.view_as(like)
 
 
 def _flat(tensor: Tensor) -> Tensor:
