@@ -1,7 +1,9 @@
 """A traced graph computes what the step computes, and its backward graph what autograd computes."""
 
 import cProfile
+import gc
 import math
+import time
 
 import pytest
 import torch
@@ -314,6 +316,21 @@ def test_backward_reads_what_forward_keeps():
     assert read == set(traced.saved)
     assert trace(Clipped(), COSTS, projected=True).saved.keys() >= {("hr", 0)}
     assert ("hr", 0) not in trace(cells.LSTM(), COSTS, projected=True).saved
+
+
+def test_a_garbage_collection_is_not_part_of_the_step():
+    def note(phase, info):
+        time.perf_counter()
+
+    before = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        assert equations_of(cells.LSTM()).nodes
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
 
 
 def test_a_profiler_goes_on():

@@ -1,8 +1,10 @@
 """A cell's step run on nodes in the place of tensors: what it computes."""
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from inspect import CO_VARARGS
 from types import FrameType
 from typing import Any
@@ -64,8 +66,20 @@ def apart(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
-    with tracing(), NoRandomNumbers():
+    with tracing(), NoRandomNumbers(), _without_collections():
         return as_written(cell, projected, refuse_impure)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """No garbage collection: its callbacks and finalizers call functions that do not belong to the step."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def as_written(
