@@ -1,6 +1,7 @@
-"""`glassgate report`: one page that shows what a trained run does, gate by gate, step by step."""
+"""`glassgate report`: one page on a trained run, or on two side by side, gate by gate and step by step."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from glassgate.cli.strips import strips
 from glassgate.glass.page import page
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.runs import Run
+from glassgate.tasks.runs import RUN, Run
 from glassgate.tasks.study import given, own, read, study
 
 
@@ -19,22 +20,32 @@ def command(words: list[str]) -> None:
     """Report as the words after `glassgate report` say."""
     parser = Parser(
         prog="glassgate report",
-        description="Write one HTML page that shows what a trained run does with a text, or with examples of its own "
-        "data: findings, gates, memory, gradients. It needs no network and no server; open it from disk.",
+        description="Write one HTML page that shows a trained run reading a text, or examples of its own data: "
+        "findings, gates, memory, gradients. Two runs of one task are shown side by side. The page needs no network "
+        "and no server; open it from disk.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="what the run reads (examples of its dev data)")
+    parser.add_argument("other", metavar="RUN", nargs="?", help="folder of a second run, to be shown beside the first")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="text to read (examples of the first run's dev data)")
     parser.add_argument("--file", metavar="FILE", help="read this instead of TEXT, in the format of the training data")
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the page (report.html)")
     parser.add_argument("--terminal", action="store_true", help="print the text and strips of gates, write no page")
     arguments = parser.parse_args(words)
+    if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
+        arguments.text, arguments.other = arguments.other, None
     if arguments.text is not None and arguments.file:
         raise OptionError("--file: expected a text or a file, got both; leave one of them out")
     output = Path(arguments.output)
     if not output.resolve().parent.is_dir():
         raise OptionError(f"--output: there is no folder {output.parent}; make it, or write elsewhere")
-    run = Run.open(arguments.run)
-    task = run_class(arguments.run).load(arguments.run)
+    folders = [arguments.run] if arguments.other is None else [arguments.run, arguments.other]
+    runs = [Run.open(folder) for folder in folders]
+    tasks = [run_class(folder).load(folder) for folder in folders]
+    task = tasks[0]
+    if tasks[-1].name != task.name:
+        raise OptionError(
+            f"report: two runs side by side must be of one task, got {task.name} and {tasks[-1].name}; write two pages"
+        )
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, said="")
 
@@ -47,17 +58,34 @@ def command(words: list[str]) -> None:
         elif arguments.file:
             stretches = read(task, arguments.file, progress)
         else:
-            stretches = own(task, progress)
-        made = study(task, stretches, run.path.name, run.path, tick)
+            stretches = own(task, progress, runs[0].metrics())
+        made = [
+            study(each, stretches, title, run.path, tick)
+            for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
+        ]
         tick("drawing the page")
-        content = "" if arguments.terminal else page(made)
+        content = "" if arguments.terminal else page(*made)
         bars.update(row, total=1, completed=1)
+    for note in dict.fromkeys(note for each in made for note in each.notes):
+        print(f"report: {note}", file=sys.stderr)
     if arguments.terminal:
         console = Console(highlight=False)
-        console.print(strips(made, console), soft_wrap=True)
+        for each in made:
+            console.print(strips(each, console), soft_wrap=True)
         return
     _write(output, content)
     print(f"{output}: {len(content.encode()) / 1e6:.1f} MB, opens in any browser", file=sys.stderr)
+
+
+def _is_run(folder: str) -> bool:
+    """Whether it is the folder of a run, and not a text."""
+    return len(folder) < 1000 and (Path(folder) / RUN).is_file()
+
+
+def _titles(runs: Sequence[Run]) -> list[str]:
+    """The names of the runs' folders, with those of the folders around them where they are equal."""
+    names = [run.path.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 def _write(output: Path, content: str) -> None:

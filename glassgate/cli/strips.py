@@ -8,6 +8,7 @@ from rich.text import Text
 
 from glassgate.glass.findings import findings
 from glassgate.glass.followers import follows
+from glassgate.glass.reading import END
 from glassgate.glass.study import Direction, Study
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -27,21 +28,25 @@ def strips(study: Study, console: Console) -> Group:
     margin = max(len(name) for name, *_ in chosen) + 1
     width = max(20, min(_WIDEST, console.width - margin))
     for start, passage in zip(study.starts, study.passages, strict=False):
-        right = {each.step: each.right for each in passage.said}
+        wrong = {each.step: each.wrong for each in passage.said}
         parts.append(Text(f"\n{passage.title}" if passage.title else ""))
         for line in _lines(passage.steps, width):
             words = Text(" " * margin)
             for step in line:
                 shown = _shown(passage.steps[step])
-                words.append(shown, style="underline red" if right.get(step) is False else "")
+                words.append(shown, style="underline red" if wrong.get(step) else "")
             parts.append(words)
             for name, values, kind in chosen:
                 strip = Text(f"{name:<{margin}}", style="dim")
                 for step in line:
                     block = _block(float(values[start + step]), kind, console.color_system is not None)
-                    strip.append_text(_wide(block, len(_shown(passage.steps[step]))))
+                    shown = _shown(passage.steps[step])
+                    strip.append_text(_wide(block, len(shown.rstrip()) or 1))
+                    strip.append(" " * (len(shown) - (len(shown.rstrip()) or 1)))
                 parts.append(strip)
-        parts += [Text(f"says {each.best[0][0]}", style="bold") for each in passage.said if each.step is None]
+        whole = [each.best[0][0] for each in passage.said if each.step is None and not passage.ahead]
+        if whole:
+            parts.append(Text(f"says {_joined(whole)}", style="bold"))
     return Group(*parts)
 
 
@@ -65,6 +70,18 @@ def _of_unit(direction: Direction, unit: int, name: str) -> list[tuple[str, np.n
     return (
         rows if gate is None else [*rows, (f"{'':>{len(name)}} {gate}{unit}", direction.values[gate][:, unit], "gate")]
     )
+
+
+def _joined(tokens: Sequence[str]) -> str:
+    """Several answers as a text: characters without blanks, words with a blank between two, the end as a sign.
+
+    Example:
+        >>> _joined(["1", "4", "the end"]), _joined(["well", "done", "the end"])
+        ('14 [the end]', 'well done [the end]')
+    """
+    words = [token for token in tokens if token != END]
+    between = " " if any(len(token) > 1 for token in words) else ""
+    return between.join(words) + (f" [{END}]" if END in tokens else "")
 
 
 def _short(label: str) -> str:

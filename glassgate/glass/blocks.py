@@ -1,4 +1,4 @@
-"""What sections are made of: blocks for the directions of layers, plots with their sentences, scales and rulers."""
+"""The elements of sections: blocks for the directions of layers, plots with their captions, scales and rulers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
@@ -19,7 +19,7 @@ class Section(NamedTuple):
 
 
 def by_part(study: Study, make: Callable[[Direction], str], kind: str) -> str:
-    """A block for each direction of each layer, of which the script shows the chosen one."""
+    """A block for each direction of each layer; the script shows the chosen one."""
 
     def blocks() -> Iterator[str]:
         for each in study.directions:
@@ -33,17 +33,20 @@ def by_part(study: Study, make: Callable[[Direction], str], kind: str) -> str:
 
 
 def figure(figure: Figure) -> str:
-    return f"<figure>{figure.svg}<figcaption>{escape(figure.caption)}</figcaption></figure>"
+    """A plot with its caption, and a place for the measure of the chosen unit."""
+    measure, of = figure.unit or ("", "")
+    said = f' <output data-measure="{measure}" data-of="{escape(of)}"></output>' if measure else ""
+    return f"<figure>{figure.svg}<figcaption>{escape(figure.caption)}{said}</figcaption></figure>"
 
 
 def ramp(low: str, high: str, kind: str, name: str = "") -> str:
     """A colour scale between two words or numbers; `kind` is "gate" or "signed"."""
-    named = f' id="{name}"' if name else ""
+    named = f' data-id="{name}"' if name else ""
     return f'<span class="scale {kind}"{named}><span>{escape(low)}</span><i></i><span>{escape(high)}</span></span>'
 
 
 def ruler(length: int, starts: Sequence[int] = ()) -> str:
-    """Steps beneath a picture whose width they are, and where sequences begin."""
+    """Step numbers beneath a picture, and the starts of sequences."""
     marks = [(step, f"{step:g}") for step in nice(0, length, 10) if step == int(step)]
     if len(starts) > 2:
         marks = [(start, f"sequence {k + 1}" if len(starts) < 8 else str(k + 1)) for k, start in enumerate(starts[:-1])]
@@ -60,7 +63,7 @@ def _anchor(at: float, length: int) -> str:
 
 
 def left_ruler(rows: Sequence[int]) -> str:
-    """Numbers beside rows of a picture."""
+    """Numbers at the left of a picture's rows."""
     some = range(0, len(rows), max(1, len(rows) // 8))
     drawn = "".join(
         f'<text x="100%" y="{100 * (k + 0.5) / len(rows):.2f}%" dy="4" text-anchor="end">{rows[k]}</text>' for k in some

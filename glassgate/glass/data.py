@@ -16,13 +16,13 @@ _BUDGET = 1_900_000
 _SIGNIFICANT = 7
 
 
-def embedded(study: Study) -> tuple[dict[str, Any], str]:
-    """The page's data, and a sentence on the values that are left out; empty if none is."""
+def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
+    """The data of a page with so many runs, and a sentence on the values that are left out; empty if none is."""
     values = sum(value.size for each in study.directions for value in each.values.values())
     wires = sum(value.size for each in study.directions for value in each.wires.values())
     sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
-    bits = next((bits for bits, size in sizes.items() if size <= _BUDGET), 8)
-    share = min(1.0, _BUDGET / max(sizes[bits], 1))
+    bits = next((bits for bits, size in sizes.items() if size <= _BUDGET // runs), 8)
+    share = min(1.0, _BUDGET / runs / max(sizes[bits], 1))
     said = ""
     if bits < 32:
         said = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."

@@ -22,6 +22,10 @@ STUCK = 0.98
 SHORT_REACH = 30
 # A gradient explodes if it is larger than at lag 0 at this lag or beyond.
 _FAR = 5
+# Correlations over fewer steps than this are not shown as findings.
+_LEAST_STEPS = 20
+# A passage with fewer answers shows no spread.
+_FEW = 8
 # Long half-lives count as this many steps.
 _LONGEST = 2.0**20
 # The number of times that text is put in another order, and of answers that are resampled in a gradient's curve.
@@ -118,7 +122,7 @@ def _followers(study: Study) -> dict[str, Effect]:
     best: dict[str, Effect] = {}
     for direction in study.directions:
         found = [each for each in closest(study, direction) if each.label not in GROUND]
-        if not found or len(number) < 8:
+        if not found or len(number) < _LEAST_STEPS:
             continue
         things = marks(study, direction)
         chance = _in_other_orders(direction, np.stack([things[each.label] for each in found], 1))
@@ -203,6 +207,8 @@ def stretch(study: Study) -> Iterator[Effect]:
     if not study.loss or len(study.lapses) < 4:
         return
     most = max(study.lapses, key=lambda each: each.loss)
+    if len(study.passages[most.passage].said) < _FEW:
+        return
     others = [each.loss for each in study.lapses if each is not most]
     passage = study.passages[most.passage]
     text = "".join(passage.steps[most.start : most.stop]).strip() if passage.series is None else ""
@@ -350,7 +356,7 @@ def dead(study: Study) -> Iterator[Effect]:
         verb = "does" if len(none) == 1 else "do"
         words = {
             "units": f"{units} of {each.label} {verb}",
-            "which": ", ".join(map(str, none[:6])) + (", ..." if len(none) > 6 else ""),
+            "which": ", ".join(map(str, none[:6])) + (" and others" if len(none) > 6 else ""),
         }
         fraction = len(none) / values.shape[1]
         yield Effect(each.label, fraction, fraction, words, 0.0, (each.label, int(none[0])) if len(none) else None)
@@ -371,7 +377,7 @@ def twins(study: Study) -> Iterator[Effect]:
         words = {
             "pairs": f"{count(len(first), 'pair of units', 'pairs of units')} of {each.label} "
             f"{'is' if len(first) == 1 else 'are'} twins",
-            "which": ", ".join(pairs) + (", ..." if len(first) > 3 else ""),
+            "which": ", ".join(pairs) + (" and others" if len(first) > 3 else ""),
         }
         fraction = len(set(second)) / values.shape[1]
         unit = (each.label, int(alive[first[0]])) if len(first) else None

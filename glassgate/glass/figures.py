@@ -6,24 +6,33 @@ from typing import NamedTuple
 import numpy as np
 
 from glassgate.glass.gradients import GONE, reach
-from glassgate.glass.study import Direction, Flow, Study
+from glassgate.glass.study import Answered, Direction, Flow, Passage, Study
 from glassgate.glass.svg import Axis, Plot
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 # The width of a series' plot; the strip beneath it has its margins in the style sheet.
 SERIES = 640
+# Channels of a series that are drawn.
+_MOST_CHANNELS = 12
 _SHARES = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
 
 
 class Figure(NamedTuple):
-    """A plot: its SVG, and the sentence beneath it."""
+    """A plot.
+
+    Attributes:
+        svg: the picture
+        caption: the sentence beneath it
+        unit: the measure of the chosen unit that the caption ends with, and its gate or state
+    """
 
     svg: str
     caption: str
+    unit: tuple[str, str] | None = None
 
 
 def saturation(direction: Direction) -> list[Figure]:
-    """A dot a unit for each gate: how often it is closed, how often open (Karpathy et al. 2015)."""
+    """One dot per unit for each gate: how often it is closed, how often open (Karpathy et al. 2015)."""
     figures = []
     for name, each in direction.saturation.items():
         low, high = each.low.numpy(), each.high.numpy()
@@ -42,7 +51,7 @@ def saturation(direction: Direction) -> list[Figure]:
         plot.rule(0, 1, 1, 0)
         plot.dots(low.tolist(), high.tolist(), "signed" if signed else "gate")
         plot.text(0.98, 0.93, name, "letter", "end")
-        figures.append(Figure(plot.svg(), sentence))
+        figures.append(Figure(plot.svg(), sentence, ("saturation", name)))
     return figures
 
 
@@ -71,11 +80,11 @@ def half_lives(direction: Direction, state: str) -> Figure:
         value = float(direction.half_life[state][unit])
         cx, cy = plot.at(place, min(max(value, low), high))
         plot.parts.append(f'<circle class="dot state" cx="{cx:.1f}" cy="{cy:.1f}" r="2.5" data-u="{unit}"/>')
-    return Figure(plot.svg(), sentence)
+    return Figure(plot.svg(), sentence, ("half_life", state))
 
 
 def memory(direction: Direction, state: str) -> Figure:
-    """What is left of a state after k steps."""
+    """The fraction of a state that is left after k steps."""
     each = direction.memory[state]
     ks, median = each.steps.tolist(), each.median.tolist()
     half = next((k for k, value in zip(ks, median, strict=True) if value < 0.5), None)
@@ -97,7 +106,7 @@ def memory(direction: Direction, state: str) -> Figure:
 
 
 def flow(direction: Direction, state: str) -> Figure:
-    """The gradient by lag, trained and at initialisation, and what the state's own path alone would carry."""
+    """The gradient by lag, trained and at initialisation, and the part that the state's own path carries alone."""
     each = direction.flow[state]
     sentence = flow_sentence(state, each)
     curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.highway]
@@ -126,7 +135,7 @@ def flow(direction: Direction, state: str) -> Figure:
 
 
 def flow_sentence(state: str, each: Flow) -> str:
-    """What gradient flow shows, in words."""
+    """The result of gradient flow, in words."""
     lag = reach(each.lags, each.trained[0], GONE)
     words = f"Trained, the gradient that reaches {state} " + (
         f"is under 1 % of its start after {steps(lag)}" if lag else f"stays above 1 % for all {each.lags[-1]} steps"
@@ -141,7 +150,7 @@ def flow_sentence(state: str, each: Flow) -> str:
 
 
 def lapses(study: Study) -> list[Figure]:
-    """What is lost when all states stand still for some steps, one stretch after another, over all passages."""
+    """The loss that is added when all states are held for some steps, one window after another, over all passages."""
     if not study.lapses:
         return []
     total = study.starts[-1]
@@ -166,7 +175,7 @@ def lapses(study: Study) -> list[Figure]:
 
 
 def training(study: Study) -> list[Figure]:
-    """The log's curves: loss, score, and what the logger saw of each layer."""
+    """The log's curves: loss, score, and the statistics of each layer."""
     rows = study.training
     if not rows:
         return []
@@ -184,19 +193,17 @@ def training(study: Study) -> list[Figure]:
         low, high = min(values), max(values)
         room = 0.08 * ((high - low) or abs(high) or 1.0)
         if all(len(points) == 1 for _, points in curves):
-            continue  # a single value is no course: the section's first sentence has it
+            continue  # the section's first sentence has a single value
         ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
         plot = Plot(Axis(0, last, "training steps"), Axis(low - room, high + room, words), 340, 220, sentence)
-        for place, (name, points) in enumerate(curves):
+        for place, (_, points) in enumerate(curves):
             kind = f"k{place % 6}"
             plot.line([x for x, _ in points], [y for _, y in points], kind)
             if len(points) < 40:
                 plot.dots([x for x, _ in points], [y for _, y in points], kind, 2, units=False)
-            x, y = points[-1]
-            if len(curves) <= 6:
-                plot.text(x, y, _curve_name(name), f"curve {kind}", "end", up=6)
+        plot.legend([(f"k{place % 6}", _curve_name(name)) for place, (name, _) in enumerate(curves[:6])])
         figures.append(Figure(plot.svg(), sentence))
     return figures
 
@@ -206,45 +213,70 @@ def _curve_name(name: str) -> str:
 
 
 def series(study: Study, number: int, start: int) -> Figure | None:
-    """The channels of one passage of numbers, and the forecast that goes on from them."""
+    """The channels of one passage of numbers, and the forecast that continues them, in the series' own units."""
     passage = study.passages[number]
     if passage.series is None:
         return None
     values, ahead = np.asarray(passage.series, dtype=float), passage.ahead
     many, length, pace = values.shape[1], len(passage.steps), passage.pace
-    shown = values[:, :12]
-    if many > 1:
+    shown, one = values[:, :_MOST_CHANNELS], many == 1
+    if not one:
         shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
-    numbers = np.concatenate([shown.ravel(), *([[said, said if came is None else came] for _, said, came in ahead])])
-    room = 0.04 * (float(np.ptp(numbers)) or 1.0)
-    channels = f"{many} channels" if many > 1 else "one channel"
-    each = f" of {pace} values each" if pace > 1 else ""
-    sentence = f"{steps(length)}{each}, {channels}{', of which the first 12 are drawn' if many > 12 else ''}"
-    sentence += ", each in its standard deviations." if many > 1 else "."
-    if ahead:
-        missed = [abs(said - came) for _, said, came in ahead if came is not None]
-        sentence += f" Then the forecast of {steps(len(ahead))}"
-        sentence += f", off by {np.mean(missed):.3g} on average." if missed else "."
+    numbers = np.concatenate([shown.ravel(), *([[each.value, _true(each)] for each in ahead] if one else [])])
+    room = 0.08 * (float(np.ptp(numbers)) or 1.0)
+    end = max(length, *(each.place + 0.5 / pace for each in ahead)) if ahead else max(1, length)
+    names = list(passage.names) or [f"channel {k + 1}" for k in range(many)]
     plot = Plot(
-        Axis(0, max(length, *(at + 0.5 / pace for at, *_ in ahead)) if ahead else max(1, length), "step"),
-        Axis(float(numbers.min()) - room, float(numbers.max()) + room, "standard deviations" if many > 1 else ""),
+        Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
+        Axis(float(numbers.min()) - room, float(numbers.max()) + room, names[0] if one else "standard deviations"),
         SERIES,
-        190,
-        sentence,
+        200,
+        _series_sentence(passage, names, ahead),
         time=(start, length),
     )
+    xs = [(row + 0.5) / pace for row in range(len(shown))]
     for channel in range(shown.shape[1]):
-        xs = [(row + 0.5) / pace for row in range(len(shown))]
         plot.line(xs, shown[:, channel].tolist(), f"thin k{channel % 6}")
+    if ahead and one:
+        places = [each.place for each in ahead]
+        plot.line(places, [math.nan if each.target is None else each.target for each in ahead], "thin k0")
+        plot.line(places, [each.value for each in ahead], "forecast")
+    legend = [(f"thin k{k % 6}", name) for k, name in enumerate(names[: shown.shape[1]])] if not one else []
+    legend += [("thin k0", f"{names[0]}, as it was"), ("forecast", "forecast")] if ahead and one else []
+    plot.legend(legend)
+    return Figure(plot.svg(), _series_sentence(passage, names, ahead))
+
+
+def _series_sentence(passage: Passage, names: list[str], ahead: list[Answered]) -> str:
+    many, pace = len(names), passage.pace
+    each = f" of {pace} values each" if pace > 1 else ""
+    channels = names[0] if many == 1 else f"{many} channels, each in its standard deviations"
+    sentence = f"{steps(len(passage.steps))}{each} of {channels}"
+    sentence += f", of which the first {_MOST_CHANNELS} are drawn." if many > _MOST_CHANNELS else "."
+    if passage.times:
+        sentence += f" From {passage.times[0]} to {passage.times[-1]}."
     if ahead:
-        xs = [at for at, *_ in ahead]
-        plot.line(xs, [math.nan if came is None else came for *_, came in ahead], "thin k0")
-        plot.line(xs, [said for _, said, _ in ahead], "forecast")
-    return Figure(plot.svg(), sentence)
+        missed = [abs(each.value - each.target) for each in ahead if each.target is not None]
+        sentence += f" Then the forecast of {steps(len(ahead))}"
+        sentence += f", off by {np.mean(missed):.3g} on average." if missed else "."
+    return sentence
+
+
+def _true(answer: Answered) -> float:
+    return answer.value if answer.target is None else answer.target
+
+
+def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
+    """Some time stamps along the axis, without seconds that are all zero."""
+    if not passage.times:
+        return []
+    last = min(len(passage.times) - 1, int(end * passage.pace) - 1)
+    rows = sorted({round(k * last / 4) for k in range(5)})
+    return [((row + 0.5) / passage.pace, passage.times[row].removesuffix(":00")) for row in rows]
 
 
 def by_likeness(values: np.ndarray) -> list[int]:
-    """An order of units (S, H) in which those that move alike stand together: by angle in their first two components.
+    """An order of units (S, H) in which those that move alike are neighbours: by angle in their first two components.
 
     Example:
         >>> wave = np.sin(np.arange(20.0))
@@ -265,7 +297,7 @@ def by_likeness(values: np.ndarray) -> list[int]:
 
 
 def percent(share: float) -> str:
-    """A share as people read it.
+    """A fraction as a percentage.
 
     Example:
         >>> [words.replace(NARROW, " ") for words in (percent(0.381), percent(0.004), percent(0.0001), percent(0))]
@@ -277,7 +309,7 @@ def percent(share: float) -> str:
 
 
 def quoted(words: str) -> str:
-    """What a step reads, as text names it.
+    """The text of a step, in quotes if it is short.
 
     Example:
         >>> quoted("word"), quoted(" "), quoted("x")

@@ -170,7 +170,7 @@ RULES = (
         effects.counting,
         FRESH,
         0.5,
-        2.3,
+        3.0,
         "Fisher's z of the correlation",
     ),
     Rule(

@@ -1,8 +1,10 @@
 "use strict";
-(() => {
-  const $ = (id) => document.getElementById(id);
-  const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
-  const data = JSON.parse($("data").textContent);
+// One run of a page: its data, its elements, its cursor. `others` are the runs beside it, which share the step.
+const report = (data, run, others) => {
+  const $ = (id) => document.getElementById(run ? `${id}-${run}` : id);
+  const roots = [...document.querySelectorAll(`[data-run="${run}"]`)];
+  const all = (selector, inside = null) => (inside ? [inside] : roots).flatMap((root) => [...root.querySelectorAll(selector)]);
+  const named = (id) => all(`[data-id="${id}"]`)[0];
   const total = data.starts[data.starts.length - 1];
   const steps = data.steps.flat();
   const types = { "<f4": Float32Array, "<u2": Uint16Array, "|u1": Uint8Array };
@@ -96,6 +98,7 @@
     painted = key;
     let of = () => "p0";
     let [low, high, kind, words] = ["", "", "signed", "unshaded"];
+    named("why").textContent = "";
     if (now.shade === "?mattered") {
       const row = mattered();
       const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
@@ -118,12 +121,14 @@
       const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
       of = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
       words = `${now.shade} of unit ${now.unit} of ${part.label}`;
+      const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark]) => `“${mark}”`);
+      named("why").textContent = follows.length ? `: it follows ${follows.join(" and ")} most closely of all units` : "";
       [low, high, kind] = gate ? ["0", "1", "gate"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2), "signed"];
     }
-    $("shading").textContent = words;
-    $("scale").className = `scale ${kind}`;
-    $("scale").firstChild.textContent = low;
-    $("scale").lastChild.textContent = high;
+    named("shading").textContent = words;
+    named("scale").className = `scale ${kind}`;
+    named("scale").firstChild.textContent = low;
+    named("scale").lastChild.textContent = high;
     for (const [step, span] of letters) {
       const [was, is] = [shaded.get(step), of(step)];
       if (was === is) continue;
@@ -157,6 +162,18 @@
     svg.append(path);
     return { svg, path, first, count, x1, x2, y1, y2 };
   });
+
+  // A caption's words on the chosen unit.
+  const percent = (share) => `${(100 * share).toPrecision(2).replace(/\.0$/, "")} %`;
+  const measured = (part, measure, of) => {
+    const unit = `Unit ${now.unit}`;
+    if (measure === "half_life") {
+      const steps = part.half_life[of][now.unit];
+      return steps === undefined ? "" : `${unit}: ${steps === null ? "for ever" : `${Number(steps.toPrecision(3))} steps`}.`;
+    }
+    const [low, high] = part.saturation[of].map((each) => each[now.unit]);
+    return low === undefined ? "" : `${unit}: ${percent(low)} and ${percent(high)}.`;
+  };
 
   const show = () => {
     const part = data.parts[now.part];
@@ -223,6 +240,7 @@
       for (const dot of lit.dots) dot.classList.remove("on");
       lit = { key: `${now.part} ${now.unit}`, dots: all(`.part.chosen [data-u="${now.unit}"]`) };
       for (const dot of lit.dots) dot.classList.add("on");
+      for (const said of all(".part.chosen output[data-measure]")) said.textContent = measured(part, said.dataset.measure, said.dataset.of);
     }
   };
 
@@ -236,9 +254,17 @@
     });
   };
   const clamp = (number, most) => Math.max(0, Math.min(most, number));
-  const go = (step) => {
+  const follow = (step) => {
     now.step = clamp(Math.round(step), total - 1);
     soon();
+  };
+  const go = (step) => {
+    follow(step);
+    for (const other of others) if (other !== self && other.starts.join() === data.starts.join()) other.follow(step);
+  };
+  const near = (by) => {
+    const part = data.parts[now.part];
+    choose(now.part, part.order[clamp(part.order.indexOf(now.unit) + by, part.order.length - 1)]);
   };
   const choose = (part, unit = now.unit, name = null) => {
     now.part = part;
@@ -260,6 +286,12 @@
     span.addEventListener("pointerenter", () => go(step));
     span.addEventListener("click", () => go(step));
   }
+  for (const text of all(".passages"))
+    text.addEventListener("pointermove", (event) => {
+      const under = event.pointerType === "touch" && document.elementFromPoint(event.clientX, event.clientY);
+      const span = under && under.closest("[data-s]");
+      if (span) go(Number(span.dataset.s));
+    });
   const answer = (number, passage) => {
     now.answer = number;
     go(passage === passageOf(now.step) ? now.step : data.starts[passage]);
@@ -298,43 +330,42 @@
       const width = svg.viewBox.baseVal.width;
       go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), count - 1));
     });
-  document.addEventListener("click", (event) => {
-    const dot = event.target.closest("[data-u]");
-    if (dot) choose(now.part, Number(dot.dataset.u));
-    const link = event.target.closest("[data-unit]");
-    if (link) {
-      const part = data.parts.findIndex((each) => each.label === link.dataset.part);
-      choose(part, Number(link.dataset.unit), link.dataset.name);
+  // A finger is wider than a dot: the nearest one within reach is chosen.
+  const nearest = (event) => {
+    const svg = event.target.closest("svg");
+    if (!svg) return null;
+    let [best, least] = [null, 24];
+    for (const dot of svg.querySelectorAll("[data-u]")) {
+      const box = dot.getBoundingClientRect();
+      const far = Math.hypot(event.clientX - box.x - box.width / 2, event.clientY - box.y - box.height / 2);
+      if (far < least) [best, least] = [dot, far];
     }
-  });
+    return best;
+  };
+  for (const root of roots)
+    root.addEventListener("click", (event) => {
+      const dot = event.target.closest("[data-u]") || nearest(event);
+      if (dot) choose(now.part, Number(dot.dataset.u));
+      const link = event.target.closest("[data-unit]");
+      if (link) {
+        const part = data.parts.findIndex((each) => each.label === link.dataset.part);
+        choose(part, Number(link.dataset.unit), link.dataset.name);
+      }
+    });
 
   // Controls.
   data.parts.forEach((part, k) => $("part").append(new Option(part.label, k)));
   $("part").addEventListener("change", () => choose(Number($("part").value)));
   $("unit").addEventListener("input", () => $("unit").value !== "" && choose(now.part, Number($("unit").value)));
   $("shade").addEventListener("change", () => choose(now.part, now.unit, $("shade").value));
-  const dark = () => {
-    const chosen = document.documentElement.style.colorScheme;
-    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  };
-  const theme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
-  $("theme").addEventListener("click", theme);
-  document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary")) return;
-    const part = data.parts[now.part];
-    const row = part.order.indexOf(now.unit);
-    const moves = {
-      ArrowLeft: () => go(now.step - 1),
-      ArrowRight: () => go(now.step + 1),
-      ArrowUp: () => choose(now.part, part.order[clamp(row - 1, part.units - 1)]),
-      ArrowDown: () => choose(now.part, part.order[clamp(row + 1, part.units - 1)]),
-      l: () => choose((now.part + 1) % data.parts.length),
-      n: next,
-      t: theme,
-    };
-    if (!moves[event.key]) return;
+  $("before").addEventListener("click", () => near(-1));
+  $("after").addEventListener("click", () => near(1));
+  $("back").addEventListener("click", () => go(now.step - 1));
+  $("forth").addEventListener("click", () => go(now.step + 1));
+  $("unit").addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowUp" && event.key !== "ArrowDown") return;
     event.preventDefault();
-    moves[event.key]();
+    near(event.key === "ArrowUp" ? -1 : 1);
   });
 
   // Every plot as a file of its own, in the colours it has now.
@@ -362,10 +393,42 @@
     svg.closest("figure").append(button);
   }
 
-  document.documentElement.classList.add("live");
-  $("bar").hidden = false;
+  const self = { follow, starts: data.starts, go: (by) => go(now.step + by), near, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
   const first = data.follows[0];
   const part = first ? data.parts.findIndex((each) => each.label === first[1]) : 0;
   choose(part, first ? first[2] : 0, first ? first[3] : null);
   show();
+  return self;
+};
+
+(() => {
+  const reports = [];
+  const every = JSON.parse(document.getElementById("data").textContent);
+  (every.runs || [every]).forEach((data, run) => reports.push(report(data, run, reports)));
+  // The keyboard moves the unit and the layer of the run that was pointed at last.
+  let [current] = reports;
+  for (const each of reports) for (const root of each.roots) root.addEventListener("pointerenter", () => (current = each));
+  const dark = () => {
+    const chosen = document.documentElement.style.colorScheme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  };
+  const theme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
+  document.getElementById("theme").addEventListener("click", theme);
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary")) return;
+    const moves = {
+      ArrowLeft: () => current.go(-1),
+      ArrowRight: () => current.go(1),
+      ArrowUp: () => current.near(-1),
+      ArrowDown: () => current.near(1),
+      l: () => current.layer(),
+      n: () => current.next(),
+      t: theme,
+    };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    moves[event.key]();
+  });
+  document.documentElement.classList.add("live");
+  document.getElementById("bar").hidden = false;
 })();

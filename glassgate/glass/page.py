@@ -1,4 +1,4 @@
-"""A report as one HTML page: no network, nothing but its own style and script, the same bytes for the same study."""
+"""A report as one HTML page without requests: its own style and script, the same bytes for the same study."""
 
 import base64
 import hashlib
@@ -9,21 +9,25 @@ from importlib.resources import files
 
 from glassgate.glass import data
 from glassgate.glass.diagrams.svg import STYLE
-from glassgate.glass.sections import sections
+from glassgate.glass.sections import sections, side_by_side
 from glassgate.glass.study import Study
 
 
-def page(study: Study) -> str:
-    """The page of a study."""
-    # A diagram brings its own colours, and the page those of its theme: its rules come last.
+def page(*studies: Study) -> str:
+    """The page of a study, or of two side by side that read the same steps."""
+    study, pair = studies[0], len(studies) > 1
+    # A diagram has its own colours; the page's rules come last, so that those of the theme apply.
     style, script = f"{_DIAGRAM}\n{_resource('page.css')}", _resource("page.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = sections(study)
-    numbers, left_out = data.embedded(study)
-    notes = "".join(f"<p>{escape(note)}</p>" for note in [*study.notes, left_out] if note)
+    parts = side_by_side(studies) if pair else sections(study)
+    embedded = [data.embedded(each, len(studies)) for each in studies]
+    numbers = {"runs": [each for each, _ in embedded]} if pair else embedded[0][0]
+    left_out = dict.fromkeys([*(note for each in studies for note in each.notes), *(said for _, said in embedded)])
+    notes = "".join(f"<p>{escape(note)}</p>" for note in left_out if note)
+    title = " and ".join(each.title for each in studies)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -31,21 +35,21 @@ def page(study: Study) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{escape(study.title)} · glassgate</title>
+<title>{escape(title)} · glassgate</title>
 <style>{style}</style>
 </head>
-<body>
+<body{' class="wide"' if pair else ""}>
 <a class="skip" href="#findings">To the findings</a>
 <header>
 <p class="kicker">Glassgate report</p>
-<h1>{escape(study.title)}</h1>
-<p class="sub">{escape(study.subtitle)}</p>
+<h1>{escape(title)}</h1>
+{_subtitles(studies)}
 <p class="hint">One cursor runs through every plot: point anywhere, or press <kbd>←</kbd> <kbd>→</kbd> for the step, \
 <kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, {_NEXT if _many(study) else ""}<kbd>T</kbd> for \
 light or dark.</p>
 </header>
 <nav aria-label="Sections"><ol>{_contents([(each.name, each.title) for each in parts])}</ol></nav>
-<main>
+<main{' class="two"' if pair else ' data-run="0"'}>
 {"".join(_section(*each) for each in parts)}
 </main>
 <footer>
@@ -53,7 +57,7 @@ light or dark.</p>
 <p>Made by <code>glassgate report</code> from recordings of the model's own kernels. The page holds its numbers as \
 JSON, and loads nothing from anywhere.</p>
 </footer>
-{_BAR}
+{_bar(studies)}
 <script type="application/json" id="data">{data.text(numbers)}</script>
 <script>{script}</script>
 </body>
@@ -70,16 +74,42 @@ def _many(study: Study) -> bool:
 
 
 _DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))
-_BAR = """<aside id="bar" aria-label="Cursor" hidden>
-<output id="now" aria-live="off"></output>
+_THEME = """<button id="theme" type="button" title="light or dark (t)">◐\
+<span class="hidden"> light or dark</span></button>
+"""
+_CURSOR = """<div class="cursor" data-run="{run}">{name}<output id="now{end}" aria-live="off"></output>
 <div class="controls">
-<output id="wires"></output>
-<label>layer <select id="part"></select></label>
-<label>unit <input id="unit" type="number" min="0" step="1"></label>
-<label>shade by <select id="shade"></select></label>
-<button id="theme" type="button" title="light or dark (t)">◐<span class="hidden"> light or dark</span></button>
+<output id="wires{end}"></output>
+<span class="buttons"><button id="back{end}" type="button" aria-label="step back">←</button><button id="forth{end}" \
+type="button" aria-label="step on">→</button></span>
+<label>layer <select id="part{end}"></select></label>
+<span class="buttons"><label>unit <input id="unit{end}" type="number" min="0" step="1"></label>\
+<button id="before{end}" type="button" aria-label="unit above">↑</button>\
+<button id="after{end}" type="button" aria-label="unit below">↓</button></span>
+<label>shade by <select id="shade{end}"></select></label>
+{theme}</div>
 </div>
-</aside>"""
+"""
+
+
+def _bar(studies: Sequence[Study]) -> str:
+    """The cursor's values and the controls, a row for each run."""
+    rows = "".join(
+        _CURSOR.format(
+            run=run,
+            end=f"-{run}" if run else "",
+            name=f'<b class="run">{escape(study.title)}</b> ' if len(studies) > 1 else "",
+            theme="" if run else _THEME,
+        )
+        for run, study in enumerate(studies)
+    )
+    return f'<aside id="bar" aria-label="Cursor" hidden>{rows}</aside>'
+
+
+def _subtitles(studies: Sequence[Study]) -> str:
+    if len(studies) == 1:
+        return f'<p class="sub">{escape(studies[0].subtitle)}</p>'
+    return "".join(f'<p class="sub"><b>{escape(each.title)}</b>: {escape(each.subtitle)}</p>' for each in studies)
 
 
 def _contents(entries: Sequence[tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""The section of the text, or of the series: each step shaded by a unit, and what the model says of it."""
+"""The section of the text, or of the series: each step shaded by a unit, and the model's answers."""
 
 from html import escape
 
@@ -12,6 +12,10 @@ from glassgate.glass.study import Passage, Said, Study
 from glassgate.glass.svg import number
 
 _SHADES = 10
+# Rows of wrong answers that are listed.
+_MOST_MISTAKES = 30
+# The answer that ends a translation.
+END = "the end"
 
 
 def text(study: Study) -> Section:
@@ -21,19 +25,22 @@ def text(study: Study) -> Section:
     if ranked:
         best = ranked[0]
         direction = next(each for each in study.directions if each.label == best.direction)
-        unit, name, what = best.unit, best.state, f": the one that follows “{escape(best.label)}” most closely"
+        unit, name, what = best.unit, best.state, f": it follows “{escape(best.label)}” most closely of all units"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
-    blocks = []
+    blocks, letters = [], _letters(study)
     for place, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
-        blocks.append(_passage(study, place, start, passage, values[start : start + len(passage.steps)] / scale))
-    wrong = any(each.right is False for passage in study.passages for each in passage.said)
-    lede = f"What each step reads, shaded by one unit{what}." + (
-        ' Wrong answers are <i class="u w">underlined</i>.' if wrong else ""
-    )
-    words = f'<b id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
+        shown = values[start : start + len(passage.steps)] / scale
+        blocks.append(_passage(study, place, start, shown, letters))
+    wrong = any(each.wrong for passage in study.passages for each in passage.said)
+    sets = any(each.agreement is not None for passage in study.passages for each in passage.said)
+    marked = "Sets that agree with the right ones by less than one half (F1)" if sets else "Wrong answers"
+    lede = "The input of each step, shaded by one unit."
+    lede += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
+    words = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
+    words += f'<span data-id="why">{what}</span>'
     colours = ramp(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
-    legend = f'<p class="legend">{words} {colours}</p>'
+    legend = f'<p class="legend"><span>{words}</span> {colours}</p>'
     rows = "".join(
         f'<tr><td>{escape(each.label)}</td><td>{escape(each.direction)}</td><td class="num">'
         f'<button data-part="{escape(each.direction)}" data-unit="{each.unit}" data-name="{escape(each.state)}">'
@@ -50,52 +57,124 @@ def text(study: Study) -> Section:
     first = study.passages[0]
     numbered = all(step.isdigit() for step in first.steps)
     title = "The series" if first.series is not None else "The steps" if numbered else "The text"
-    body = f'<div class="reading"><div class="passages">{legend}{"".join(blocks)}</div>{table}</div>'
+    average = f'<p class="source">{escape(_average(study))}</p>' if _average(study) else ""
+    side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or wrong else ""
+    body = f'<div class="reading"><div class="passages">{average}{legend}{"".join(blocks)}</div>{side}</div>'
     return Section("text", title, lede, body)
 
 
-def _passage(study: Study, place: int, start: int, passage: Passage, values: np.ndarray) -> str:
+def _letters(study: Study) -> tuple[bool, bool]:
+    """Whether the steps, and the answers about whole passages, are single characters: the same for all passages."""
+    steps = [len(step) for passage in study.passages for step in passage.steps]
+    whole = [
+        len(each.best[0][0])
+        for passage in study.passages
+        for each in passage.said
+        if each.step is None and each.best[0][0] != END
+    ]
+    return float(np.mean(steps)) < 1.5, bool(whole) and float(np.mean(whole)) < 1.5
+
+
+def _average(study: Study) -> str:
+    """A sentence that compares the answers on this page with the run's score."""
+    said = [each.right for passage in study.passages for each in passage.said if each.right is not None]
+    for data in ("dev", "test"):
+        score = (study.metrics.get(data) or {}).get("accuracy")
+        if score is not None and said:
+            return (
+                f"Here {percent(float(np.mean(said)))} of the answers are right; on all {data} data {percent(score)}."
+            )
+    return ""
+
+
+def _mistakes(study: Study) -> str:
+    """The wrong answers, neighbouring equal ones in one row, with the right ones."""
+    rows: list[tuple[str, str, str]] = []
+    last: tuple[int, int, str, str] | None = None
+    for which, passage in enumerate(study.passages):
+        for place, each in enumerate(passage.said):
+            if not each.wrong or each.target is None:
+                continue
+            here = (which, place, each.best[0][0], each.target[0])
+            text = passage.steps[each.step] if each.step is not None and passage.series is None else ""
+            if last == (which, place - 1, *here[2:]) and rows:
+                rows[-1] = (rows[-1][0] + text, *here[2:])
+            else:
+                rows.append((text, *here[2:]))
+            last = here
+    body = "".join(
+        f"<tr><td>{escape(text[:24].strip() or '-')}</td><td>{escape(found)}</td><td>{escape(right)}</td></tr>"
+        for text, found, right in rows[:_MOST_MISTAKES]
+    )
+    more = f'<p class="source">and {len(rows) - _MOST_MISTAKES} more</p>' if len(rows) > _MOST_MISTAKES else ""
+    return (
+        f'<details class="ranking"><summary>Wrong answers ({len(rows)})</summary><div class="scroll" tabindex="0">'
+        f"<table><thead><tr><th>step</th><th>answer</th><th>right</th></tr></thead><tbody>{body}</tbody></table>"
+        f"</div>{more}</details>"
+        if rows
+        else ""
+    )
+
+
+def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tuple[bool, bool]) -> str:
+    passage, (letters, whole_letters) = study.passages[place], alike
     by_step: dict[int, Said] = {each.step: each for each in passage.said if each.step is not None}
     whole = [each for each in passage.said if each.step is None]
-    letters = np.mean([len(step) for step in passage.steps]) < 1.5
     parts = []
     for step, (words, value) in enumerate(zip(passage.steps, values, strict=True)):
         said = by_step.get(step)
-        wrong = " w" if said is not None and said.right is False else ""
+        wrong = " w" if said is not None and said.wrong else ""
         title = f"{words.strip() or 'blank'}: {spoken(said)}" if said else words
         shown = "" if passage.series is not None else "↵\n" if words == "\n" else words
-        under = (
-            "" if letters or said is None or passage.series is not None else f"<small>{escape(said.best[0][0])}</small>"
-        )
+        under = "" if letters or said is None or passage.series is not None else _under(said)
         parts.append(
             f'<span class="u {shade(value)}{wrong}" data-s="{start + step}" title="{escape(title)}">'
             f"{escape(shown)}{under}</span>"
         )
-    kind = "letters" if letters else "words"
     drawn = figures.series(study, place, start)
     if drawn is not None:
-        ahead = max([0.0, *(at - len(passage.steps) for at, *_ in passage.ahead)])
+        ahead = max([0.0, *(each.place - len(passage.steps) for each in passage.ahead)])
         content = f'{figure(drawn)}<div class="strip">{"".join(parts)}{"<i></i>" * round(ahead)}</div>'
     else:
+        kind = "letters" if letters else "words"
         content = f'<div class="{kind}" dir="auto">{("" if letters else " ").join(parts)}</div>'
     title = f'<p class="source">{escape(passage.title)}</p>' if passage.title else ""
+    return f'<div class="passage">{title}{content}{_answers(passage, place, whole, whole_letters)}</div>'
+
+
+def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> str:
+    """The answers about a whole passage: one in words, or several as a text, with the right ones if one is wrong."""
     if passage.ahead:
-        answers = ""
-    elif len(whole) > 1:  # a translation: one unit after another
-        row = (" " if any(len(each.best[0][0]) > 1 for each in whole[:-1]) else "").join(
-            f'<span class="u{_wrong(each)}" data-p="{place}" data-a="{number}" title="{escape(spoken(each))}">'
-            f"{escape(each.best[0][0])}</span>"
-            for number, each in enumerate(passage.said)
-            if each.step is None
-        )
-        answers = f'<p class="answer">says</p><div class="{kind}" dir="auto">{row}</div>'
-    else:
-        answers = "".join(f'<p class="answer{_wrong(each)}">{escape(spoken(each))}</p>' for each in whole)
-    return f'<div class="passage">{title}{content}{answers}</div>'
+        return ""
+    if len(whole) < 2:
+        return "".join(f'<p class="answer{_wrong(each)}">{escape(spoken(each))}</p>' for each in whole)
+    kind, between = ("letters", "") if letters else ("words", " ")
+    row = between.join(
+        f'<span class="u{_wrong(each)}{_ending(each.best[0][0])}" data-p="{place}" data-a="{number}" '
+        f'title="{escape(spoken(each))}">{escape(each.best[0][0])}</span>'
+        for number, each in enumerate(passage.said)
+        if each.step is None
+    )
+    found = f'<p class="answer">says</p><div class="{kind}" dir="auto">{row}</div>'
+    if any(each.wrong for each in whole):
+        right = [each.target[0] for each in whole if each.target]
+        row = between.join(f'<span class="u{_ending(name)}">{escape(name)}</span>' for name in right)
+        found += f'<p class="answer">right</p><div class="{kind}" dir="auto">{row}</div>'
+    return found
+
+
+def _under(said: Said) -> str:
+    """The answer beneath a word, and the right one if it is wrong."""
+    right = f'<small class="right">{escape(said.target[0])}</small>' if said.wrong and said.target else ""
+    return f"<small>{escape(said.best[0][0])}</small>{right}"
+
+
+def _ending(name: str) -> str:
+    return " end" if name == END else ""
 
 
 def _wrong(said: Said) -> str:
-    return " w" if said.right is False and said.best[0][1] is not None else ""
+    return " w" if said.wrong else ""
 
 
 def spoken(said: Said) -> str:

@@ -6,6 +6,7 @@ from html import escape
 
 from glassgate.glass import figures
 from glassgate.glass.blocks import Section, by_part, figure
+from glassgate.glass.effects import answers
 from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.maps import connectivity, gates
 from glassgate.glass.reading import text
@@ -13,12 +14,49 @@ from glassgate.glass.step import cell
 from glassgate.glass.study import Direction, Study
 
 _MOST_CAUSES = 16
+_NONE = "\N{EN DASH}"
 
 
 def sections(study: Study) -> list[Section]:
     """All sections with content, in order."""
     made = [make(study) for make in _MAKERS]
     return [each for each in made if each.body]
+
+
+def side_by_side(studies: Sequence[Study]) -> list[Section]:
+    """The sections of two studies, each with one column per study, after a table of the scores."""
+    every = [{each.name: each for each in sections(study)} for study in studies]
+    made = [_scores(studies)]
+    for name in dict.fromkeys(name for each in every for name in each):
+        bodies = [each[name].body if name in each else "" for each in every]
+        columns = "".join(
+            f'<div data-run="{run}"><h3 class="run">{escape(study.title)}</h3>{body}</div>'
+            for run, (study, body) in enumerate(zip(studies, bodies, strict=True))
+        )
+        first = next(each[name] for each in every if name in each)
+        made.append(first._replace(body=f'<div class="pair">{columns}</div>'))
+    return made
+
+
+def _scores(studies: Sequence[Study]) -> Section:
+    """The runs' scores and the answers on this page."""
+    rows: dict[str, list[str]] = {}
+    for place, study in enumerate(studies):
+        for data in ("dev", "test"):
+            for name, value in (study.metrics.get(data) or {}).items():
+                rows.setdefault(f"{name.replace('_', ' ')}, {data} data", [_NONE] * len(studies))[place] = (
+                    f"{value:.4g}"
+                )
+        for each in answers(study):
+            rows.setdefault("on this page", [_NONE] * len(studies))[place] = each.words["right"]
+    head = "".join(f'<th class="num">{escape(each.title)}</th>' for each in studies)
+    lines = "".join(
+        f"<tr><th>{escape(name)}</th>{''.join(f'<td class=num>{escape(value)}</td>' for value in values)}</tr>"
+        for name, values in rows.items()
+    )
+    table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    body = f'<div class="scroll" tabindex="0">{table}</div>' if rows else ""
+    return Section("scores", "Side by side", "Two runs on the same steps; one cursor moves through both.", body)
 
 
 def _findings(study: Study) -> Section:

@@ -139,6 +139,17 @@ class Plot:
             f'<text class="{kind}" x="{a:.1f}" y="{b - up:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
         )
 
+    def legend(self, entries: Sequence[tuple[str, str]]) -> None:
+        """Lines and their names, above the plot from the right, in rows that do not overlap it."""
+        right = float(self.width - RIGHT)
+        for kind, words in reversed(entries):
+            right -= 6.2 * len(words)
+            if right < LEFT + 90:
+                break
+            self.parts.append(f'<text class="tick" x="{right:.1f}" y="{TOP - 3}">{escape(words)}</text>')
+            self.parts.append(f'<path class="line {kind}" d="M{right - 18:.1f} {TOP - 7}h14"/>')
+            right -= 30
+
     def svg(self) -> str:
         """The plot."""
         return _picture(self.width, self.height, self.label, self._axes() + "".join(self.parts), self._time())

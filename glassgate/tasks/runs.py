@@ -20,7 +20,7 @@ FORMAT = 2
 MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.json"
-_RUN = "run.json"
+RUN = "run.json"
 _STATE = "state"  # the key of safetensors' metadata that holds a checkpoint's JSON
 
 
@@ -71,7 +71,7 @@ class Run:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unusable(path, error.strerror) from None
-        write_json(path / _RUN, {"format": FORMAT, **content})
+        write_json(path / RUN, {"format": FORMAT, **content})
         return cls(path, content)
 
     @classmethod
@@ -84,9 +84,9 @@ class Run:
         path = Path(path)
         if not path.is_dir():
             raise RunError(f"{path}: no such run folder; `glassgate train TASK` makes one under runs/")
-        file = path / _RUN
+        file = path / RUN
         if not file.exists():
-            raise RunError(f"{path}: expected a run folder, got one without {_RUN}; give the folder that training made")
+            raise RunError(f"{path}: expected a run folder, got one without {RUN}; give the folder that training made")
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             number = int(content["format"])
@@ -225,7 +225,7 @@ def unwritten(path: Path, run: Path, error: OSError) -> RunError:
 def damaged(run: str | Path, error: Exception) -> RunError:
     """Return what to raise for a run.json that has been edited so that nothing can be made of it."""
     return RunError(
-        f"{Path(run) / _RUN}: no network can be made of it ({error!r}); copy the folder again, or train again"
+        f"{Path(run) / RUN}: no network can be made of it ({error!r}); copy the folder again, or train again"
     )
 
 

@@ -1,7 +1,7 @@
 """The study of a trained run on a text or on examples: all numbers of the report."""
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ from glassgate.tasks.seen import visible
 from glassgate.tasks.task import Task
 
 MOST_STEPS = 2000
-# Without a text so many steps of the run's examples are shown, whole ones where that is possible.
+_LIMIT = f"a page has room for {MOST_STEPS:,}"
+# Without a text so many steps of the run's examples are shown, whole ones if possible.
 _OWN_STEPS = 240
 _LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
@@ -49,16 +50,15 @@ class Stretch(NamedTuple):
 
 
 def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
-    """A text that a user has written.
+    """The stretch of a user's own text.
 
     Raises:
-        UserError: it is empty, too long, in symbols that the run does not know, or the task reads no text
+        UserError: it is empty, contains only symbols that the run does not know, or the task reads no text
     """
     if not text.strip():
         raise OptionError("text: expected some text, got an empty one; leave it out to see examples of the run's data")
     example = task.of_text(text)
     length = len(task.steps(example))
-    _check_length("text", length)
     known = task.vocabularies.get("units") or task.vocabularies.get("source")
     units = list(getattr(example, "units", None) or task.steps(example))
     if known is not None and not any(unit in known for unit in units):
@@ -66,14 +66,15 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
             f"text: none of its {len(units)} units ({', '.join(map(repr, units[:5]))}) was in the training data, so "
             "every one is the same unknown unit to the run; give a text in its language"
         )
-    return [Stretch(example, 0, length, not task.answers_itself)]
+    known_answers, whole = not task.answers_itself, task.stretch(example, (0, min(length, MOST_STEPS)))
+    return [Stretch(example, *whole, known_answers, _cut("the text", length))]
 
 
 def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stretch]:
-    """The examples of a file, with labels where it has them.
+    """The examples of a file, with its labels if it has any.
 
     Raises:
-        UserError: it cannot be read, holds nothing, or is too long
+        UserError: it cannot be read, or is empty
     """
     try:
         examples = task.read(path, progress=progress)
@@ -81,13 +82,23 @@ def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stret
         examples = task.read(path, labelled=False, progress=progress)
     if not len(examples):
         raise DataError(path, None, "expected something to show, got an empty file")
-    stretches = [Stretch(example, 0, len(task.steps(example))) for example in examples[: MOST_STEPS + 1]]
-    _check_length(path, sum(each.stop for each in stretches))
+    stretches: list[Stretch] = []
+    left = MOST_STEPS
+    for example in examples[:MOST_STEPS]:
+        length = len(task.steps(example))
+        if stretches and length > left:
+            shown = f"{len(stretches):,} of {len(examples):,}"
+            stretches[0] = stretches[0]._replace(note=f"{path}: the first {shown} examples are shown; {_LIMIT}")
+            break
+        stretches.append(Stretch(example, *task.stretch(example, (0, min(length, left))), note=_cut(path, length)))
+        left -= stretches[-1].stop - stretches[-1].start
     return stretches
 
 
-def own(task: Task[Any, Any, Any], progress: Progress) -> list[Stretch]:
-    """Examples of the run's dev data, or of its test or training data where it has none.
+def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None) -> list[Stretch]:
+    """Examples of the run's dev data, or of its test or training data if it has none.
+
+    Of long examples it is the stretch on which the run is as accurate as on average, by its metrics.
 
     Raises:
         UserError: the data is not there any more
@@ -98,9 +109,8 @@ def own(task: Task[Any, Any, Any], progress: Progress) -> list[Stretch]:
     left = _OWN_STEPS
     if len(examples) and len(task.steps(examples[0])) > _OWN_STEPS:
         some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
-        parts = [(example, *_telling(task, example)) for example in some]
-        example, start, stop, _ = max(parts, key=lambda part: part[3])
-        return [Stretch(example, *task.stretch(example, (start, stop)))]
+        stretches = [Stretch(example, *task.stretch(example, _telling(task, example)[:2])) for example in some]
+        return [_average(task, stretches, metrics or {})]
     for example in (examples[place] for place in range(len(examples))):
         length = len(task.steps(example))
         if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
@@ -112,8 +122,23 @@ def own(task: Task[Any, Any, Any], progress: Progress) -> list[Stretch]:
     return chosen
 
 
+def _average(task: Task[Any, Any, Any], stretches: Sequence[Stretch], metrics: Mapping[str, Any]) -> Stretch:
+    """The stretch whose answers are as often right as the run's answers on average."""
+    right = []
+    for each in stretches:
+        batch = collate([task.encode(each.example)], [Piece(0, each.start, each.stop)], task.padding)
+        batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
+        with torch.no_grad():
+            seen = task.see(task.look(task.network.eval(), batch), batch)
+        known = [Said(*answer).right for answer in seen.answers]
+        right.append(float(np.mean([each is True for each in known if each is not None] or [False])))
+    scores = [(metrics.get(data) or {}).get("accuracy") for data in ("dev", "test")]
+    average = next((score for score in scores if score is not None), float(np.mean(right)))
+    return stretches[int(np.argmin([abs(each - average) for each in right]))]
+
+
 def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int, float]:
-    """Where the stretch of an example begins and ends whose labels differ most, from a line's start on; how much."""
+    """The stretch of an example whose labels differ most, from a line's start on, and their entropy."""
     steps, labels = task.steps(example), getattr(example, "labels", None)
     if len(steps) <= _OWN_STEPS or labels is None:
         return 0, min(len(steps), _OWN_STEPS), 0.0
@@ -129,12 +154,9 @@ def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int, float]:
     return start, max(ends, default=start + _OWN_STEPS), kinds(start)
 
 
-def _check_length(name: str, length: int) -> None:
-    if length > MOST_STEPS:
-        raise OptionError(
-            f"{name}: {length:,} steps or more are too long for one page, which shows up to {MOST_STEPS:,}; "
-            "give a part of it"
-        )
+def _cut(name: str, length: int) -> str:
+    """A sentence on an input that is too long; empty for one that is not."""
+    return f"{name}: the first {MOST_STEPS:,} of {length:,} steps are shown; {_LIMIT}" if length > MOST_STEPS else ""
 
 
 def study(
@@ -148,10 +170,10 @@ def study(
 
     Args:
         task: with its network
-        stretches: what it reads
+        stretches: the steps that it reads
         title: of the page
         run: the folder, for the course of the training
-        tick: called with what comes next
+        tick: called with the next task in words
     """
     encoded: list[Encoded] = [task.encode(each.example) for each in stretches]
     pieces = [Piece(0, each.start, each.stop) for each in stretches]
@@ -190,6 +212,7 @@ def study(
             task.look(each, together)
         made.controls.append(directions(tape, LAYER, brief=True))
     made.subtitle = described(made, task.name)
+    made.notes = [each.note for each in stretches if each.note]
     layer = getattr(network, LAYER)
     made.diagrams = diagrams(layer)
     lengths = [len(each.steps) for each in passages]
@@ -216,11 +239,12 @@ def study(
 def _passage(task: Task[Any, Any, Any], stretch: Stretch, said: list[Said]) -> Passage:
     shown = task.shown(stretch.example, stretch.start, stretch.stop)
     steps = [visible(step) if step != "\n" else "\n" for step in shown.steps]
-    return Passage(steps, said, shown.series, _source(stretch, len(steps)), shown.pace)
+    title = _source(stretch, len(steps))
+    return Passage(steps, said, shown.series, title, shown.pace, shown.names, shown.times)
 
 
 def _source(stretch: Stretch, length: int) -> str:
-    """Where an example comes from, as a page names it."""
+    """The file and line of an example, for the page."""
     example = stretch.example
     name = Path(str(getattr(example, "file", None) or getattr(example, "source", "") or "")).name
     line = getattr(example, "line", None)

@@ -142,15 +142,47 @@ def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
     assert len(text) < 1_000_000
 
 
+def test_input_that_is_too_long_is_cut(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glassgate.tasks.study.MOST_STEPS", 20)
+    from glassgate.tasks.progress import Progress
+    from glassgate.tasks.study import given, read
+
+    (text,) = given(task_class("tagging").load(runs / "tagging"), "it " * 25)
+    assert (text.start, text.stop) == (0, 20)
+    assert text.note.startswith("the text: the first 20 of 25 steps are shown")
+    (file,) = read(task_class("language-model").load(runs / "language-model"), str(runs / "long.txt"), Progress())
+    assert (file.start, file.stop) == (0, 20)
+    assert "the first 20 of 3,0" in file.note
+
+
+def test_two_runs_side_by_side(runs: Path, tmp_path: Path) -> None:
+    both = [str(runs / "tagging"), str(runs / "tagging")]
+    assert main(["report", *both, "play it now", "-o", str(tmp_path / "page.html")]) == 0
+    text, data = content(tmp_path / "page.html")
+    assert data["runs"][0] == data["runs"][1]
+    assert text.count('class="pair"') == 11
+    assert {'data-run="0"', 'data-run="1"'} <= set(re.findall(r'data-run="\d"', text))
+
+
+def test_a_translation_without_reference_has_no_right_answers(runs: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(runs / "translation"), "one two two", "-o", str(page)]) == 0
+    text, data = content(page)
+    assert all(target is None for _, _, target in data["said"][0])
+    assert "answers are right" not in text
+    assert "points of accuracy" not in text
+    assert [each for each in data["causes"] if each[0] == "encoder.layer0.forward"]
+    assert [each for each in data["causes"] if each[0] == "decoder.layer0.forward"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["nowhere", "x"], "nowhere: no such run folder"),
         (["{runs}/tagging", " "], "text: expected some text, got an empty one"),
         (["{runs}/tagging", "zzz qqq"], "text: none of its 2 units"),
-        (["{runs}/tagging", "it " * 2001], "too long for one page, which shows up to 2,000"),
         (["{runs}/tagging", "--file", "nowhere.conllu"], "nowhere.conllu"),
-        (["{runs}/language-model", "--file", "{runs}/long.txt"], "too long for one page, which shows up to 2,000"),
+        (["{runs}/tagging", "{runs}/translation", "it"], "must be of one task, got tagging and translation"),
         (["{runs}/tagging", "it", "--file", "x.conllu"], "expected a text or a file, got both"),
         (["{runs}/tagging", "it", "-o", "no/such/folder.html"], "there is no folder no/such"),
     ],

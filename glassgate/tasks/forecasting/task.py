@@ -332,12 +332,16 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         options = self.options
         origin = stop - options.horizon
         end = stop - 1 if options.model == "recursive" else origin
-        every = super().shown(example, origin - options.steps_back, end)
+        start = origin - options.steps_back
+        every = super().shown(example, start, end)
+        stamps = example.frequency.times(example.start, np.arange(start, stop))
+        times = [example.frequency.text(each) for each in stamps] if example.frequency.dated else []
+        every = every._replace(names=[example.name or options.target or "the series"], times=times)
         if options.model != "segments":
             return every
         firsts, size = range(0, len(every.steps), options.segment), options.segment
         words = [f"{every.steps[first]} to {every.steps[first + size - 1]}" for first in firsts]
-        return Shown(words, every.series, size)
+        return every._replace(steps=words, pace=size)
 
     def text(self, example: Series, prediction: list[Forecast]) -> str:
         """Return a line for each step: series, time, value and quantiles."""
