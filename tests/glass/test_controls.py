@@ -13,10 +13,10 @@ import torch
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.study import Study
 from glassgate.tasks import TASKS, task_class
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.series import given
 from glassgate.tasks.data.series.schema import TIME, Frequency
-from glassgate.tasks.data.table import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.text import Text
 from glassgate.tasks.study import Stretch, study
