@@ -229,10 +229,16 @@ def test_causes_are_compared_with_targets_in_another_order() -> None:
 
 
 def test_the_stretch_that_matters_most() -> None:
+    def found(lapses: list[Lapse], answers: int = 10) -> str:
+        made = caused([], lapses)
+        made.passages[0].said = [Said(step, [("1.0", None)], None) for step in range(answers)]
+        return said(made)
+
     lapses = [Lapse(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]
-    assert said(caused([], lapses)) == ""
+    assert found(lapses) == ""
     lapses[2] = Lapse(0, 20, 30, 0.7, 12, 0.6, 0.8)
-    assert said(caused([], lapses)) == "Steps 21 to 30 matter most: 12.0 points of accuracy."
+    assert found(lapses) == "Steps 21 to 30 matter most: 12.0 points of accuracy."
+    assert found(lapses, answers=1) == ""  # a single answer shows no spread
 
 
 def test_a_direction_that_the_answers_do_not_read() -> None:
