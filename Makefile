@@ -5,13 +5,18 @@ SHELL := /bin/bash
 bin := .venv/bin
 pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
+# The tests that show that the project works: layers and functions against torch.nn, gradients of the reference engine,
+# every command, and the code and commands of the pages.
+essential := tests/layers/test_against_torch.py tests/layers/test_errors.py tests/test_functional.py \
+  tests/test_conversion.py tests/engines/test_reference.py tests/cli/test_commands.py tests/test_house.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test fuzz clients machines bench results defaults claims docs dist check clean
+.PHONY: help demo test test-all fuzz clients machines bench results defaults claims docs dist check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
-	@echo "make test    the test suite"
+	@echo "make test    the tests that show that the project works, some minutes"
+	@echo "make test-all the whole test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
 	@echo "make clients other people's programs on these layers, the same numbers and the times: docs/clients.md, half an hour"
 	@echo "make machines training on several processes: killed, under torchrun, on two hosts (root), under SLURM where it runs"
@@ -29,6 +34,9 @@ demo: .venv/installed
 	@$(bin)/glassgate demo $(DEMO)
 
 test: .venv/installed
+	@$(pytest) $(essential)
+
+test-all: .venv/installed
 	@$(pytest)
 
 fuzz: .venv/installed
@@ -79,9 +87,9 @@ check: .venv/installed
 	@$(bin)/mypy
 	@echo "Rooms (import-linter) ..."
 	@$(bin)/lint-imports --no-logo
-	@echo "The README's commands (make demo in a hurry, make test) ..."
+	@echo "The README's commands (make demo in a hurry, make test-all) ..."
 	@rm -rf runs/check && $(MAKE) --no-print-directory demo DEMO="--every 40 --run runs/check"
-	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-all
 
 clean:
 	rm -rf .venv runs build dist .hypothesis .*_cache

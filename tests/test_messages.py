@@ -11,6 +11,7 @@ NOT_MADE = {
     "a package that the tests have is not installed": [
         "picture: drawing needs matplotlib",
         "reading .mat needs SciPy",
+        "reading .xlsx needs openpyxl",
         "units of subwords need the package tokenizers",
         "scores of translations need the package sacrebleu",
         "this Python came without its documentation",
@@ -19,6 +20,7 @@ NOT_MADE = {
         "no permission to read this file",
         "no permission to write to ",
         "this cannot be opened (",
+        "); set TMPDIR to a folder with more room",
         "it is closed; give a file, or send text",
         ": others than this user can write there",
         ": this is no plain file",

@@ -358,4 +358,4 @@ def _damaged(path: str | Path) -> DataError:
                 f"{error.start + 1}; correct the line, or convert the file: "
                 f"iconv -f ENCODING -t UTF-8 {path} > utf8{suffix_of(path)}",
             )
-    return DataError(path, None, "expected UTF-8, got other bytes; convert the file with iconv")
+    raise AssertionError("a file that is not UTF-8 has a line that is not")

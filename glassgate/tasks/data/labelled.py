@@ -121,7 +121,7 @@ class Reader:
             empty = False
             yield example
         if empty:
-            raise DataError(self.path, None, "the file holds no example; give one with at least one")
+            raise DataError(self.path, None, "the file holds no example; give one with at least one row of data")
 
     def _format(self) -> str:
         found = kind_of(self.path)

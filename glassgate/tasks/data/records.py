@@ -2,6 +2,7 @@
 
 import csv
 import json
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -232,7 +233,7 @@ def _excel(path: str | Path) -> list[tuple[int, list[str]]]:
         raise DataError(
             path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"
         ) from None
-    except (ValueError, KeyError, OSError) as error:
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
         raise DataError(path, None, f"expected an Excel workbook, got what does not load ({error})") from None
     texts = sheet.astype("string").fillna("").to_numpy().tolist()
     return [(number, row if any(map(str.strip, row)) else []) for number, row in enumerate(texts, start=1)]

@@ -194,3 +194,39 @@ def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         main(["look", str(path), "--nonsense=3"])
     assert "unknown option --nonsense" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", "[1, 2", r"a\.json:1: expected JSON, got what does not parse: .*; correct the file"),
+        ("a.json", '{"a": 1}', r"a\.json: expected a list of JSON objects, got dict; write one per row"),
+        ("a.xlsx", "none", r"a\.xlsx: expected an Excel workbook, got what does not load"),
+        ("a.txt", "__label__a __label__b x\n", r"a\.txt:1: expected one __label__NAME and a text, got 2 labels; corr"),
+    ],
+)
+def test_messages(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        texts(tmp_path / name)
+
+
+def test_empty_files_of_a_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path, "folder")
+    (folder / "good" / "empty.txt").touch()
+    with pytest.raises(DataError, match=r"empty\.txt: the text is empty; remove the file, or choose --missing drop"):
+        texts(folder)
+    found, said = texts(folder, missing="drop")
+    assert sorted(found) == sorted(ROWS)
+    assert said.endswith("1 row without text or label dropped")
+
+
+def test_standard_input_has_no_file_of_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "a.txt").open("w+") as file:
+        file.write("two words here\n" * 3)
+        file.seek(0)
+        monkeypatch.setattr("sys.stdin", file)
+        with pytest.raises(
+            DataError, match="standard input: expected labels, got plain text; name the format of the in"
+        ):
+            read("tagging", Path("-"))

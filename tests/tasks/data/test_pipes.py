@@ -67,7 +67,7 @@ def _write(folder: Path) -> dict[str, Path]:
         "rows.tsv": "text\tlabel\n" + "".join(f"{each['text']}\t{each['label']}\n" for each in rows),
         "rows.jsonl": "".join(json.dumps(each) + "\n" for each in rows),
         "series.ts": "@problemName x\n@classLabel true a b\n@data\n" + "1,2,3:a\n3,2,1:b\n" * 20,
-        "text.txt": "salt and pepper, bread and butter.\n" * 60,
+        "text.txt": "salt and pepper, bread and butter.\n" * 50,
         "pairs.tsv": "".join(f"number {k}\tNummer {k}\n" for k in range(60)),
         "series.csv": "time,load\n" + "".join(f"{hour},{k % 24}\n" for k, hour in enumerate(hours)),
         "rows.json": json.dumps(rows),

@@ -97,7 +97,8 @@ def test_an_ambiguous_number_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("day;load\n" + "".join(f"{day};{k}.250\n" for k, day in enumerate(DAYS, 1)))
     with pytest.raises(
         DataError,
-        match=r"a\.csv:2: column 'load': 1\.250 can be 1250 or 1\.250, .* --decimal , for .* --decimal \. for",
+        match=r"a\.csv:2: column 'load': 1\.250 can be 1250 or 1\.250, and no other number of the file shows which; "
+        r"choose --decimal , for the first, --decimal \. for the second",
     ):
         read(tmp_path / "a.csv")
     assert read(tmp_path / "a.csv", decimal=",")[0].values[:2].tolist() == [1250, 2250]
@@ -138,3 +139,16 @@ def test_a_month_is_in_its_place_after_a_gap() -> None:
     stamps = pd.to_datetime(["2024-01-31", "2024-02-29", "2024-04-30"])
     (found,) = read_series(pd.DataFrame({"ds": stamps, "y": [1.0, 2.0, 4.0]}), Schema(missing="last"))
     assert np.asarray(found.values[:]).tolist() == [1, 2, 2, 4]
+
+
+def test_messages_about_files_that_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "a.xlsx").write_text("none")
+    with pytest.raises(DataError, match=r"a\.xlsx: expected an Excel workbook, got what does not load"):
+        read(tmp_path / "a.xlsx")
+    (tmp_path / "a.csv").write_text('day,load\n2024-01-01,"1\n')
+    with pytest.raises(
+        DataError, match=r"a\.csv: expected CSV with a header, got what does not parse: .*; check quotes"
+    ):
+        read(tmp_path / "a.csv")
+    with pytest.raises(DataError, match="given frame: expected a data frame or a table, got "):
+        read_series(object())

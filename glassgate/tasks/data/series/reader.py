@@ -2,6 +2,7 @@
 
 import csv
 import re
+import zipfile
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -51,6 +52,16 @@ class Table:
             self._dialect = dialect_of(self.source, "\t" if self.kind == "tsv" else None)
             self.names = list(self._dialect.header)
             self.taken = encoding_note(self.source)
+            self._check_first_row()
+
+    def _check_first_row(self) -> None:
+        """Check that the first row is not longer than the header: pandas would cut off its end."""
+        rows = ((number, text) for number, text in read_lines(self.source) if number > self._dialect.before + 1)
+        number, text = next(((number, text) for number, text in rows if text.strip()), (0, ""))
+        width = len(next(csv.reader([text], delimiter=self._dialect.separator), []))
+        if width > len(self.names):
+            message = f"expected {len(self.names)} columns, as in the first line, got {width}; correct the line"
+            raise DataError(self.source, number, message)
 
     @property
     def source(self) -> str:
@@ -151,7 +162,7 @@ class Table:
             sheets = pd.ExcelFile(local(self.source), engine="openpyxl")
         except ImportError:
             raise self.fault(None, "reading .xlsx needs openpyxl; pip install openpyxl, or save as CSV") from None
-        except (ValueError, KeyError, OSError) as error:
+        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
             raise self.fault(None, f"expected an Excel workbook, got what does not load ({error})") from None
         with sheets:
             self.taken = f", sheet {sheets.sheet_names[0]!r}"
