@@ -108,7 +108,7 @@ class Kernels(NamedTuple):
         save: bool,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> "Prepared | None":
-        """Calls with the signature of this one, see `choose.prepared`; None if there is no faster way for them."""
+        """Calls with the signature of this one, see `choose.prepared`; None if the backend does not prepare calls."""
         dtype = result_type(steps.data.dtype)
         passes = self.compiled(directions).prepared(given_of(directions), steps, dtype, form, states, save)
         return None if passes is None else Prepared(passes, self.name, directions, save, draws)

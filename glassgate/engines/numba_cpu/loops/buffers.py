@@ -10,7 +10,7 @@ from glassgate.engines.symbolic.trace import Trace
 
 
 class Rows(Enum):
-    """Of what a buffer has one row each."""
+    """The unit that a row of a buffer belongs to."""
 
     STEP = "step of a sequence"
     SEQUENCE = "sequence"
@@ -19,7 +19,7 @@ class Rows(Enum):
 
 @unique
 class Kind(Enum):
-    """What a buffer holds: how its name is made from its owner's, and of what it has rows."""
+    """What a buffer holds: the form of its name, and the unit of its rows."""
 
     DATA = "data", Rows.STEP
     D_DATA = "d_data", Rows.STEP
@@ -44,9 +44,9 @@ class Kind(Enum):
     D_INITIAL = "d_{}_0", Rows.SEQUENCE
 
     INPUT = "ih", Rows.STEP
-    """The input halves of the gates; after a step of training, what the backward pass reads of them."""
+    """The input halves of the gates; after a training step, the values that the backward pass reads."""
     RECURRENT = "hh", Rows.STEP
-    """Recurrent products that stand alone, or what a step makes of them, kept in training."""
+    """Recurrent products used alone, or values computed from them, kept in training."""
     ROW_SUM = "row_sum", Rows.STEP
     PROJECTED = "hr", Rows.STEP
     KEPT = "kept", Rows.STEP
@@ -101,7 +101,7 @@ class Buffer:
 
     @property
     def label(self) -> str:
-        """What printed text calls it, where no other is called so."""
+        """Its name in printed text, if that is unique."""
         return self.kind.label.format(self.owner)
 
     def width(self, widths: Widths) -> int:

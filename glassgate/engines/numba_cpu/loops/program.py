@@ -55,7 +55,7 @@ Term = Place | Before | Sums | RowSum | KeptRowSum | Size | Constant
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A value that is the sum of what is stored in these places."""
+    """A value that is the sum of the contents of these places."""
 
     value: Node
     terms: tuple[Term, ...]
@@ -70,7 +70,7 @@ class Compute:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A value goes to a place; or is added to what is there."""
+    """A value goes to a place; or is added to its contents."""
 
     value: Node
     to: Place
@@ -112,7 +112,7 @@ class Multiply:
     Attributes:
         number: among all of the program.
         product: which weights.
-        left: what they are multiplied by.
+        left: the left operand.
         heads: blocks of the matrix.
     """
 
@@ -129,7 +129,7 @@ class Phase:
     Attributes:
         axis: of its units.
         products: done first.
-        values: loads and computations, each after what it needs.
+        values: loads and computations, each after its operands.
         writes: what goes where.
         keeps: what only training writes.
         sums: sums over a row that end here.
@@ -152,7 +152,7 @@ class Temporary:
     Attributes:
         node: whose value.
         buffer: one row each sequence.
-        of_one_pass: whether one row is enough for all, for no other pass reads it.
+        of_one_pass: whether one row is enough for all rows, because only one pass reads it.
         kept: the place where it is stored instead in training, which keeps it.
     """
 
@@ -168,7 +168,7 @@ class Program:
 
     Attributes:
         backward: which.
-        buffers: what it reads and writes.
+        buffers: the memory that it reads and writes.
         states: of which the value before the step is read.
         passes: phases; those of one pass can follow each other row by row.
         temporaries: memory of its own, by buffer.
@@ -311,7 +311,7 @@ class _Lowering:
         return Place(self.buffers[Kind.INPUT], column), Place(bias_buffer("ih", self.trace), column)
 
     def _product(self, node: Node, stage: Stage) -> tuple[Term, ...]:
-        """The sums that belong to a value, with what the product starts from."""
+        """The sums that belong to a value, with the initial value of the product."""
         terms: list[Term] = []
         for product in stage.products:
             if any(result is node for result in product.results):

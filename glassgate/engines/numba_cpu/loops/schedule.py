@@ -23,7 +23,7 @@ class Product:
         op: "hh", "hr", or these transposed, "hh_t", "hr_t".
         gates: whose rows of `weight_hh` the matrix holds.
         left: the node that the matrix is multiplied by; for "hh_t" the first of them, the others follow in its buffer.
-        key: the column of that buffer where it begins, if it is no temporary and not the state before the step.
+        key: its first column in that buffer; None for a temporary and for the state before the step.
         results: the nodes that the sums belong to, or of which they are a part.
     """
 
@@ -48,7 +48,7 @@ class Stage:
     row_sums: list[Node] = field(default_factory=list)
     """Sums over the units that end with this stage."""
     temporaries: dict[Node, None] = field(default_factory=dict)
-    """What a later stage reads again and no other buffer has."""
+    """Values that a later stage reads again, if only a temporary holds them."""
 
     @property
     def empty(self) -> bool:
@@ -74,7 +74,7 @@ class Schedule(list[Stage]):
         homes: the column of a buffer, other than a temporary's, where a value can be read again.
         barriers: stages after which all units must be known.
         passes: stages by what can follow each other row by row; one with products stands alone.
-        of_one_pass: temporaries that no other pass reads, so that all rows can have them in one place.
+        of_one_pass: temporaries that one pass alone reads, so that all rows can share one place.
         kept: temporaries that training keeps: there they are stored where they are kept.
     """
 
@@ -112,7 +112,7 @@ class Schedule(list[Stage]):
         self.kept = {node: key for key, node in self.saved.items() if node in self.temporaries and node not in own}
 
     def _computed_again(self) -> set[Node]:
-        """Values that cost less to compute from what a stage reads anyway than to store in between."""
+        """Values that cost less to compute again than to store, from values that a stage reads anyway."""
         costs = self.trace.costs
         reads: dict[Node, frozenset[Node]] = {}
         operations: dict[Node, float] = {}
@@ -178,12 +178,12 @@ class Schedule(list[Stage]):
                 self._at(node).products.append(Product("hh_t", names, left, key, (node,)))
 
     def column(self, gate: str, gradient: Node) -> int:
-        """Where the gradient of a gate's product lies in the buffer of all such gradients."""
+        """The column of a gate's gradient in the buffer of all such gradients."""
         products = (*self.trace.hh_only, *self.trace.shared)
         return next(k for k, p in enumerate(products) if p.args[0] == gate and self.outputs["d_pre", k] is gradient)
 
     def _runs(self, gates: tuple[str, ...], gradients: list[Node]) -> list[list[tuple[str, Node]]]:
-        """Gradients that lie side by side form one row vector; with heads each stands alone."""
+        """Adjacent gradients form one row vector; with heads each stands alone."""
         runs: list[list[tuple[str, Node]]] = []
         last = None
         for gate, gradient in zip(gates, gradients, strict=True):
@@ -195,7 +195,7 @@ class Schedule(list[Stage]):
         return runs
 
     def _carry_over(self) -> None:
-        """Find what each stage reads of earlier ones, last stage first, for a temporary is itself to be computed."""
+        """Find the values that each stage reads from earlier ones, last stage first: temporaries are computed too."""
         for stage in self.by_place.values():
             for product in stage.products:
                 if product.left.op != "state" and product.key is None:
@@ -254,7 +254,7 @@ class Schedule(list[Stage]):
         return node.op in MASKS or node.axis == "1" or again or self._at(node) is stage
 
     def needed(self, stage: Stage) -> list[Node]:
-        """Everything that the stage computes or reads, each after what it needs."""
+        """All values that the stage computes or reads, each after its operands."""
         found: set[Node] = set()
         open_ = [node for _, node in (*stage.stores, *stage.keeps)]
         open_ += [*(node.args[0] for node in stage.row_sums), *stage.temporaries]

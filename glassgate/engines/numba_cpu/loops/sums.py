@@ -22,7 +22,7 @@ class WeightGradient:
         d: the first one's gradients.
         right: the row vectors.
         heads: blocks of the weight.
-        added: to what an earlier one has written there.
+        added: to the result of an earlier one.
         biases: those whose gradient is the sum of these gates' gradients alone.
     """
 
