@@ -26,6 +26,7 @@ TASKS = {
         "turn any sequence into any other, with attention, a sentence or a date",
     ),
     "fill-blanks": Row("glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from both of their sides"),
+    "regression": Row("glassgate.tasks.regression.task:Regression", "predict numbers for a text or a series"),
     "forecasting": Row("glassgate.tasks.forecasting:Forecasting", "forecast the next steps of series of numbers"),
 }
 

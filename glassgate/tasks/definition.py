@@ -13,6 +13,7 @@ from torchmetrics import MetricCollection
 from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Batches, Cuts, Encoded, Lengths, shuffled, whole
+from glassgate.tasks.data.held_out import hold_out
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.mean import Loss
@@ -47,7 +48,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         options: the same, from training on with what the size of the data decides
         name: what the command line calls it
         options_type: its dataclass of options
-        lower_is_better: whether less of it is better
+        lower_is_better: whether a smaller one is better
         one_loss: whether the loss on dev data means what it means in training, so that their curves may be compared
         try_next: what to do with a trained run, as words of the command line with {run} and {file} in them
         own_try_next: the same for a run that was given no data, if it is something else
@@ -133,7 +134,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     @property
     @abstractmethod
     def monitor(self) -> str:
-        """The score that decides which epoch is best."""
+        """The score that selects the best epoch; in most tasks a class attribute."""
 
     def start(self, progress: Progress) -> None:
         """Give the new network what training starts from, if that is more than random values."""
@@ -142,9 +143,21 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
         """Read a file of examples; `progress` is called with how far a large one is."""
 
-    @abstractmethod
     def read_own(self) -> Split[Example]:
-        """Return examples that every machine has."""
+        """Return examples that every machine has.
+
+        Raises:
+            OptionError: there are none
+        """
+        raise OptionError(f"{self.name}: expected data to train on, got none; give a file with --data")
+
+    def hold_out(self, examples: Sequence[Example], fraction: float) -> Split[Example]:
+        """Split the examples of --data, if neither --dev nor --test is given: the same parts for every seed."""
+        return Split(*hold_out(examples, fraction, self.content))
+
+    def content(self, example: Example) -> Any:
+        """Return the content of an example, a text, texts or an array; equal ones are in the same part of the data."""
+        return getattr(example, "content")  # noqa: B009
 
     @abstractmethod
     def collect(self, examples: Sequence[Example]) -> Vocabularies:

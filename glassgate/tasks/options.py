@@ -59,6 +59,9 @@ class Options:
     data: str | None = option(None, "training file", group="data", unset="text that every machine has")
     dev: str | None = option(None, "file to select the best epoch by", group="data", unset="part of --data")
     test: str | None = option(None, "file to score after training", group="data", unset="part of --data")
+    held_out: float = option(
+        0.1, "fraction of --data held out as dev, and again as test", group="data", least=0, most=0.4
+    )
 
     cell: Any = option("lstm", cells.HELP)  # noqa: RUF009
     hidden_size: int = option(128, "hidden units per direction", least=1, most=2**16)

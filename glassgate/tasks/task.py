@@ -66,6 +66,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
             if paths.dev or paths.test:
                 raise OptionError("--dev and --test go with --data; give the file to train on, too")
             return self.read_own()
+        if not (paths.dev or paths.test):
+            return self.hold_out(self.read(train, progress=progress), paths.held_out)
         return Split(*(self.read(path, progress=progress) if path else [] for path in (train, paths.dev, paths.test)))
 
     def fit(
@@ -124,7 +126,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         asked = self.asked
         size = by_size(self.examples_of_an_epoch(train), asked.batch_size, asked.epochs)
         rate = asked.rate_for(size.batch_size)
-        most = max(size.epochs, asked.max_epochs or (size.epochs if asked.epochs else _LONGER * size.epochs))
+        most = asked.max_epochs or (0 if asked.epochs else _LONGER * size.epochs)
         return replace(asked, batch_size=size.batch_size, epochs=size.epochs, max_epochs=most, learning_rate=rate)
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> "Found":
@@ -306,7 +308,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
         if run.content["task"] != cls.name:
             raise RunError(f"{run.path}: expected a run of {cls.name}, got one of {run.content['task']}")
         try:
-            task = cls(cls.options_type.from_mapping(run.content["options"]))  # type: ignore[arg-type]
+            # Runs of older versions without this option held nothing out.
+            task = cls(cls.options_type.from_mapping({"held_out": 0.0, **run.content["options"]}))  # type: ignore[arg-type]
         except OptionError as error:
             raise not_known_here(run.path, error) from None
         task._take(run.content)

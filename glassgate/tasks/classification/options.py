@@ -20,8 +20,5 @@ class ClassificationOptions(Options):
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
     unit: str = option("word", "unit that a text is split into", group="data", choices=text.UNITS)
     missing: str = option("error", "treatment of missing values", group="data", choices=labelled.MISSING)
-    held_out: float = option(
-        0.1, "fraction of --data held out as dev, and again as test", group="data", least=0, most=0.4
-    )
     pooling: str = option("last", "how the states of all steps are combined", choices=POOLINGS)
     least_count: int = option(2, "occurrences in training that give a token its own vector", least=1)

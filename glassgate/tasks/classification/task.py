@@ -21,7 +21,7 @@ from glassgate.tasks.data import python_packages, records, text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like, starts_of
-from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, Stored, counts, store
+from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, counts, store
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.mean import Loss, Mean, full
@@ -120,16 +120,6 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     def read_own(self) -> Split[Labelled]:
         train, held_out = python_packages.read()
         return Split(train, test=held_out)
-
-    def read_split(self, progress: Progress) -> Split[Labelled]:
-        split, options = super().read_split(progress), self.options
-        count = int(len(split.train) * options.held_out)
-        if options.data is None or options.dev or options.test or not count:
-            return split
-        order = np.random.default_rng(options.seed).permutation(len(split.train))
-        train = split.train
-        shuffled = train[order] if isinstance(train, Stored) else [train[place] for place in order]
-        return Split(shuffled[2 * count :], shuffled[:count], shuffled[count : 2 * count])
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         given = counts(examples, "label", lambda each: [each.label])

@@ -90,13 +90,10 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def read_own(self) -> Split[Text | str]:
         options = self.options
-        return Split(*texts.hold_out(texts.documentation(options.unit, options.sequence), options.held_out))
+        return self.hold_out(texts.documentation(options.unit, options.sequence), options.held_out)
 
-    def read_split(self, progress: Progress) -> Split[Text | str]:
-        split, options = super().read_split(progress), self.options
-        if options.data is None or options.dev or options.test:
-            return split
-        return Split(*texts.hold_out(cast(Sequence[Text], split.train), options.held_out))
+    def hold_out(self, examples: Sequence[Text | str], fraction: float) -> Split[Text | str]:
+        return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
 
     def collect(self, examples: Sequence[Text | str]) -> Vocabularies:
         return {"units": texts.vocabulary(cast(Sequence[Text], examples), self.options.unit, self.options.least_count)}

@@ -129,11 +129,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             raise OptionError("target, past, known, static: these name columns of a table; give one with --data")
         return self.split([self._made()])
 
-    def read_split(self, progress: Progress) -> Split[Series]:
-        split, options = super().read_split(progress), self.options
-        if options.data is None or options.dev or options.test:
-            return split
-        return self.split(split.train)
+    def hold_out(self, examples: Sequence[Series], fraction: float) -> Split[Series]:
+        return self.split(examples)
 
     def read_for_forecast(self, path: str | None, progress: Progress | None = None) -> Sequence[Series]:
         """Read the series of a file to forecast their ends; those that the run was trained on if None."""
@@ -152,8 +149,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         options = self.options
         cuts = []
         for series in examples:
-            tenth = max(options.horizon, len(series) // 10)
-            dev, test = options.dev_steps or tenth, options.test_steps or tenth
+            usual = max(options.horizon, int(len(series) * options.held_out + 1e-6))
+            dev, test = options.dev_steps or usual, options.test_steps or usual
             train = options.train_steps or len(series) - dev - test
             if min(dev, test) < options.horizon or train < options.steps_back + options.horizon:
                 least = options.steps_back + options.horizon

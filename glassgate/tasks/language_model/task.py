@@ -99,7 +99,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             raise OptionError(
                 "unit: notes need music to learn from, and none comes with Glassgate; give piano rolls with --data"
             )
-        return Split(*texts.hold_out(texts.documentation(options.unit, options.sequence), options.held_out))
+        return self.hold_out(texts.documentation(options.unit, options.sequence), options.held_out)
 
     def read_split(self, progress: Progress) -> Split[Text | Roll]:
         split, options = super().read_split(progress), self.options
@@ -110,9 +110,12 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             if not parts["train"]:
                 raise DataError(options.data, None, "expected pieces to train on, got none; name their part train")
             return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
-        if options.dev or options.test:
-            return split
-        return Split(*texts.hold_out(cast(Sequence[Text], split.train), options.held_out))
+        return split
+
+    def hold_out(self, examples: Sequence[Text | Roll], fraction: float) -> Split[Text | Roll]:
+        if self.options.unit == NOTES:  # their file has parts
+            return Split(examples)
+        return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
 
     def collect(self, examples: Sequence[Text | Roll]) -> Vocabularies:
         if self.options.unit == NOTES:

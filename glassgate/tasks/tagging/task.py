@@ -178,6 +178,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         train, held_out = python_source.standard_library()
         return Split(train, test=held_out)
 
+    def content(self, example: Tagged) -> Sequence[str]:
+        return example.units
+
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
         for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:

@@ -115,13 +115,10 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return [dataclasses.replace(pair, source=self._prepared(pair.source)) for pair in pairs]
 
     def read_own(self) -> Split[Pair]:
-        return Split(*hold_out(dates_and_numbers(_OWN), self.options.held_out))
+        return self.hold_out(dates_and_numbers(_OWN), self.options.held_out)
 
-    def read_split(self, progress: Progress) -> Split[Pair]:
-        split, options = super().read_split(progress), self.options
-        if options.training_file is None or options.dev or options.test:
-            return split
-        return Split(*hold_out(split.train, options.held_out))
+    def hold_out(self, examples: Sequence[Pair], fraction: float) -> Split[Pair]:
+        return Split(*hold_out(examples, fraction))
 
     def collect(self, examples: Sequence[Pair]) -> Vocabularies:
         options = self.options

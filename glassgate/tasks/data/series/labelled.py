@@ -84,7 +84,7 @@ def _ts(path: str | Path) -> Iterator[Series]:
             yield str(path), number, *_ts_row(path, number, line, labels, classes)
             continue
         tag, values = words[0].lower(), words[1:]
-        if tag == "@classlabel":
+        if tag in ("@classlabel", "@targetlabel"):
             labels = values[:1] == ["true"]
             classes = values[1:] or None
         elif tag == "@timestamps" and values == ["true"]:

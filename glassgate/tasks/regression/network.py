@@ -1,0 +1,33 @@
+"""The network of regression: vectors of the steps, recurrent layers, and a linear map of their last states."""
+
+from torch import Tensor, nn
+
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.vocabulary import PADDING
+from glassgate.tasks.encoder import encoder
+from glassgate.tasks.regression.options import RegressionOptions
+
+
+class Regressor(nn.Module):
+    """From a text or a series to numbers.
+
+    Args:
+        options: sizes, cell and dropout
+        tokens: size of the vocabulary; 0 for series
+        input_size: features of a step
+        numbers: count of numbers to predict
+    """
+
+    def __init__(self, options: RegressionOptions, tokens: int, input_size: int, numbers: int):
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, input_size, padding_idx=PADDING) if tokens else None
+        self.dropout = nn.Dropout(options.dropout)
+        self.encoder = encoder(options, input_size)
+        self.head = nn.Linear(self.encoder.output_size, numbers)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """From `units`, `(N, L)`, or `series`, `(N, L, C)`, and `lengths`, `(N,)`, to `(N, numbers)`."""
+        steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
+        _, state = self.encoder(steps, lengths=batch["lengths"])
+        last = (state[0] if isinstance(state, tuple) else state)[-self.encoder.num_directions :]
+        return self.head(self.dropout(last.transpose(0, 1).flatten(1)))
