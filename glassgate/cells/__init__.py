@@ -1,4 +1,4 @@
-"""The cells that ship: equations and their sources, one family a file; nothing else lives here."""
+"""The shipped cells: equations and their sources, one family per file."""
 
 from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv1
 from glassgate.cells.janet import JANET

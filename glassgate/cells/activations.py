@@ -1,4 +1,4 @@
-"""Elementwise functions by name, for cells that let their author choose."""
+"""Elementwise functions by name, for cells whose activations are arguments."""
 
 from collections.abc import Callable
 from typing import Any

@@ -25,7 +25,7 @@ class GRU(Cell):
 
 
 class GRUP(Cell):
-    """A GRU with projection, as LSTMP is an LSTM with one: the units m stay in the cell, h = W_hr m goes round and out.
+    """A GRU with a projection, by analogy with LSTMP: the units m are a second state, h = W_hr m is the output.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  m = (1 - z) n + z m
     """
@@ -80,7 +80,7 @@ class ActivatedGRU(Cell):
     r, z = gate(...),  n = new(W_in x + b_in + r (W_hn h + b_hn)),  h = (1 - z) n + z h
 
     Args:
-        gate, new: of the gates, of what is written.
+        gate, new: the activations of the gates and of the candidate.
     """
 
     gates = ("r", "z", "n")

@@ -1,4 +1,4 @@
-"""An LSTM of which the forget gate alone is left (van der Westhuizen and Lasenby 2018)."""
+"""An LSTM with only a forget gate (van der Westhuizen and Lasenby 2018)."""
 
 from torch import sigmoid, tanh
 
@@ -11,7 +11,7 @@ class JANET(Cell):
     f = ... (before its sigmoid),  g = tanh(...),  h = sigmoid(f) h + (1 - sigmoid(f - beta)) g
 
     Args:
-        beta: how much more is kept than newly written.
+        beta: subtracted from the pre-activation of the gate that writes; a larger value keeps more.
     """
 
     gates = ("f", "g")

@@ -7,13 +7,13 @@ from glassgate.cell import Cell, Parameter, units_stay
 
 
 def normalised(eps, *values):
-    """The values with mean 0 and variance 1 over the units of all of them."""
+    """The values, normalised to mean 0 and variance 1 over the units of all of them."""
 
     def mean(values):
         return sum(values).mean(-1, keepdim=True) / len(values)
 
-    # Moments about a first, rounded mean: taken about zero, they lose the digits that a large mean takes. The result
-    # does not depend on what they are taken about, and so no gradient goes there.
+    # Moments are computed about a first, rounded mean: about zero, a large mean would cost digits. The result does not
+    # depend on that mean, so it gets no gradient.
     about = mean(values).detach()
     centred = [v - about for v in values]
     left, square = mean(centred), mean([v * v for v in centred])
@@ -22,7 +22,7 @@ def normalised(eps, *values):
 
 
 class LayerNormLSTM(Cell):
-    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: what comes from x, from h, and c are normalised.
+    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: normalises the halves from x and h, and c.
 
     i, f, o = sigmoid(...),  g = tanh(...) of LN(W_ih x + b_ih) + LN(W_hh h + b_hh), each LN over all gates,
     c = f c + i g,  h = o tanh(LN(c)); with `bias=False` as in the paper, whose b is the shift here
@@ -58,7 +58,7 @@ class LayerNormLSTM(Cell):
 
 
 class LayerNormGRU(Cell):
-    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: what comes from x and from h is normalised.
+    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: normalises the halves from x and h.
 
     r, z = sigmoid(LN(...) + LN(...)), each LN over both gates,
     n = tanh(LN(W_in x + b_in) + r LN(W_hn h + b_hn)),  h = (1 - z) n + z h, z as in `torch.nn.GRU`

@@ -25,7 +25,7 @@ class LSTM(Cell):
 
 
 class PeepholeLSTM(Cell):
-    """Gers, Schraudolph and Schmidhuber 2002: the gates look at the cell state, unit by unit.
+    """Gers, Schraudolph and Schmidhuber 2002: the gates read the cell state, unit by unit.
 
     i = sigmoid(... + peep_i c'),  f = sigmoid(... + peep_f c'),  o = sigmoid(... + peep_o c), with c' before the step
     and c after it; c and h as in the LSTM
@@ -43,7 +43,7 @@ class PeepholeLSTM(Cell):
 
 
 class CIFG(Cell):
-    """Coupled input and forget gate (Greff et al. 2017, arXiv:1503.04069): an LSTM that writes what it forgets.
+    """Coupled input and forget gate (Greff et al. 2017, arXiv:1503.04069): the input gate is 1 - f.
 
     f, o = sigmoid(...),  g = tanh(...),  c = f c + (1 - f) g,  h = o tanh(c)
     """
@@ -92,7 +92,7 @@ class ActivatedLSTM(Cell):
     i, f, o = gate(...),  g = new(...),  c = f c + i g,  h = o output(c)
 
     Args:
-        gate, new, output: of the gates, of what is written, of the cell state on its way out.
+        gate, new, output: the activations of the gates, of the candidate, and of the cell state in the output.
     """
 
     gates = ("i", "f", "g", "o")

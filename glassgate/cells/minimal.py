@@ -1,4 +1,4 @@
-"""Gated cells whose gates see the input alone (Feng et al. 2024), so that no product is left in the loop over time."""
+"""Gated cells whose gates read only the input (Feng et al. 2024), so that the loop over time has no matrix product."""
 
 import torch
 from torch import exp, sigmoid
@@ -13,7 +13,7 @@ def positive(x):
 
 def fraction(f, i):
     """sigmoid(f) / (sigmoid(f) + sigmoid(i))."""
-    # 1 / sigmoid is 1 + exp(-x); where both are all but shut that overflows, and only the ratio of the two counts.
+    # 1 / sigmoid is 1 + exp(-x), which overflows if both gates are nearly closed; only their ratio matters.
     least = torch.where(f < i, f, i)
     shut = least < -40
     shift, one = torch.where(shut, least, 0.0), torch.where(shut, 0.0, 1.0)
@@ -24,7 +24,7 @@ def fraction(f, i):
 class MinGRU(Cell):
     """Feng et al. 2024, arXiv:2410.01201, the form that their log-space scan computes.
 
-    z = sigmoid(...),  n = positive(...),  h = (1 - z) h + z n, all from the input alone
+    z = sigmoid(...),  n = positive(...),  h = (1 - z) h + z n, all from the input
     """
 
     gates = ("z", "n")
@@ -40,7 +40,7 @@ class MinGRU(Cell):
 class MinLSTM(Cell):
     """Feng et al. 2024, arXiv:2410.01201, with gates that add up to one, the form that their log-space scan computes.
 
-    n = positive(...),  h = f h + i n,  f = s_f / (s_f + s_i),  i = 1 - f,  s = sigmoid(...), all from the input alone
+    n = positive(...),  h = f h + i n,  f = s_f / (s_f + s_i),  i = 1 - f,  s = sigmoid(...), all from the input
     """
 
     gates = ("f", "i", "n")

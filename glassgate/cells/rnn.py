@@ -1,4 +1,4 @@
-"""Cells without gates: the simple recurrent one (Elman 1990), and one whose units see themselves alone."""
+"""Cells without gates: the simple recurrent network (Elman 1990), and one with independent units."""
 
 import torch
 
@@ -26,9 +26,9 @@ class RNN(Cell):
 
 
 class IndRNN(Cell):
-    """Independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit sees its own past alone.
+    """Independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit reads only its own past.
 
-    h = relu(W_ih x + b_ih + u h), u one number a unit, or tanh
+    h = relu(W_ih x + b_ih + u h), with one number u per unit; or tanh
 
     Args:
         nonlinearity: "relu" or "tanh".

@@ -12,13 +12,13 @@ from glassgate.cell import Cell
 class SLSTM(Cell):
     """Beck et al. 2024, arXiv:2405.04517, equations 8 to 17: an exponential input gate, a normaliser n, a stabiliser m.
 
-    z = tanh(...),  o = sigmoid(...),  m = max(log f + m', i) where i and log f = logsigmoid(...) are as they come,
+    z = tanh(...),  o = sigmoid(...),  m = max(log f + m', i) with log f = logsigmoid(...) and i without an activation,
     c = exp(log f + m' - m) c + exp(i - m) z,  n = exp(log f + m' - m) n + exp(i - m),  h = o c / n
 
-    c, n and m are parts of one number, so zoneout belongs on the output alone: `zoneout={"h": 0.1}`.
+    c, n and m together represent one number, so zoneout should act only on the output: `zoneout={"h": 0.1}`.
 
     Args:
-        heads: blocks of units that see each other.
+        heads: the number of blocks; units read only their own block.
     """
 
     gates = ("i", "f", "z", "o")
@@ -31,10 +31,10 @@ class SLSTM(Cell):
 
     def step(self, a, s):
         z, o, kept = tanh(a.z), sigmoid(a.o), logsigmoid(a.f) + s.m
-        # Before anything is remembered the stabiliser has nothing to balance, and the input gate alone sets the scale.
+        # At the first step the normaliser is 0, so the input gate alone sets the scale.
         empty = s.n == 0
         m = torch.where(empty, a.i, torch.maximum(kept, a.i))
-        # The exponent is replaced, not its result: what overflows behind a mask has no gradient that is a number.
+        # The exponent is masked, not its result: an overflow behind a mask would have a NaN gradient.
         f, i = exp(torch.where(empty, -inf, kept - m)), exp(a.i - m)
         c = f * s.c + i * a.update(z)
         n = f * s.n + i

@@ -68,19 +68,19 @@ def lay_pairs(address):
 '''
 
 FEW_NUMBERS = 2**16
-"""To pack fewer than these is no work for two threads."""
+"""Packing fewer numbers runs on one thread."""
 
 
 class Packed(NamedTuple):
     """A matrix as products read it.
 
     Attributes:
-        start: where it is.
+        start: its address.
         size: its bytes.
         pitch: the words from one block to the next; a word is a number, or two that are rounded to bfloat16.
-        tasks: what packs it.
-        terms: of how many numbers of bfloat16 each of its numbers is the sum; 0 where it is none.
-        gates: 0, or if it is read as it lies the address of how many bytes behind the start each gate begins.
+        tasks: the tasks that pack it.
+        terms: the number of bfloat16 terms per number; 0 without rounding.
+        gates: 0 for a packed matrix; for an unpacked one the address of the offset of each gate, in bytes.
     """
 
     start: Operand
@@ -106,9 +106,9 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
 
     Args:
         to: the memory that they are packed into.
-        matrix: what is packed.
-        chosen: which gates, in which order.
-        heads: how many.
+        matrix: the matrix to pack.
+        chosen: the gates, in order.
+        heads: the number of heads.
         columns_too: blocks of columns, for the transposed product.
         terms: how its numbers are multiplied, see `Sizes.terms`.
     """

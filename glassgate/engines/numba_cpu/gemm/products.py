@@ -1,6 +1,6 @@
-"""Products of whole sequences around the loop, shared out among threads.
+"""Matrix products of whole sequences before and after the loop, divided among threads.
 
-Each number of a result is summed by one thread in one order, so its bits do not depend on how many threads there are.
+One thread sums each number of a result in a fixed order, so the bits do not depend on the number of threads.
 """
 
 from collections.abc import Sequence
@@ -122,7 +122,7 @@ SUMMED_AT_ONCE, UNITS_AT_ONCE = 256, 192
 
 
 class RowVectors(NamedTuple):
-    """Row vectors in memory: where they begin, how many bytes apart, and how many numbers of each count."""
+    """Row vectors in memory: their address, their distance in bytes, and the width of each in numbers."""
 
     start: Operand
     pitch: int
@@ -132,9 +132,9 @@ class RowVectors(NamedTuple):
 def multiply(
     left: RowVectors, by: Packed, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
 ) -> ParallelTask:
-    """Rows times a packed matrix, `sums` a unit: to `out`, as wide as its units, or added to what is there.
+    """Rows times a packed matrix, with `sums` per unit. The result is stored to `out`, or added to it.
 
-    Rows for a matrix of bfloat16 are of that too: see `rounded`.
+    Rows for a matrix of bfloat16 are in bfloat16, too: see `rounded`.
     """
     weights = by.start, by.pitch, by.gates, out.width
     operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
@@ -158,13 +158,13 @@ def outer(
     """The sum over rows of d times other rows.
 
     Args:
-        d: one row vector of gradients each, its numbers the rows of `out`.
-        rows: how many.
-        rights: the table of the others' addresses, and where each of them begins, in bytes.
-        out: what it is written to; of width 0 where it is not wanted.
-        totals: where the sum of d alone goes, two places at most.
-        added: to what is there.
-        terms: how they are multiplied, see `Sizes.terms`; where that is in bfloat16, those of d are rounded already.
+        d: one row vector of gradients per row; its numbers are the rows of `out`.
+        rows: the number of rows.
+        rights: the table of the addresses of the other rows, and their offset in bytes.
+        out: the result; its width is 0 if it is not needed.
+        totals: the addresses of the sum of d, at most two.
+        added: whether the result is added to `out`.
+        terms: see `Sizes.terms`; for products in bfloat16, d is already rounded.
     """
     total, also = (*totals, 0, 0)[:2]
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
@@ -192,7 +192,7 @@ def rounded(address):
 
 
 def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
-    """What rounds rows to bfloat16, and where they then are; terms: see `Sizes.terms`."""
+    """The tasks that round rows to bfloat16, and the table of the rounded rows; terms: see `Sizes.terms`."""
     pitch = multiplier(terms).rounded_pitch(rows.width)
     task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
     return task, RowVectors(to, pitch, rows.width)

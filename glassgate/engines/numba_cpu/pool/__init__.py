@@ -1,1 +1,1 @@
-"""Threads that run launches: torch's own, or ours while other processes have the cores."""
+"""Threads that run launches: torch's own, or ours under CPU contention."""

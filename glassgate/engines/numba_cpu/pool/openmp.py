@@ -1,7 +1,7 @@
-"""The threads that torch itself computes with, OpenMP's, for our jobs too.
+"""Runs our jobs on torch's own OpenMP threads.
 
-Such a thread, when it has worked, looks for its next job for some milliseconds and does not yield. Any other thread
-would have to share its processor meanwhile, after every operation of torch that takes more than one.
+After each parallel operation of torch, an OpenMP thread spins for some milliseconds, waiting for its next job. Another
+thread would have to share its processor in that time.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.native import native
 
 BEGUN, MEMBERS, CAME, LATE, SIZE, COUNT, JOBS = range(1, 8)
-"""Places in a table: how many jobs have been begun, how many members there are, how many came, whether one came late,
-the address of `omp_get_num_threads`, how many jobs there are, the first one. In front of all lies the member's code."""
+"""Offsets in a table: the number of jobs begun, of members, and of members that arrived, whether one arrived late, the
+address of `omp_get_num_threads`, the number of jobs, the first job. The code of the members precedes the table."""
 
 PATIENCE = 1_000_000
-"""Looks for the other members before they are late: about a millisecond, longer than it takes to wake one."""
+"""Polls for the other members before they count as late: about a millisecond, longer than waking a thread takes."""
 
 MEMBER = f'''
 def member(table):
@@ -52,8 +52,8 @@ def run(jobs: Sequence[Launch]) -> bool | None:
     """Run all jobs at once, return when they are done.
 
     Returns:
-        whether a thread came late; None where nothing is done: there is no such team, or it has more threads than
-        there are processors, which then sleep as soon as they have nothing to do.
+        whether a thread arrived late; None if nothing was run, because torch has no such thread pool or it has more
+        threads than processors. Such threads sleep as soon as they are idle.
     """
     if _openmp is None or processors.threads() < torch.get_num_threads():
         return None
@@ -67,7 +67,7 @@ def run(jobs: Sequence[Launch]) -> bool | None:
 
 
 def _find() -> tuple[int, int] | None:
-    """The addresses of `GOMP_parallel` and `omp_get_num_threads` where torch's OpenMP has them and its threads spin."""
+    """The addresses of `GOMP_parallel` and `omp_get_num_threads` if torch's OpenMP has them and its threads spin."""
     if os.name != "posix" or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
         return None
     here = ctypes.CDLL(None)
@@ -82,7 +82,7 @@ def _address(function: Any) -> int:
 
 
 def _leave() -> None:
-    """A forked child has none of the threads, and its OpenMP does not know."""
+    """A forked child has none of the threads, but its OpenMP behaves as if it had."""
     global _openmp
     _openmp = None
 

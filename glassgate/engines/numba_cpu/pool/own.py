@@ -1,8 +1,8 @@
-"""Threads of our own: asleep between calls, made again after a fork.
+"""Our own threads: asleep between calls, created again after a fork.
 
-A thread that has just worked looks for its next job a while before it sleeps, so that a call after a call finds it
-awake. A job that no thread has begun when the caller is done with its own is the caller's again: on a machine whose
-processors are busy, nobody waits for a thread that waits for a processor.
+After a job, a thread polls for its next job before it sleeps, so that consecutive calls find it awake. If the caller
+finishes its own job before a thread has begun another, the caller runs that job itself. Under CPU contention no caller
+waits for a thread that waits for a processor.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.native import native
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
-"""What the first integer of a mailbox says. The others: a function's address, its argument."""
+"""Values of the first integer of a mailbox. The others are the address of a function and its argument."""
 
 SERVE = f'''
 def serve(mailbox):
@@ -59,7 +59,7 @@ def finish(mailbox):
 
 
 class _Worker:
-    """A thread, and the mailbox that its launches are put into."""
+    """A thread and the mailbox for its launches."""
 
     def __init__(self) -> None:
         self._mailbox = array("q", [ASLEEP, 0, 0, 0])
@@ -70,7 +70,7 @@ class _Worker:
         self._thread.start()
 
     def give(self, job: Launch) -> None:
-        """Let the thread begin the job, on another processor than the caller's."""
+        """Start the job on the thread, on another processor than the caller's."""
         if _processor is not None and (mine := _processor()) != self._away_from:
             self._keep_away(mine)
         self._mailbox[1], self._mailbox[2] = job.function.address, job.arguments.buffer_info()[0]
@@ -79,7 +79,7 @@ class _Worker:
             self._bell.put(None)
 
     def _keep_away(self, processor: int) -> None:
-        """Some systems wake a thread where its waker runs, and leave both there while other processors idle."""
+        """Some systems wake a thread on the processor of its waker, and leave both there while others are idle."""
         self._away_from = processor
         with suppress(OSError):  # where a sandbox forbids it
             others = os.sched_getaffinity(0) - {processor}
@@ -98,7 +98,7 @@ class _Worker:
 
 
 _processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
-"""The number of the processor that the caller runs on, where the system tells."""
+"""The number of the caller's processor, if the system reports it."""
 _idle: list[_Worker] = []
 
 
@@ -109,7 +109,7 @@ def run(jobs: Sequence[Launch]) -> None:
         for worker, job in zip(workers, jobs[1:], strict=True):
             worker.give(job)
         jobs[0]()
-    finally:  # an interrupt must not free what others still work on
+    finally:  # an interrupt must not free memory that others still use
         for worker in workers:
             worker.finish()
         _idle.extend(workers)

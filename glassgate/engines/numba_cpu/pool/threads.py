@@ -1,4 +1,4 @@
-"""Which threads run launches: torch's own, or ours while other processes keep the processors busy."""
+"""The choice of threads for launches: torch's own, or ours under CPU contention."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is at an address: integers, bytes, halves of words and numbers; and memory of a kernel's own."""
+"""Arrays at an address: integers, bytes, half words and numbers; and the stack memory of a kernel."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def singles(context: Any, address: Any) -> Any:
 
 
 def memory(size: int) -> Any:
-    """A function that gives the address of as many bytes, which last until the kernel returns."""
+    """A function that returns the address of `size` bytes on the stack, valid until the kernel returns."""
 
     @intrinsic
     def function(context: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Numbers rounded to bfloat16, two in a word of 32 bits: how they are made, and multiplied with sums in float32.
+"""Numbers rounded to bfloat16, two in a word of 32 bits: rounding, and products that are summed in float32.
 
-Where three products make one, three rounded numbers stand for each number along the sum: of rows `ROW`, of weights
-`WEIGHT`. They follow each other, so that the product of such rows and weights is one of three times the depth. In sums
-over rows three words stand for a word of two rows' numbers.
+With three terms, a float32 product is the sum of three products of bfloat16. Each number is then replaced by three
+rounded numbers, `ROW` for rows and `WEIGHT` for weights. They are adjacent, so the product has three times the
+depth. In sums over rows, three words replace one word of two rows.
 """
 
 from typing import Any, NamedTuple
@@ -21,11 +21,11 @@ inline: Any = numba.njit(forceinline=True, error_model="numpy")
 INT16 = ir.IntType(16)
 HIGH, LOW = 0, 1
 ROW, WEIGHT = (HIGH, HIGH, LOW), (HIGH, LOW, HIGH)
-"""What stands for a number: itself rounded, or what that leaves of it, rounded. Where one does, it is the first one."""
+"""The parts of a number: its rounded value, and its rounded remainder. With one term, only the first part is used."""
 
 
 class _BFloat16(ir.Type):
-    """LLVM's, which llvmlite lacks."""
+    """LLVM's type bfloat, which llvmlite lacks."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -44,10 +44,10 @@ class Pairs(NamedTuple):
     by_instruction: bool
     """Whether the processor rounds and multiplies them itself."""
     terms: int
-    """How many numbers stand for one."""
+    """The number of rounded numbers per number."""
 
     def rounded(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
-        """The nearest numbers of 16 bits, the even one of two as near."""
+        """The nearest numbers of 16 bits, ties to even."""
         kind = ir.VectorType(INT16, self.lanes)
         if self.by_instruction:
             return builder.bitcast(builder.fptrunc(vector, ir.VectorType(_BFloat16(), self.lanes)), kind)
@@ -58,7 +58,7 @@ class Pairs(NamedTuple):
         return builder.trunc(number.compare(number, "!=").where(half.integer(0x40, "or_"), up).value, kind)
 
     def rest(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
-        """What rounding takes away."""
+        """The remainder after rounding."""
         return builder.fsub(vector, self.exact(builder, self.rounded(builder, vector)))
 
     def exact(self, builder: ir.IRBuilder, rounded: ir.Value) -> ir.Value:
@@ -68,7 +68,7 @@ class Pairs(NamedTuple):
         return builder.bitcast(words, ir.VectorType(ir.FloatType(), self.lanes))
 
     def in_a_run(self, builder: ir.IRBuilder, *vectors: ir.Value, stands: tuple[int, ...] = ROW) -> ir.Value:
-        """What stands for each number of vectors side by side, one number after the other."""
+        """The rounded numbers of each lane of adjacent vectors, number by number."""
         count = self.lanes * len(vectors)
         parts = [[self.rounded(builder, v) for v in vectors]]
         if self.terms > 1:
@@ -77,11 +77,11 @@ class Pairs(NamedTuple):
         return shuffled(builder, high, low, [part * count + k for k in range(count) for part in stands[: self.terms]])
 
     def paired(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
-        """One word a lane, of both vectors' rounded numbers."""
+        """One word per lane, with the rounded numbers of both vectors."""
         return self.joined(builder, self.rounded(builder, low), self.rounded(builder, high))
 
     def joined(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
-        """One word a lane, of numbers of 16 bits."""
+        """One word per lane, from numbers of 16 bits."""
         kind = ir.VectorType(INT32, self.lanes)
         low, high = (builder.zext(v, kind) for v in (low, high))
         return builder.or_(low, builder.shl(high, ir.Constant(kind, [16] * self.lanes)))
@@ -89,12 +89,12 @@ class Pairs(NamedTuple):
     def neighbours(
         self, builder: ir.IRBuilder, first: ir.Value, then: ir.Value, stands: tuple[int, ...] = ROW
     ) -> ir.Value:
-        """One word for each two rounded numbers that follow each other, of both vectors side by side."""
+        """One word for each two adjacent rounded numbers of the concatenated vectors."""
         run = self.in_a_run(builder, first, then, stands=stands)
         return builder.bitcast(run, ir.VectorType(INT32, self.lanes * self.terms))
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
-        """`total` and both products of each lane's pairs."""
+        """`total` plus both products of the pairs in each lane."""
         if self.by_instruction:
             kind, numbers = total.type, ir.VectorType(_BFloat16(), 2 * self.lanes)
             function = ir.FunctionType(kind, [kind, numbers, numbers])
@@ -108,12 +108,12 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(processor: Processor) -> Pairs:
-    """Those of a processor that has them."""
+    """The instructions of a processor with AVX512-BF16."""
     return Pairs(processor.lanes(32), processor.bfloat16 == "avx512bf16", processor.terms)
 
 
 def functions(processor: Processor) -> dict[str, Any]:
-    """By name, what kernels call that multiply pairs."""
+    """The functions by name that kernels with products of pairs call."""
     pairs = pairs_of(processor)
     lanes, terms = pairs.lanes, pairs.terms
     V, load = VectorType(32, lanes), memory(32, lanes).load
@@ -128,7 +128,7 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @inline
     def weight_term(vector, k):
-        """What is rounded for the k-th of the numbers that stand for a weight."""
+        """The value whose rounding is the k-th term of a weight."""
         return rest(vector) if k == 1 else vector
 
     @intrinsic
@@ -145,7 +145,7 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @intrinsic
     def put_rounded(context, address, at, live):
-        """As `fill_rounded`, and no word more than these numbers are."""
+        """As `fill_rounded`, but writes only the words of these numbers."""
 
         def code(context, builder, sig, args):
             to, at, live = args
@@ -155,7 +155,7 @@ def functions(processor: Processor) -> dict[str, Any]:
         return types.void(types.int64, types.int64, types.int64), code
 
     def parts_at(builder, address, at, live):
-        """What `store_rounded` has stored for the first `live` numbers: the high ones, and perhaps the low ones."""
+        """The values that `store_rounded` stored for the first `live` numbers: the high parts, and any low parts."""
         place = builder.add(address, builder.mul(at, INT64(2 * terms)))
         run = load_first(builder, lanes * terms, place, builder.mul(live, INT64(terms)))
         firsts = (0, ROW.index(LOW)) if terms > 1 else (0,)
@@ -163,7 +163,7 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @intrinsic
     def load_rounded(context, address, at, live):
-        """The first `live` numbers from what stands for them."""
+        """The first `live` numbers, restored from their terms."""
 
         def code(context, builder, sig, args):
             high, *low = (pairs.exact(builder, part) for part in parts_at(builder, *args))
@@ -173,7 +173,7 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @intrinsic
     def left_word(context, low, high, at, live, both, term):
-        """As `pair`, of what stands for two rows' numbers; zero for the second one where there are not both."""
+        """As `pair`, of the terms of the numbers of two rows; zero for the second row if there is only one."""
 
         def code(context, builder, sig, args):
             low, high, at, live, both, term = args
@@ -188,7 +188,7 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @inline
     def right_word(low, high, at, live, both, term):
-        """As `left_word`, of numbers that are rounded here."""
+        """As `left_word`, of numbers that this function rounds."""
         return pair(weight_term(load(low, at, live), term), weight_term(load(high, at, live * both), term))
 
     @intrinsic
@@ -202,12 +202,12 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @inline
     def add_word(total, word, term):
-        """The total of a unit, and both numbers of a word of it; one has no low part."""
+        """The total of a unit, with both numbers of a word; with one term there is no low part."""
         return total if term == 1 else dot_ones(total, word)
 
     @intrinsic
     def store_rounded(context, address, at, live, vector):
-        """What stands for the first `live` numbers."""
+        """The terms of the first `live` numbers."""
 
         def code(context, builder, sig, args):
             address, at, live, vector = args
@@ -219,20 +219,20 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @inline
     def round_units(rows, pitch, width, count, first, last, to):
-        """Some columns of rows that are `pitch` bytes apart, rounded to rows of bfloat16 without gaps."""
+        """Columns of rows that are `pitch` bytes apart, rounded to contiguous rows of bfloat16."""
         for row in range(count):
             for unit in range(first, last, 2 * lanes):
                 put_rounded(to + (row * width + unit) * 2, rows + row * pitch + unit * 4, last - unit)
 
     @inline
     def round_row(source, width, to):
-        """A row of numbers as rounded ones, zero from its end to that of the last vector."""
+        """A row of numbers, rounded, padded with zeros to whole vectors."""
         for at in range(0, width, 2 * lanes):
             fill_rounded(to + at * 2 * terms, source + at * 4, width - at)
 
     @inline
     def round_rows(rounded, table, first, last, column, width, to):
-        """Some columns of rows, rounded: the table of their addresses is `rounded`."""
+        """Columns of rows, rounded. `rounded` is the table of their addresses."""
         pitch = (width + 2 * lanes - 1) // (2 * lanes) * lanes * 4 * terms
         for rank in range(first, last):
             round_row(table[rank] + column * 4, width, to + rank * pitch)

@@ -1,4 +1,4 @@
-"""How many rows and packed blocks a tile of the product takes; a block is one vector of units, `pack.py` packs them."""
+"""Tile sizes of the matrix product, in rows and packed blocks. A block is one vector of units; `pack.py` packs them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,11 +9,11 @@ MOST_ROWS, MOST_BLOCKS, LONG_BLOCKS = 6, 8, 4
 SIDE = 16
 """Rows and columns of a tile register."""
 TILE_ROWS, TILE_ROOM = 2 * SIDE, 4 * SIDE
-"""Rows that a product on tile registers takes, and rows times columns, in vectors."""
+"""The rows of a product on tile registers, and rows times columns, in vectors."""
 
 
 class Blocking(NamedTuple):
-    """What fits the registers, for `vectors` sums a unit."""
+    """The tiles that fit the registers, for `vectors` sums per unit."""
 
     most_rows: int
     room: int
@@ -26,7 +26,7 @@ class Blocking(NamedTuple):
 
     @property
     def long_shapes(self) -> list[tuple[int, int]]:
-        """Those that long columns of rows are cut into: few, for each costs the compiler time."""
+        """The tiles of long columns of rows. There are few, since each costs compile time."""
         return self._shapes(sorted({1, min(2, self.most_rows), self.most_rows}), LONG_BLOCKS)
 
     def _shapes(self, rows: Iterable[int], most_blocks: int) -> list[tuple[int, int]]:
@@ -35,7 +35,7 @@ class Blocking(NamedTuple):
 
 
 def blocking(vectors: int, processor: Processor) -> Blocking:
-    """Three quarters of the registers hold sums; few sums a unit leave space for more blocks."""
+    """Three quarters of the registers hold sums. Few sums per unit leave space for more blocks."""
     if processor.tiles:
         return Blocking(TILE_ROWS, max(1, TILE_ROOM // vectors))
     # Products of integers by several instructions need registers of their own.
@@ -50,7 +50,7 @@ def rows_at_once(processor: Processor) -> int:
 
 
 def pack_multiple(processor: Processor) -> int:
-    """How many numbers packed sums of bfloat16 are long is a multiple of this: a word, or a row of a tile register."""
+    """Packed sums of bfloat16 have a length that is a multiple of this: a word, or a row of a tile register."""
     return 2 * SIDE if processor.tiles else 2
 
 

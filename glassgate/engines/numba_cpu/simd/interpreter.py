@@ -1,7 +1,7 @@
-"""What the instructions of AMX do, on any processor: eight tile registers in a kernel's memory.
+"""An interpreter of the AMX instructions for any processor: eight tile registers in a kernel's memory.
 
-After Intel's manual (Instruction Set Extensions Programming Reference, 319433, chapter 3). What the processor would
-refuse ends the process, with a message.
+It follows Intel's manual (Instruction Set Extensions Programming Reference, 319433, chapter 3). An operation that the
+processor would refuse ends the process with a message.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ intrinsic: Any = numba.extending.intrinsic
 compiled: Any = numba.njit(error_model="numpy")
 
 AT, REGISTERS = 128, 192
-"""Where, in a kernel's state, the sizes are that registers have, and the registers."""
+"""The offsets of the register sizes and of the registers in a kernel's state."""
 SIZE = 64 + 8 * 1024
-"""Bytes that this adds to a state."""
+"""The bytes that this adds to a state."""
 
 
 @intrinsic
 def apart(context):
-    """The function in which this is called stays one: inside of others the compiler would take many times as long."""
+    """Keeps the calling function from being inlined, which would multiply the compile time."""
 
     def code(context, builder, sig, args):
         builder.function.attributes.add("noinline")
@@ -37,7 +37,7 @@ def apart(context):
 
 
 def stop(message: str) -> Any:
-    """A function that says so and ends the process."""
+    """A function that prints a message and ends the process."""
 
     @intrinsic
     def function(context):
@@ -110,7 +110,7 @@ def ldtilecfg(state, address):
 
 @compiled
 def tilerelease(state):
-    """No register has a size."""
+    """Release all registers: none has a size."""
     words(state + AT)[0] = 0
 
 
@@ -141,7 +141,7 @@ def tilezero(state, number):
 
 @compiled
 def tileloadd(state, address, pitch, number):
-    """Rows from memory, zero behind them."""
+    """Rows from memory, padded with zeros."""
     apart()
     rows, width = size(state, number)
     clear(state, number)
@@ -167,7 +167,7 @@ _totals = memory(128)
 
 @compiled
 def tdpbf16ps(state, sums, left, right):
-    """Each sum more by the products of pairs: first numbers apart from second ones, each from zero, then both."""
+    """Adds the products of pairs to each sum. First and second numbers are summed separately, then added."""
     apart()
     rows, width = size(state, sums)
     if size(state, left) != (rows, 4 * size(state, right)[0]) or size(state, right)[1] != width:

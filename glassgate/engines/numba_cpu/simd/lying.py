@@ -1,7 +1,7 @@
-"""The product of rows with weights as they lie: one row a unit, not packed into blocks.
+"""The product of rows with unpacked weights: one row per unit, in the layout of the parameter.
 
-To pack a matrix takes longer than to read it some times. Here a few rows times a few units are summed up side by side,
-each sum in a vector of its own, as many as a vector has lanes; the lanes of these are added up at the end.
+Packing a matrix takes longer than reading it a few times. A few rows times a few units are summed side by side. Each
+sum has a vector of its own, and there are as many as a vector has lanes. Their lanes are added at the end.
 """
 
 from typing import Any
@@ -19,17 +19,17 @@ inline: Any = numba.njit(forceinline=True, error_model="numpy")
 
 
 def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pairs: bool) -> Any:
-    """The product with packed weights, or as they lie.
+    """The product with packed or unpacked weights.
 
     Args:
         packed_microkernel: that of `simd.microkernel`, not strided.
-        bits, lanes, vectors: what it is for.
+        bits, lanes, vectors: the number size and vector shape of the kernel.
         pairs: whether it rounds numbers to bfloat16, for which weights are always packed.
 
     Returns:
-        microkernel(left, rank, first, weights, pitch, gates, depth, out, rows, blocks): as `packed_microkernel` where
-        `gates` is 0. Else it is the address of how many bytes behind `weights` each gate begins, and `pitch` counts the
-        numbers from a block of as many units as a vector has lanes to the next.
+        microkernel(left, rank, first, weights, pitch, gates, depth, out, rows, blocks): as `packed_microkernel` if
+        `gates` is 0. Otherwise `gates` is the address of the offsets of the gates from `weights`, in bytes, and `pitch`
+        is the distance between blocks of as many units as a vector has lanes, in numbers.
     """
 
     @inline
@@ -69,7 +69,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
 
 
 def _dots(V: VectorType, rows: int) -> Any:
-    """dots(left, rank, first, matrix, pitch, depth, out, out_pitch): that many rows times some units.
+    """dots(left, rank, first, matrix, pitch, depth, out, out_pitch): a fixed number of rows times some units.
 
     out[row][unit] is the sum over k < depth of left[rank + row][first + k] * matrix[unit][k]; pitches count bytes.
     """
@@ -88,7 +88,7 @@ def _dots(V: VectorType, rows: int) -> Any:
 
 
 def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
-    """The LLVM function of it, added to the module unless it is there."""
+    """Its LLVM function, added to the module at the first use."""
     name = f"dots_{rows}_{V.name}"
     if name in module.globals:
         return module.globals[name]
@@ -110,7 +110,7 @@ def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
     b.cbranch(b.icmp_signed(">", whole, INT64(0)), loop, last)
 
     def added(sums: list[ir.Value], at: ir.Value, live: ir.Value) -> list[ir.Value]:
-        """The sums, row by row, with the products of the next numbers more."""
+        """The sums, row by row, plus the products of the next numbers."""
         weights = [masked_load(b, V, unit, at, live) for unit in units]
         numbers = [masked_load(b, V, row, at, live) for row in lefts]
         pairs = [(x, weight) for x in numbers for weight in weights]
@@ -141,7 +141,7 @@ def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
 
 
 def _totals(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
-    """The sum of each vector's lanes, in the lane that is its place: as many vectors as lanes."""
+    """Lane k is the sum of the lanes of vector k. There are as many vectors as lanes."""
     lanes, near = len(vectors), 1
     while len(vectors) > 1:
         low = [n if n & near == 0 else lanes + n - near for n in range(lanes)]

@@ -1,4 +1,4 @@
-"""The functions of a vector, as a printed kernel calls them. NaN and infinity come out as torch has them."""
+"""The functions of a vector that generated kernels call. NaN and infinity are handled as in torch."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from numba.core import cgutils
 from glassgate.engines.numba_cpu.simd.vector import Lanes, MaskType, VectorType, define
 
 FUNCTIONS: dict[str, Any] = {}
-"""By name, what a kernel imports."""
+"""The functions by the name that kernels import."""
 
 
 def _kernel_function(*arguments: Any) -> Callable[[Callable[..., Lanes]], Callable[..., Lanes]]:
@@ -44,7 +44,7 @@ def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: 
 
 
 def polynomial_in_pairs(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """Estrin's rule over an economized series: pairs of terms at once, so that fewer wait for each other."""
+    """Estrin's rule over an economized series: pairs of terms in parallel, with a shorter dependency chain."""
     *low, last = [x.like(c) for c in economized(series, radius, degree)]
     terms = [*low, last]
     while len(terms) > 1:
@@ -86,7 +86,7 @@ def _power_of_two(shifted: Lanes, less: int = 0) -> Lanes:
 
 
 def _range(x: Lanes) -> tuple[float, float]:
-    """Where exp is neither infinite nor next to zero."""
+    """The range in which exp is neither infinite nor denormal."""
     return (-86.9, 88.72283) if x.bits == 32 else (-707.7, 709.782712893384)
 
 
@@ -116,7 +116,7 @@ def _expm1(x: Lanes) -> Lanes:
 
 
 def _quotient(a: Lanes | float, b: Lanes) -> Lanes:
-    """a / b for a finite b far from the ends of the range, without the processor's slow division where it can."""
+    """a / b for a finite b far from the limits of the range, without the slow division instruction if possible."""
     if b.bits == 32 and b.type.count == 16:
         guess = _reciprocal_guess(b)
         guess = guess.fma(-b.fma(guess, -1.0), guess)
@@ -167,12 +167,12 @@ def quick_sigmoid(x: Lanes) -> Lanes:
 
 
 def quick_tanh(x: Lanes) -> Lanes:
-    """1 - 2 / (1 + e^2x), as quick; near zero as far off in parts of one as elsewhere."""
+    """1 - 2 / (1 + e^2x), equally fast. The absolute error near zero is that of other arguments."""
     return _quick_quotient(x, 2.0, 43.0).fma(-2.0, 1.0)
 
 
 QUICK: dict[str, Any] = {"sigmoid": quick_sigmoid, "tanh": quick_tanh}
-"""By the name of what they stand for."""
+"""The faster functions by the name of the exact ones."""
 for _code in QUICK.values():
     define(_code, _code, VectorType)
 
@@ -272,7 +272,7 @@ def _to_float(integers: Lanes, like: Lanes) -> Lanes:
 
 @_kernel_function(VectorType)
 def log1p(x: Lanes) -> Lanes:
-    """log(1 + x), accurate near zero: the rounding of 1 + x is made good."""
+    """log(1 + x), accurate near zero: the rounding error of 1 + x is corrected."""
     grown = x + 1.0
     lost = x - (grown - 1.0)
     value = log(grown) + lost / grown
@@ -282,7 +282,7 @@ def log1p(x: Lanes) -> Lanes:
 
 
 def _one_by_one(name: str, library: str, arguments: int = 1) -> None:
-    """A function of the C library, called for each lane: rare in cells, so right is enough."""
+    """A function of the C library, called for each lane. It is slow, but rare in cells."""
 
     def code(*vectors: Lanes) -> Lanes:
         x = vectors[0]

@@ -1,7 +1,7 @@
 """The register-blocked matrix product: a few rows times packed blocks of columns, accumulated in vector registers.
 
-How a matrix is laid out for it is in `pack.py`. Where numbers are rounded to bfloat16, a word of 32 bits holds two that
-follow each other along the sum.
+`pack.py` defines the layout of the matrix. If numbers are rounded to bfloat16, a word of 32 bits holds two adjacent
+ones along the sum.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, sp
 def microkernel(
     bits: int, lanes: int, vectors: int, processor: Processor, long: bool = False, strided: bool = False
 ) -> Any:
-    """The product for blocks of `vectors` vectors, one a sum.
+    """The product for blocks of `vectors` vectors, one per sum.
 
     Returns:
         microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks): for each of `rows` addresses in `left`,
         from `rank` on, the sum over k < depth of left[first + k] * packed[k]; out (rows, blocks, vectors, lanes).
-        With `long`, of the shapes for long columns of rows alone. With `strided`, left[first * k]. For a processor with
-        bfloat16 numbers are rounded to it, and with `strided` left[first * k] is a pair, the numbers 2 k and 2 k + 1.
+        With `long`, only shapes for long columns of rows exist. With `strided`, left[first * k] is read. On a processor
+        with bfloat16, numbers are rounded, and with `strided` left[first * k] is a pair, the numbers 2 k and 2 k + 1.
     """
     if processor.tiles:
         return tiles.microkernel(vectors, processor, strided)
@@ -65,7 +65,7 @@ def microkernel(
 def _tile_function(
     module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, strided: bool, pairs: Pairs | None
 ) -> ir.Function:
-    """The LLVM function of one shape, added to the module unless it is there."""
+    """The LLVM function of one shape, added to the module at the first use."""
     name = f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V.name}"
     if name in module.globals:
         return module.globals[name]
@@ -113,7 +113,7 @@ def _tile_function(
         return word(b, at, V.llvm.count, alone)
 
     def added(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
-        """The sums with the products of one word more.
+        """The sums plus the products of the next word.
 
         The fewer operands stay in registers and the others are read one at a time. With both in registers, a sum would
         have to be stored at every step on processors with 16 registers.

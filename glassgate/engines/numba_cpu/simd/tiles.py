@@ -1,9 +1,9 @@
 """The matrix product on the tile registers of Intel's AMX: up to 32 rows times packed columns, sums in float32.
 
-Not measured on a processor that has it; `interpreter.py` runs these kernels on others.
+There are eight tile registers of 16 rows of 64 bytes. Packed weights have the layout for vectors: sixteen pairs of
+numbers along the sum, with a vector of columns each, are one register.
 
-A tile register holds 16 rows of 64 bytes, and there are eight. Packed weights are laid out as for vectors: of sixteen
-pairs of numbers along the sum a vector of columns each, that is one register.
+Not measured on a processor that has AMX: tests run these kernels on the interpreter of `interpreter.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,16 +31,16 @@ INT8 = ir.IntType(8)
 DEPTH, SIZE = 2 * SIDE, 64 * SIDE
 """Numbers of bfloat16 in a row of a register; bytes of a register."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
-"""Registers of sums, downwards and side by side, in the four that there are for them."""
+"""The shapes of sums, in registers of rows by registers of columns. Four registers hold sums."""
 STATE = 128
-"""Bytes of each kernel: for how many rows its registers have their sizes; from the 64th on, these sizes."""
+"""Bytes of a kernel's state: the number of rows that its registers are configured for; from byte 64 on, sizes."""
 
 
 class Build:
     """Appends the instructions of tile registers to a function: the processor's own, or calls of their interpreter.
 
-    They are text, not LLVM's functions for them, which do not keep to these registers: for some processors LLVM puts
-    others in their places, of whose sizes it does not know.
+    They are inline assembly. LLVM's intrinsics do not keep these registers: for some processors LLVM allocates others,
+    which have not been configured.
     """
 
     def __init__(self, context: Any, builder: ir.IRBuilder, tiles: str, state: ir.Value) -> None:
@@ -60,19 +60,19 @@ class Build:
         self.builder.asm(kind, text, ",".join(constraints), where, side_effect=True)
 
     def configure(self, sizes: ir.Value) -> None:
-        """Let all registers have the sizes at an address, and be zero."""
+        """Configure all registers with the sizes at an address, and set them to zero."""
         self._do("ldtilecfg", [], sizes)
 
     def zero(self, register: int) -> None:
-        """Let one be zero."""
+        """Set a register to zero."""
         self._do("tilezero", [register])
 
     def load(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
-        """Fill one with rows that are `pitch` bytes apart."""
+        """Load a register from rows that are `pitch` bytes apart."""
         self._do("tileloadd", [register], address, pitch)
 
     def store(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
-        """Write one to rows that are `pitch` bytes apart."""
+        """Store a register to rows that are `pitch` bytes apart."""
         self._do("tilestored", [register], address, pitch)
 
     def dot(self, sums: int, rows: int, columns: int) -> None:
@@ -80,12 +80,12 @@ class Build:
         self._do("tdpbf16ps", [sums, rows, columns])
 
     def release(self) -> None:
-        """Let no register have a size: a thread without contents in them is quicker to be switched."""
+        """Release all registers: the context of a thread without them is smaller."""
         self._do("tilerelease", [])
 
 
 def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
-    """The address of what the kernel that is being built remembers of its registers."""
+    """The address of the register state of the kernel that is being built."""
     function = builder.function
     if not hasattr(function, "tiles"):
         with builder.goto_entry_block():
@@ -99,7 +99,7 @@ def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
 
 
 def _configure(tiles: str) -> Any:
-    """A function of the state: let all registers have the sizes in it."""
+    """A function of the state that configures all registers with its sizes."""
 
     @intrinsic
     def configure(context, state):
@@ -114,7 +114,7 @@ def _configure(tiles: str) -> Any:
 
 @intrinsic
 def copy_first(context, to, source, live):
-    """The first `live` numbers of a register's row, zero behind them."""
+    """The first `live` numbers of a register's row, padded with zeros."""
 
     def code(context, builder, sig, args):
         to, source, live = args
@@ -128,7 +128,7 @@ def copy_first(context, to, source, live):
 
 @intrinsic
 def turn(context, address):
-    """Rows to columns of what fills a register: words of 32 bits."""
+    """Transposes the words of 32 bits that fill a register."""
 
     def code(context, builder, sig, args):
         kind = ir.VectorType(INT32, SIDE)
@@ -144,7 +144,7 @@ def turn(context, address):
 def microkernel(vectors: int, processor: Processor, strided: bool) -> Any:
     """As `simd.microkernel.microkernel`, of rows equally far apart; with `strided` each 16 of them fill registers.
 
-    `first` and `depth` count numbers, for each of which perhaps three of bfloat16 stand.
+    `first` and `depth` count numbers, each of which may have three terms in bfloat16.
     """
     body, tiles = _product(vectors, processor.tiles, strided, processor.terms), processor.tiles
 
@@ -167,7 +167,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..
 
     @inline
     def set_sizes(state, rows):
-        """Let registers 0, 1 and 4 have up to 16 rows, 2, 3 and 5 those behind them, 6 and 7 always 16."""
+        """Configure registers 0, 1 and 4 with up to 16 rows, 2, 3 and 5 with the next rows, 6 and 7 with 16."""
         sizes = words(state)
         if sizes[0] != rows:
             sizes[0], upper, lower = rows, min(rows, 16), rows - 16 if rows > 16 else rows
@@ -178,7 +178,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..
 
     @inline
     def at(packed, pitch, column):
-        """Where the weights of a vector of columns are."""
+        """The address of the weights of a vector of columns."""
         return packed + column // vectors * pitch * 4 + column % vectors * 64
 
     def product(state, left, rank, first, packed, pitch, depth, out, rows, blocks):
@@ -210,7 +210,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..
 
 
 def _multiply(vectors: int, tiles: str) -> Any:
-    """The product of `high` registers of rows by `wide` of columns, of one of the shapes that there are."""
+    """The product of `high` registers of rows by `wide` registers of columns, for one of the shapes."""
 
     @intrinsic
     def multiply(
@@ -270,13 +270,13 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
 
 @inline
 def whole_sum(depth):
-    """How many numbers long packed sums are made: whole rows of registers, zero at the end."""
+    """The padded length of packed sums, in numbers: whole rows of registers."""
     return (depth + 31) // 32 * 32
 
 
 @inline
 def place_of_word(block, unit, most):
-    """Where, in words, a unit's first pair is: in a row of a register; `most` pairs have space in a block."""
+    """The offset, in words, of a unit's first pair in a row of a register. A block has space for `most` pairs."""
     return block * most + (unit - block) * 16
 
 
@@ -288,7 +288,7 @@ def rows_of_tile(rows, most_rows):
 
 @inline
 def fill_registers(packed, blocks, most, rows):
-    """Zeros behind the pairs of so many rows, up to the end of a register; `most` pairs have space in a block."""
+    """Pads the pairs of `rows` rows with zeros to the end of a register. A block has space for `most` pairs."""
     for block in range(blocks):
         for pair in range((rows + 1) // 2, (rows + 31) // 32 * 16):
             copy_first(packed + (block * most + pair) * 64, packed, 0)
@@ -296,7 +296,7 @@ def fill_registers(packed, blocks, most, rows):
 
 @inline
 def turn_registers(packed, blocks, most, rows):
-    """Pairs of rows to rows of registers, a block's one after the other."""
+    """Stores pairs of rows to rows of registers, block by block."""
     fill_registers(packed, blocks, most, rows)
     for block in range(blocks):
         for pair in range(0, (rows + 1) // 2, 16):
@@ -304,7 +304,7 @@ def turn_registers(packed, blocks, most, rows):
 
 
 def functions(tiles: str) -> dict[str, Any]:
-    """By name, what kernels call that multiply on tile registers, some of it instead of others."""
+    """The functions by name that kernels on tile registers call; some replace those for vectors."""
 
     @intrinsic
     def release_registers(context):

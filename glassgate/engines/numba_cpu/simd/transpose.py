@@ -1,4 +1,4 @@
-"""A square of numbers turned over in vector registers."""
+"""The transpose of a square of numbers in vector registers."""
 
 from itertools import chain
 from typing import Any
@@ -16,10 +16,10 @@ def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = F
 
     Returns:
         transpose(source, pitch, rows, columns, out, out_pitch): the first `rows` rows of `source`, `pitch` bytes apart,
-        and of each the first `columns` numbers, become columns of `out`; what is missing is zero, and `columns` rows of
-        `out` are written whole. With `pairs`, each two numbers of a row are rounded to bfloat16 and count as one, and
-        what is missing beside a number is zero. With `whole` every row of `out` is written: of three numbers for one,
-        three times as many.
+        and the first `columns` numbers of each, become columns of `out`. Missing numbers are zero. `columns` rows of
+        `out` are written completely. With `pairs`, each two numbers of a row are rounded to bfloat16 and become one; a
+        missing second number is zero. With `whole`, every row of `out` is written; with three terms per number, three
+        times as many.
     """
     V, terms = VectorType(bits, lanes), pairs.terms if pairs is not None else 1
 
@@ -52,13 +52,13 @@ def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = F
 
 
 def cut(builder: ir.IRBuilder, long: ir.Value, V: VectorType) -> list[ir.Value]:
-    """A vector of whole ones, as these."""
+    """A vector type of integers with the same shape."""
     lanes, firsts = V.llvm.count, range(0, long.type.count, V.llvm.count)
     return [builder.bitcast(shuffled(builder, long, long, range(at, at + lanes)), V.llvm) for at in firsts]
 
 
 def turned(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.Value]:
-    """Blocks of 1, 2, 4, ... numbers change places between rows that lie as far apart."""
+    """Exchanges blocks of 1, 2, 4, ... numbers between rows at the same distance."""
     block = 1
     while block < lanes:
         low = [n if n & block == 0 else lanes + n - block for n in range(lanes)]

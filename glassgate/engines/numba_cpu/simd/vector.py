@@ -1,6 +1,6 @@
 """A SIMD vector as a Numba type: its operators, memory access and masks, and the expressions that build LLVM code.
 
-What functions it has is in `mathematics.py`; how matrices are multiplied with it in `microkernel.py`.
+`mathematics.py` defines its functions, `microkernel.py` the matrix products.
 """
 
 import operator
@@ -28,7 +28,7 @@ class VectorType(types.Type):
 
 
 class MaskType(types.Type):
-    """A vector of `lanes` truths: what comparing two vectors gives."""
+    """A vector of `lanes` booleans: the result of comparing two vectors."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__(f"maskx{lanes}")
@@ -50,11 +50,11 @@ class Lanes:
 
     @property
     def bits(self) -> int:
-        """Of one number."""
+        """The LLVM type of one number."""
         return 32 if self.type.element == ir.FloatType() else 64
 
     def like(self, other: "Lanes | float | int") -> "Lanes":
-        """The number in every lane; a vector as it is."""
+        """The number in every lane; a vector is returned unchanged."""
         if isinstance(other, Lanes):
             return other
         return Lanes(self.builder, ir.Constant(self.type, [other] * self.type.count))
@@ -105,7 +105,7 @@ class Lanes:
         return Lanes(self.builder, build(sign, self.value, self.like(x).value))
 
     def where(self, a: "Lanes", b: "Lanes | float") -> "Lanes":
-        """This mask's choice: `a` where true, `b` where not."""
+        """`a` where the mask is true, `b` elsewhere."""
         return Lanes(self.builder, self.builder.select(self.value, a.value, a.like(b).value))
 
     def fma(self, factor: Any, term: Any) -> "Lanes":
@@ -138,7 +138,7 @@ Code = Callable[..., Lanes]
 
 
 def define(function: Any, code: Code, *arguments: type[types.Type], result: type[types.Type] = VectorType) -> None:
-    """Teach Numba a function of vectors and masks that `code` builds. A number as an argument goes to every lane."""
+    """Registers a function of vectors and masks, built by `code`, with Numba. A scalar argument fills all lanes."""
 
     class Template(AbstractTemplate):
         key = function
@@ -213,14 +213,14 @@ def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.
 
 
 def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The first `live` numbers from memory in two vectors, zero behind them."""
+    """The first `live` numbers from memory in two vectors, padded with zeros."""
     lanes = INT64(V.llvm.count)
     first = masked_load(builder, V, address, INT64(0), live)
     return first, masked_load(builder, V, address, lanes, builder.sub(live, lanes))
 
 
 def shuffled(builder: ir.IRBuilder, first: ir.Value, then: ir.Value, places: Sequence[int]) -> ir.Value:
-    """The lanes at these places of two vectors side by side."""
+    """The lanes at these positions of two concatenated vectors."""
     return builder.shuffle_vector(first, then, ir.Constant(ir.VectorType(INT32, len(places)), [*places]))
 
 

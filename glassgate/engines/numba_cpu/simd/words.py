@@ -1,6 +1,6 @@
-"""What sums over rows multiply: a number of each row, or where products round to bfloat16 two rows' numbers in a word.
+"""The operands of sums over rows: one number per row, or a word with the rounded numbers of two rows.
 
-Those of the left are gradients, which are bfloat16 from the start there; those of the right are rounded on the way.
+Left operands are gradients, which are stored in bfloat16. Right operands are rounded when they are read.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ inline: Any = numba.njit(forceinline=True, error_model="numpy")
 
 @inline
 def fill_registers(packed, blocks, most, rows):
-    """Nothing: vectors need no zeros behind the last word."""
+    """Does nothing: vectors need no padding after the last word."""
 
 
 @inline
 def turn_registers(packed, blocks, most, rows):
-    """Nothing: vectors read words as they are."""
+    """Does nothing: vectors read words without conversion."""
 
 
 @inline
@@ -32,22 +32,22 @@ def place_of_word(block, unit, most):
 
 @inline
 def whole_sum(depth):
-    """How many numbers long packed sums are made."""
+    """The padded length of packed sums, in numbers."""
     return depth
 
 
 LAYOUT: tuple[Callable[..., Any], ...] = (fill_registers, turn_registers, place_of_word, whole_sum)
-"""How words lie that vectors read; on tile registers others stand in their places."""
+"""The layout of words for vectors. Tile registers replace these functions."""
 
 
 @cache
 def functions(bits: int, lanes: int) -> dict[str, Any]:
-    """By name, what kernels call whose words are numbers."""
+    """The functions by name that kernels call if words are numbers."""
     load = memory(bits, lanes).load
 
     @inline
     def left_word(low, high, at, live, both, term):
-        """A row's numbers; there is no second row, and no second term."""
+        """The numbers of a row, without a second row or term."""
         return load(low, at, live)
 
     @inline
