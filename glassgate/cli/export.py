@@ -1,34 +1,43 @@
 """`glassgate export`: a trained run's network as a file for deployment."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 import glassgate as gg
 from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
 
 PRECISIONS = ("float32", "int8", "bfloat16")
 
 
 def command(words: list[str]) -> None:
-    """Export as the words after `glassgate export` say."""
+    """Export a run as requested by the arguments after `glassgate export`."""
     parser = Parser(prog="glassgate export", description="Write a trained run's network as a file for deployment.")
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument("--to", required=True, choices=[*TARGETS], help="form: session, a file for gg.load_session")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the file (RUN/session.safetensors)")
+    parser.add_argument(
+        "--to", required=True, choices=[*TARGETS], help="form: session, a file for gg.load_session; onnx"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file (RUN/session.safetensors, RUN/model.onnx)")
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="float32", help="of the recurrent layers' weights (float32)"
     )
+    parser.add_argument("--no-verify", action="store_true", help="do not compare an ONNX model with the run")
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
-    print(TARGETS[arguments.to](task, Path(arguments.run), arguments.output, arguments.precision))
+    precision, verify = arguments.precision, not arguments.no_verify
+    print(TARGETS[arguments.to](task, Path(arguments.run), arguments.output, precision, verify))
 
 
-def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str) -> str:
-    """Write a session, and say how to load it."""
+def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str, verify: bool) -> str:
+    """Write a session."""
     path = Path(output) if output else run / "session.safetensors"
     try:
         gg.freeze(task.network.eval(), precision).save(path)
@@ -39,5 +48,56 @@ def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision
     )
 
 
-TARGETS: dict[str, Callable[[Task[Any, Any, Any], Path, str | None, str], str]] = {"session": _session}
+def _onnx(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str, verify: bool) -> str:
+    """Write an ONNX model of units and lengths."""
+    network = task.network
+    if task.name not in _SCORERS or getattr(network, "embedding", None) is None:
+        raise OptionError(f"export: expected a {' or '.join(_SCORERS)} run of tokens for --to onnx, got {task.name}")
+    if getattr(network, "spelling", None) is not None:
+        raise OptionError(
+            "export: the network reads the characters of distinct words, which ONNX cannot express; train a run with "
+            "--character-size 0"
+        )
+    if precision != "float32":
+        raise OptionError(f"export: --to onnx writes float32, got --precision {precision}")
+    units, lengths = torch.randint(network.embedding.num_embeddings, (3, 5)), torch.tensor([5, 2, 3])
+    N, L = torch.export.Dim("N", min=1), torch.export.Dim("L", min=2)
+    try:
+        path = gg.to_onnx(
+            _Scorer(network),
+            output or run / "model.onnx",
+            (units, lengths),
+            dynamic_shapes=({0: N, 1: L}, {0: N}),
+            metadata={"run": json.dumps(Run.open(run).content)},
+            verify=verify,
+        )
+    except (ValueError, ImportError) as error:
+        raise OptionError(f"export: {error}") from None
+    return f"{path}: takes units (N, L) and lengths (N,), returns scores of labels; its metadata has the vocabulary"
+
+
+class _Scorer(nn.Module):
+    """The network of a task as a function of tensors.
+
+    Args:
+        network: of a tagging or classification run.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, units: Tensor, lengths: Tensor) -> Tensor:
+        """The scores of the labels, from `units` (N, L) and `lengths` (N,)."""
+        scores: Tensor = self.network({"units": units, "lengths": lengths}).labels
+        return scores
+
+
+_SCORERS = ("tagging", "classification")
+"""Tasks whose networks take units and lengths."""
+
+TARGETS: dict[str, Callable[[Task[Any, Any, Any], Path, str | None, str, bool], str]] = {
+    "session": _session,
+    "onnx": _onnx,
+}
 """For each form the function that writes it and returns a line for the user."""

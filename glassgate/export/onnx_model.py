@@ -1,6 +1,7 @@
 """`gg.to_onnx`: a layer or a whole model as an ONNX file that ONNX Runtime has checked against it."""
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,9 +142,11 @@ def _whole_model(module: nn.Module, inputs: tuple[Any, ...] | None, dynamic_shap
         )
     training = module.training
     try:
-        program = torch.onnx.export(
-            module.eval(), inputs, dynamo=True, dynamic_shapes=dynamic_shapes, opset_version=opset, verbose=False
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter about torch itself
+            program = torch.onnx.export(
+                module.eval(), inputs, dynamo=True, dynamic_shapes=dynamic_shapes, opset_version=opset, verbose=False
+            )
     finally:
         module.train(training)
     assert program is not None
