@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
@@ -117,7 +118,7 @@ def _expm1(x: Lanes) -> Lanes:
 
 def _quotient(a: Lanes | float, b: Lanes) -> Lanes:
     """a / b for a finite b far from the limits of the range, without the slow division instruction if possible."""
-    if b.bits == 32 and b.type.count == 16:
+    if b.bits == 32 and b.type.count == 16 and llvm.get_host_cpu_features().get("avx512f"):
         guess = _reciprocal_guess(b)
         guess = guess.fma(-b.fma(guess, -1.0), guess)
         value = guess * a
