@@ -18,7 +18,7 @@ def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
     for label, call, number in tape.parts():
         calls[label.removesuffix(call.layer._parts[number].label).rstrip(".")] = call
     for name, call in calls.items():
-        layer: Recurrent = deepcopy(call.layer).eval()
+        layer = _copied(call.layer)
         steps = call.layout.by_step(call.steps.data.detach())
         resets = call.steps.resets
         masks = None if resets is None else call.layout.by_step(resets[:, None].float())[..., 0] > 0
@@ -35,6 +35,15 @@ def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
                 )
         found.take_over(again, name)
     return found
+
+
+def _copied(layer: Recurrent) -> Recurrent:
+    """A copy in eval mode, which no recording that is still open watches."""
+    watchers, layer._watchers = layer._watchers, []
+    try:
+        return deepcopy(layer).eval()
+    finally:
+        layer._watchers = watchers
 
 
 def _first(tape: Recorded, name: str) -> str:

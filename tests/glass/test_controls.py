@@ -4,14 +4,18 @@
 """
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import glassgate as gg
+from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.findings import Finding, findings
-from glassgate.glass.study import Study
+from glassgate.glass.gradients import by_backward
+from glassgate.glass.study import Passage, Study, directions
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
@@ -24,6 +28,7 @@ from glassgate.tasks.task import Split
 
 WORDS = ["red", "green", "blue", "one", "two", "three", "up", "down", "left", "right"]
 PASSAGES, STEPS = 12, 10
+L, H = 60, 8
 # Statements about scores and training, which are true of a network without structure, too.
 SCORES = ("answers", "no better than a guess", "overfitting")
 
@@ -106,3 +111,78 @@ def test_at_most_one_structural_headline_in_twenty_networks_without_structure() 
             for each in structural(of_random_labels(tasks[number % 6], 1 + number))
         ]
     assert len(found) <= 2, found
+
+
+def unread_direction(layer: gg.LSTM, head: torch.nn.Linear) -> str:
+    head.weight[:, H:] = 0
+    return "The answers do not depend on layer0.reverse."
+
+
+def dead_direction(layer: gg.LSTM, head: torch.nn.Linear) -> str:
+    layer.bias_ih_l0_reverse.view(4, H)[3] = -30
+    return "All units of layer0.reverse do nothing"
+
+
+def counting_unit(layer: gg.LSTM, head: torch.nn.Linear) -> str:
+    for weight in (layer.weight_ih_l0, layer.weight_hh_l0):
+        weight.view(4, H, -1)[:, 5] = 0
+    layer.bias_ih_l0.view(4, H)[:, 5] = torch.tensor([9.0, 9.0, 0.05, 0.0])
+    layer.bias_hh_l0.view(4, H)[:, 5] = 0
+    return "Unit 5 of layer0.forward counts the steps"
+
+
+def exploding_matrix(layer: gg.RNN, head: torch.nn.Linear) -> str:
+    torch.nn.init.orthogonal_(layer.weight_hh_l0, 1.2)
+    return "The gradient of layer0.forward grows to"
+
+
+PLANTED = (unread_direction, dead_direction, counting_unit, exploding_matrix)
+
+
+def planted(plant: Any, seed: int) -> tuple[str, list[str]]:
+    """The sentence on a planted structure, and the sentences of the findings."""
+    torch.manual_seed(seed)
+    explodes = plant is exploding_matrix
+    layer = gg.RNN(4, H) if explodes else gg.LSTM(4, H, bidirectional=True)
+    head = torch.nn.Linear(H if explodes else 2 * H, 2)
+    x = torch.randn(L, 1, 4) * (1e-6 if explodes else 1)
+    with torch.no_grad():
+        for name, bias in layer.named_parameters():
+            if explodes and name.startswith("bias"):
+                bias.zero_()
+        sentence = plant(layer, head)
+    with gg.engine("reference"), gg.record(layer) as tape:
+        output, _ = layer(x)
+        head(output[-1 if explodes else L // 2]).sum().backward()
+        controls = [directions(with_fresh_weights(tape, k), brief=True) for k in range(CONTROLS)]
+    made = Study("", "", [Passage([str(k) for k in range(L)])], directions(tape), controls=controls)
+    by_backward(made, tape)
+    return sentence, [each.sentence for each in findings(made)]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_planted_structure_is_found(plant: Any) -> None:
+    sentence, found = planted(plant, 0)
+    assert any(each.startswith(sentence) for each in found), found
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("plant", PLANTED)
+def test_planted_structure_is_found_in_nineteen_of_twenty_networks(plant: Any) -> None:
+    found = [planted(plant, seed) for seed in range(20)]
+    assert sum(any(each.startswith(sentence) for each in said) for sentence, said in found) >= 19
+
+
+@pytest.mark.matrix
+def test_overfitting_is_found_in_nineteen_of_twenty_trainings(tmp_path: Path) -> None:
+    """Networks that learn 32 sentences with random labels by heart."""
+    found = 0
+    for seed in range(20):
+        kind = task_class("classification")
+        options = {"hidden_size": 32, "epochs": 30, "threads": 1, "seed": seed, "dropout": 0.0, "learning_rate": 0.02}
+        task = kind(kind.options_type.from_mapping(options))
+        data, folder = split("classification", seed), tmp_path / str(seed)
+        task.fit(data, run=folder)
+        made = study(task, [Stretch(each, 0, STEPS) for each in data.dev], "", folder)
+        found += any(each.rule == "overfitting" for each in findings(made))
+    assert found >= 19
