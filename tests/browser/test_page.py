@@ -283,23 +283,24 @@ PICTURES = Path("build/browser/pictures")
 
 
 def test_the_pictures_of_the_pages(chromium: Any) -> None:
-    """The report of the demo's model, as README and docs/report.md show it; `make browser` copies them there."""
+    """The report of the demo's two runs, for README and docs/report.md; `make browser` copies the pictures there."""
     run = Path("build/browser/demo")
     if not run.exists():
         assert main(["demo", "--run", str(run)]) == 0
     PICTURES.mkdir(parents=True, exist_ok=True)
     report = PICTURES.parent / "report.html"
-    assert main(["report", str(run / "bidirectional"), CODE, "-o", str(report)]) == 0
+    both = [str(run / name) for name in ("bidirectional", "one-directional")]
+    assert main(["report", *both, CODE, "-o", str(report)]) == 0
     tab = chromium.new_page()
-    tab.set_viewport_size({"width": 1120, "height": 900})
+    tab.set_viewport_size({"width": 1400, "height": 900})
     tab.goto(report.resolve().as_uri())
-    steps = tab.locator(".passage [data-s]")
+    steps = tab.locator('[data-run="0"] .passage [data-s]')
     steps.nth(steps.count() // 2).hover()
     tab.wait_for_timeout(300)
     tab.mouse.move(0, 0)
     bar = picture(tab, "#bar")
     tab.evaluate("document.getElementById('bar').style.display = 'none'")
-    places = ("header", "#text", "#saturation", "figure[data-name=f]", "figure[data-name=c]")
+    places = ("header", "#scores", "#findings", "#text")
     saved("report.png", *(picture(tab, place) for place in places), bar)
     saved("report-gates.png", picture(tab, "#gates"))
     tab.keyboard.press("t")
