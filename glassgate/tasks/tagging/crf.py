@@ -99,13 +99,12 @@ def marginals(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tenso
     for step in range(1, scores.shape[1]):
         longer = (forward[-1][:, :, None] + transitions).logsumexp(1) + scores[:, step]
         forward.append(longer.where(inside[:, step], forward[-1]))
-    total = (forward[-1] + end).logsumexp(1, keepdim=True)
     backward = [end.expand(len(scores), -1)]
     for step in range(scores.shape[1] - 1, 0, -1):
         longer = (transitions + (scores[:, step] + backward[-1])[:, None]).logsumexp(2)
         backward.append(longer.where(inside[:, step], backward[-1]))
     both = torch.stack(forward, 1) + torch.stack(backward[::-1], 1)
-    return (both - total[:, None]).exp() * inside
+    return both.softmax(-1) * inside
 
 
 def _inside(scores: Tensor, lengths: Tensor) -> Tensor:
