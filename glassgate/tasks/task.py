@@ -257,13 +257,15 @@ class Task(Definition[OptionsType, Example, Prediction]):
         return task
 
     def _load_weights(self, run: Run) -> None:
-        try:
-            self.network.load_state_dict(run.load_model())
-        except RuntimeError as error:
-            raise RunError(
-                f"{run.path}: the weights do not fit the options saved beside them; copy the folder again, or train "
-                f"again: {' '.join(str(error).split())}"
-            ) from None
+        saved, expected = run.load_model(), self.network.state_dict()
+        for name in sorted(saved.keys() | expected.keys()):
+            here, there = (tuple(each[name].shape) if name in each else "missing" for each in (saved, expected))
+            if here != there:
+                raise RunError(
+                    f"{run.path}: the weights do not fit the options in run.json ({name} is {here}, and {there} by the "
+                    "options); copy the folder again, or train again"
+                )
+        self.network.load_state_dict(saved)
 
     def _train(
         self,
