@@ -84,7 +84,7 @@ class Executable:
     """A pass of a layer's directions on some threads. Its memory has three regions:
 
     - weights: packed matrices and sums of biases. `run` packs them into the workspace, unless `pack` has packed them.
-    - workspace: what the tasks of one run write for each other; a thread's next run writes over it.
+    - workspace: intermediate results of one run; a thread's next run writes over them.
     - results: the caller's tensors, which `run` takes by address, as it does those that it reads.
 
     Args:

@@ -1,4 +1,4 @@
-"""How the work of a pass is divided among threads: how many are worth it, and what each one takes of the loop."""
+"""The division of a pass among threads: the number that is worth it, and the part of the loop that each one runs."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -60,7 +60,7 @@ def alone(directions: int) -> Partition:
 def _sharers(plan: KernelPlan, layout: BatchLayout, parts: int) -> int:
     """How many of some threads share the units of each row; 1 where each one had better have rows of its own.
 
-    They wait for each other at every step where one reads what the others write.
+    If a step reads the results of the others, they wait for each other at every step.
     """
     if parts < 2 or not plan.splits_units or (plan.waits and processors.contention):
         return 1

@@ -169,7 +169,7 @@ class ForwardPass(Pass):
             tensors: the input and all tensors of the directions, contiguous.
             resets: (rows,) bool.
             memory: that of the results.
-            S: how many rows it has, of which those behind the layout's rows become zero.
+            S: its rows; those behind the layout's rows become zero.
             packed: the weights of each direction, if they are packed.
         """
         written = [empty(form, dtype) for form, dtype in memory]
@@ -233,7 +233,7 @@ class BackwardPass(Pass):
             d_states, d_final: for each direction the gradients of its states at every step, rows at equal distances,
                 and of its final states; None for zero.
             d_data: where the gradient of the input goes, if it is computed.
-            S: how many rows a recording has, of which those behind the layout's rows become zero.
+            S: the rows of a recording; those behind the layout's rows become zero.
         """
         written, found, shown, rows, at = [], [], [], [], 1
         for d, (kernel, plan) in enumerate(zip(self.backwards, self.plans, strict=True)):

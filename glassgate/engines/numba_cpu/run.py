@@ -25,7 +25,7 @@ def forward(
     dtype: torch.dtype,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
-    """The states after each step and the final ones of each direction; with `save`, what each backward pass reads.
+    """The states after each step and the final ones of each direction; with `save`, also tensors for the pass back.
 
     Args:
         steps: the layer's input.

@@ -49,7 +49,7 @@ _TORCH_MODULES = ("torch._", "torch.nn.", "torch.functional", "torch.overrides",
 _REFUSED_ELSEWHERE = ("torch.autograd.", "torch.amp.", "torch.utils._contextlib", "random")
 """Modules whose effects are refused under their own names: random numbers, modes of autograd, autocast."""
 _NO_TENSORS = frozenset({"from_file"})
-"""Functions beside those of tensors that read something else."""
+"""Functions of torch that read something other than tensors."""
 _NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
 TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
 """Packages whose code stays as it is, and whose calls are not looked at: only the calls of these from other code."""
