@@ -50,7 +50,7 @@ def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision
 
 def _onnx(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str, verify: bool) -> str:
     """Write an ONNX model of units and lengths."""
-    network = task.network
+    network: Any = task.network
     if task.name not in _SCORERS or getattr(network, "embedding", None) is None:
         raise OptionError(f"export: expected a {' or '.join(_SCORERS)} run of tokens for --to onnx, got {task.name}")
     if getattr(network, "spelling", None) is not None:
