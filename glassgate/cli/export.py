@@ -42,7 +42,7 @@ def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision
     try:
         gg.freeze(task.network.eval(), precision).save(path)
     except (gg.EngineError, ValueError) as error:
-        raise OptionError(f"export: {error}") from None
+        raise OptionError(str(error)) from None
     return (
         f"{path}: load it with gg.load_session({str(path)!r}, model={type(task).__name__}.load({str(run)!r}).network)"
     )
@@ -50,16 +50,16 @@ def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision
 
 def _onnx(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str, verify: bool) -> str:
     """Write an ONNX model of units and lengths."""
+    if precision != "float32":
+        raise OptionError(f"--to onnx writes float32, got --precision {precision}")
     network: Any = task.network
     if task.name not in _SCORERS or getattr(network, "embedding", None) is None:
-        raise OptionError(f"export: expected a {' or '.join(_SCORERS)} run of tokens for --to onnx, got {task.name}")
+        raise OptionError(f"expected a {' or '.join(_SCORERS)} run of tokens for --to onnx, got {task.name}")
     if getattr(network, "spelling", None) is not None:
         raise OptionError(
-            "export: the network reads the characters of distinct words, which ONNX cannot express; train a run with "
+            "the network reads the characters of distinct words, which ONNX cannot express; train a run with "
             "--character-size 0"
         )
-    if precision != "float32":
-        raise OptionError(f"export: --to onnx writes float32, got --precision {precision}")
     units, lengths = torch.randint(network.embedding.num_embeddings, (3, 5)), torch.tensor([5, 2, 3])
     N, L = torch.export.Dim("N", min=1), torch.export.Dim("L", min=2)
     try:
@@ -72,7 +72,7 @@ def _onnx(task: Task[Any, Any, Any], run: Path, output: str | None, precision: s
             verify=verify,
         )
     except (ValueError, ImportError) as error:
-        raise OptionError(f"export: {error}") from None
+        raise OptionError(str(error)) from None
     return f"{path}: takes units (N, L) and lengths (N,), returns scores of labels; its metadata has the vocabulary"
 
 

@@ -44,7 +44,7 @@ def command(words: list[str]) -> None:
     task = tasks[0]
     if tasks[-1].name != task.name:
         raise OptionError(
-            f"report: two runs side by side must be of one task, got {task.name} and {tasks[-1].name}; write two pages"
+            f"two runs side by side must be of one task, got {task.name} and {tasks[-1].name}; write two pages"
         )
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, said="")

@@ -30,7 +30,7 @@ def test_sizes_and_depth_come_back(tmp_path: Path) -> None:
         torch.testing.assert_close(second(first(x)[0])[0], layer(x)[0], rtol=0, atol=1e-6)
 
 
-def write(path: Path, kind: str = "LSTM", fixed: bool = True, **attributes: object) -> Path:
+def write(path: Path, kind: str = "LSTM", fixed: bool = True, peepholes: bool = False, **attributes: object) -> Path:
     """A model of one node."""
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}.get(kind, 1)
     arrays = {"W": np.ones((1, gates * 2, 3), np.float32), "R": np.ones((1, gates * 2, 2), np.float32)}
@@ -38,6 +38,9 @@ def write(path: Path, kind: str = "LSTM", fixed: bool = True, **attributes: obje
     if not fixed:
         inputs += [helper.make_tensor_value_info(k, TensorProto.FLOAT, v.shape) for k, v in arrays.items()]
     names = ["x"] if kind == "Relu" else ["x", "W", "R"]
+    if peepholes:
+        arrays["P"] = np.ones((1, 6), np.float32)
+        names += ["", "", "", "", "P"]
     node = helper.make_node(kind, names, ["y"], name="node", **attributes)
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     numbers = [numpy_helper.from_array(value, name) for name, value in arrays.items()] if fixed else []
@@ -54,7 +57,7 @@ def test_activations_and_batch_first(tmp_path: Path) -> None:
 
 def test_errors(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    with pytest.raises(ExportError, match=r"cannot read .*: No such file"):
+    with pytest.raises(ExportError, match=r"from_onnx: cannot read .*: No such file"):
         gg.from_onnx(path)
     path.write_text("no model")
     with pytest.raises(ExportError, match="is no ONNX model"):
@@ -67,5 +70,7 @@ def test_errors(tmp_path: Path) -> None:
         gg.from_onnx(write(path, "RNN", activations=["Affine"]))
     with pytest.raises(ExportError, match="must have fixed weights, but its input W is computed"):
         gg.from_onnx(write(path, fixed=False))
+    with pytest.raises(ExportError, match="node node has peepholes and coupled gates, which no cell has"):
+        gg.from_onnx(write(path, peepholes=True, hidden_size=2, input_forget=1))
     with pytest.raises(ExportError, match="which this cell lacks"):
         gg.from_onnx(write(path, "GRU", activations=["Relu", "Tanh"]))

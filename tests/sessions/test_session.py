@@ -261,8 +261,12 @@ def test_a_failed_save_keeps_the_former_file(tmp_path, monkeypatch):
 def test_errors():
     with pytest.raises(TypeError, match=r"module must be a layer or a model, a torch.nn.Module, got int"):
         gg.freeze(3)
-    with pytest.raises(ValueError, match=r"Linear has no recurrent layer"):
+    with pytest.raises(ValueError, match=r"Linear has no recurrent layer; a session has at least one"):
         gg.freeze(nn.Linear(2, 3))
+    taken = nn.LSTM(3, 4)
+    taken.cell = "mine"
+    with pytest.raises(ValueError, match=r"freeze: LSTM\(3, 4\) has attributes with the names that LSTM uses itself"):
+        gg.freeze(taken)
     with pytest.raises(ValueError, match=r"LSTM is in training mode with dropout=0.5, .* call model.eval\(\) first"):
         gg.freeze(gg.LSTM(3, 4, 2, dropout=0.5))
     with pytest.raises(ValueError, match=r"LSTM is in training mode with zoneout=0.1"):
