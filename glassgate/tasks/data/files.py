@@ -207,9 +207,12 @@ def _decompressed(path: str | Path, file: BinaryIO, packed: str) -> BinaryIO:
 
 
 def members(path: str | Path) -> list[str]:
-    """Return the names of the files in a ZIP archive; none of another file."""
+    """Return the names of the files in a ZIP archive; none of another file, or of a device."""
+    file = local(path)
+    if not file.is_file():
+        return []
     try:
-        with zipfile.ZipFile(local(path)) as archive:
+        with zipfile.ZipFile(file) as archive:
             return [each.filename for each in archive.infolist() if not each.is_dir()]
     except (OSError, zipfile.BadZipFile):
         return []
