@@ -46,6 +46,7 @@ def test_a_record_of_each_task(name: str) -> None:
         "fill-blanks": {"text", "tokens"},
         "translation": {"text", "translations"},
         "forecasting": {"series", "steps"},
+        "regression": {"prediction"},
     }
     assert record.keys() == keys[name]
     if name == "classification":

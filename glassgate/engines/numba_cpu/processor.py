@@ -7,6 +7,12 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+LARGEST = 127
+"""The largest quantised integer. -128 is not used, so that every integer has its negative."""
+OFFSET = 128
+"""Added to rows for VNNI, which multiplies them as unsigned integers."""
+SHIFTED = ("vnni", "emulated")
+"""The integer products whose rows are shifted by `OFFSET`."""
 HEADER = 64
 """Bytes in front of a row of integers of 8 bits, which hold its scale."""
 FEW_ROWS = 2

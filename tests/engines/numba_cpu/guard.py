@@ -59,6 +59,8 @@ class Guarded:
 
     def tensor(self, like: Tensor) -> Tensor:
         """A copy in such memory."""
+        if not like.numel():
+            return torch.empty_like(like)
         size = like.numel() * like.element_size()
         memory = (ctypes.c_char * size).from_address(self.take(size))
         return torch.frombuffer(memory, dtype=like.dtype).view(like.shape).copy_(like)

@@ -31,7 +31,7 @@ OPTIONS = {
     "hidden_size": 32,
     "embedding_size": 16,
     "dropout": 0.0,
-    "epochs": 6,
+    "epochs": 8,
     "batch_size": 16,
     "learning_rate": 5e-3,
     "threads": 1,

@@ -11,7 +11,7 @@ from torch import Tensor
 from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed
-from glassgate.engines.numba_cpu.simd.int8 import LARGEST, OFFSET, SHIFTED
+from glassgate.engines.numba_cpu.processor import LARGEST, OFFSET, SHIFTED
 from glassgate.engines.plan import INTEGERS
 
 

@@ -13,18 +13,13 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from glassgate.engines.numba_cpu.processor import HEADER, Processor
+from glassgate.engines.numba_cpu.processor import HEADER, LARGEST, OFFSET, SHIFTED, Processor
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, memory, splat
 
 intrinsic: Any = numba.extending.intrinsic
 inline: Any = numba.njit(forceinline=True, error_model="numpy")
 
 INT8, INT16 = ir.IntType(8), ir.IntType(16)
-LARGEST = 127
-"""Of a quantised number's size: -128 is left out, so that the negative of every number is one."""
-OFFSET = 128
-"""What VNNI's rows are shifted by, which it multiplies as numbers without a sign."""
-SHIFTED = ("vnni", "emulated")
 SMALLEST = 1e-30
 """A row whose largest number is below this is zero."""
 
