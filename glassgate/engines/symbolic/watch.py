@@ -201,7 +201,8 @@ class Watch:
     def _class(self, cls: type) -> None:
         """What code may read of a class and its bases: named attributes, and methods that Python calls."""
         for c in cls.__mro__:
-            if c is Cell or root(c.__module__) in _LIBRARIES:
+            is_layer = root(c.__module__) == "glassgate" and issubclass(c, torch.nn.Module)
+            if c is Cell or is_layer or root(c.__module__) in _LIBRARIES:
                 continue
             of_class, is_cell = vars(c), issubclass(c, Cell)
             wanted = [
