@@ -48,7 +48,7 @@ clients: .venv/clients/installed
 	@.venv/clients/bin/python -m tests.clients
 
 machines: .venv/installed
-	@$(bin)/python -m pytest -m machines tests/tasks/processes
+	@$(bin)/python -m pytest -m machines tests/tasks/training/processes
 
 browser: .venv/installed
 	@$(pip) playwright | $(progress)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from defaults.search import SEEDS, Result, Settings, Store, best, defaults, fixed
 from defaults.sets import SETS, Set
-from glassgate.tasks.by_size import by_size
-from glassgate.tasks.plural import plural
+from glassgate.tasks.training.by_size import by_size
+from glassgate.tasks.wording import plural
 
 NEAR = 0.03
 """How much worse than the best setting found the defaults may be, as a fraction of its score."""
@@ -18,10 +18,10 @@ INTRODUCTION = """\
 # How good the defaults are
 
 Unless options set them, batch size and epochs follow from the size of the data, by one rule for all tasks,
-[by_size.py](../glassgate/tasks/by_size.py). Each task has one learning rate, except translation, whose rate follows
-from the batch size: 0.0005 for each of its examples, from 0.002 to 0.004. Little data gives many small steps instead of
-the few large ones of a fixed batch size. The first line of each training prints the chosen values, and an option
-overrides them:
+[by_size.py](../glassgate/tasks/training/by_size.py). Each task has one learning rate. Only the rate of translation
+follows from the batch size: 0.0005 for each of its examples, from 0.002 to 0.004. Little data gives many small steps
+instead of the few large ones of a fixed batch size. The first line of each training prints the chosen values, and an
+option overrides them:
 
 ```text
 100 examples: batch size 4, learning rate 0.008, 60 epochs (1,500 steps); chosen by data size: batch size, epochs

@@ -11,9 +11,9 @@ import torch
 
 from defaults.sets import Set
 from glassgate.tasks import task_class
-from glassgate.tasks.by_size import by_size
 from glassgate.tasks.data.batches import lengths
 from glassgate.tasks.task import Split
+from glassgate.tasks.training.by_size import by_size
 
 Result = dict[str, Any]
 

@@ -6,8 +6,8 @@ from html import escape
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.python_source import standard_library
 from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.data.toy.python_code import standard_library
 from glassgate.tasks.tagging import Tagging
 
 COLOURS = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.attention import Attended, attention_picture
 from glassgate.tasks.data.series import Frequency, given
-from glassgate.tasks.forecasting.shown import Forecast, Origin, fan_picture
+from glassgate.tasks.forecasting.output import Forecast, Origin, fan_picture
+from glassgate.tasks.pictures.attention import Attended, attention_picture
 from glassgate.tasks.task import Split
 
 TITLES = {

@@ -10,9 +10,9 @@ from typing import Any
 
 from benchmarks.results import commit, environment
 from glassgate.tasks import task_class
-from glassgate.tasks.by_size import BySize
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task
+from glassgate.tasks.training.by_size import BySize
 from results import pictures
 from results.cases import Case
 from results.plain import plain, with_plain_layers

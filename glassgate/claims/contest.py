@@ -20,7 +20,7 @@ from glassgate.claims.gradients import flow
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network, Trial, network_of, train
 from glassgate.tasks.runs import write_json
-from glassgate.tasks.stop import end_with_parent
+from glassgate.tasks.training.signals import end_with_parent
 
 FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100

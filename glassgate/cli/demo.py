@@ -16,8 +16,8 @@ from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.started import started
 from glassgate.cli.training import resumable
-from glassgate.tasks.data.python_source import standard_library
 from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.data.toy.python_code import standard_library
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, next_folder, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions

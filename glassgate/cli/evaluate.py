@@ -9,9 +9,9 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import run_class
-from glassgate.tasks.scores import by_label, label_table, scored
-from glassgate.tasks.unknown import note_on, unknown_fraction
-from glassgate.tasks.unseen import said_of
+from glassgate.tasks.data.unknown_labels import said_of
+from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
+from glassgate.tasks.metrics.scores import by_label, label_table, scored
 
 
 def command(words: list[str]) -> None:

@@ -11,9 +11,9 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError, RunError
-from glassgate.tasks.forecasting.shown import SHOWN, fan_picture, header, rows
+from glassgate.tasks.forecasting.output import SHOWN, fan_picture, header, rows
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.pictures import has_pictures
+from glassgate.tasks.pictures.charts import has_pictures
 from glassgate.tasks.runs import write
 
 

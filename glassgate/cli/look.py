@@ -17,8 +17,8 @@ from glassgate.tasks.data.columns import look
 from glassgate.tasks.data.detect import kind_of
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, recognised
+from glassgate.tasks.data.music import Roll, is_music
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.piano import Roll, is_music
 from glassgate.tasks.data.series import Schema, Series, Table, resolved
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.token_table import is_token_table

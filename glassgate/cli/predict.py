@@ -9,9 +9,9 @@ from glassgate.cli.colours import can_colour, coloured
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
-from glassgate.tasks.attention import attention_picture
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.pictures.attention import attention_picture
 from glassgate.tasks.runs import write
 
 _AT_ONCE = 4096  # examples whose predictions are in memory together

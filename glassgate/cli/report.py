@@ -12,8 +12,8 @@ from glassgate.cli.strips import strips
 from glassgate.glass.page import page
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.report.study import given, own, read, study
 from glassgate.tasks.runs import RUN, Run
-from glassgate.tasks.study import given, own, read, study
 
 
 def command(words: list[str]) -> None:

@@ -13,7 +13,7 @@ from rich import progress as rich
 
 from glassgate.cli.progress import Bar
 from glassgate.tasks.progress import Interrupted, Progress
-from glassgate.tasks.stop import end_with_parent
+from glassgate.tasks.training.signals import end_with_parent
 
 Result = TypeVar("Result")
 

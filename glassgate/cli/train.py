@@ -7,7 +7,7 @@ from types import TracebackType
 
 from glassgate.cli.arguments import add_processes
 from glassgate.cli.parser import Parser
-from glassgate.tasks.processes.world import check_asked, here
+from glassgate.tasks.training.processes.world import check_asked, here
 
 _HELP = ("-h", "--help", "--print-config")
 

@@ -16,13 +16,13 @@ from glassgate.cli.started import started
 from glassgate.cli.stopping import how, status
 from glassgate.tasks import TASKS, run_class, task_class
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.logs import FOLDER as LOGS
-from glassgate.tasks.logs import PICTURE
 from glassgate.tasks.options import Options, read_config
-from glassgate.tasks.processes.group import LostError, group
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import next_folder
 from glassgate.tasks.task import Task
+from glassgate.tasks.training.logs import FOLDER as LOGS
+from glassgate.tasks.training.logs import PICTURE
+from glassgate.tasks.training.processes.group import LostError, group
 
 
 def command(words: list[str]) -> None:

@@ -9,9 +9,9 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
-from glassgate.tasks.attention import attention_picture
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError, RunError
+from glassgate.tasks.pictures.attention import attention_picture
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation import Translation
 

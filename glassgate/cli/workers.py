@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from glassgate.tasks.processes.world import place_of, variables
+from glassgate.tasks.training.processes.world import place_of, variables
 
 _LOOK = 0.05  # seconds between looks at the processes
 _LAST_WORDS = 25.0  # seconds in which the others find out that one is gone, and say how to go on

@@ -10,17 +10,17 @@ import numpy as np
 from torch import nn
 from torchmetrics import MetricCollection
 
-from glassgate.tasks.attention import Attended
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Batches, Cuts, Encoded, Lengths, shuffled, whole
 from glassgate.tasks.data.held_out import hold_out
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
-from glassgate.tasks.mean import Loss
+from glassgate.tasks.loss import Loss
 from glassgate.tasks.options import Options
+from glassgate.tasks.pictures.attention import Attended
+from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.records import Record
-from glassgate.tasks.seen import Seen, Shown
+from glassgate.tasks.report.answers import Seen, Shown
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Example = TypeVar("Example")

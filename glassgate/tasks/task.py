@@ -13,7 +13,6 @@ import torch
 from torchmetrics import MetricCollection
 
 from glassgate.tasks import cells
-from glassgate.tasks.by_size import by_size
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import (
     ALL,
@@ -28,24 +27,25 @@ from glassgate.tasks.data.batches import (
     is_idle,
     lengths,
 )
-from glassgate.tasks.data.stored import Stored
+from glassgate.tasks.data.store.examples import Stored
+from glassgate.tasks.data.unknown_labels import lacking, said_of
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
-from glassgate.tasks.devices import check_device
 from glassgate.tasks.errors import OptionError, RunError, UserError
+from glassgate.tasks.metrics.scores import scored
 from glassgate.tasks.options import Options
-from glassgate.tasks.plural import plural
-from glassgate.tasks.processes.group import Group, group
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, damaged, not_known_here
-from glassgate.tasks.scores import scored
-from glassgate.tasks.unseen import lacking, said_of
+from glassgate.tasks.training.by_size import by_size
+from glassgate.tasks.training.devices import check_device
+from glassgate.tasks.training.processes.group import Group, group
+from glassgate.tasks.wording import plural
 
 _LONGER = 4  # times the epochs chosen by the size of the data are the bound while the dev score improves
 
 # Lightning takes seconds to load, and only trainings need it: what uses it is imported where a training begins.
 if TYPE_CHECKING:
-    from glassgate.tasks.rate import Found
+    from glassgate.tasks.training.rate_finder import Found
 
 __all__ = ["Split", "Task", "Vocabularies"]
 
@@ -131,7 +131,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> "Found":
         """Take the learning rate that Lightning's tuner finds."""
-        from glassgate.tasks.rate import find_rate
+        from glassgate.tasks.training.rate_finder import find_rate
 
         with self._new_network(threads, Progress()):
             found = find_rate(self, train, processes)
@@ -275,7 +275,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         progress: Progress,
         processes: Group,
     ) -> dict[str, Any]:
-        from glassgate.tasks.training import train
+        from glassgate.tasks.training.loop import train
 
         place = processes.first(str(folder.path) if folder else "")
         processes.advise(f"; go on with: glassgate train --resume {place}" if place else "")

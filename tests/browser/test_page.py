@@ -22,7 +22,7 @@ from glassgate.tasks import task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.study import Stretch, given, own, study
+from glassgate.tasks.report.study import Stretch, given, own, study
 from glassgate.tasks.task import Split
 from tests.glass.test_measures import Leaky
 from tests.tasks.test_every_task import SPLITS

@@ -8,7 +8,7 @@ from rich.text import Span
 
 from glassgate.cli import main
 from glassgate.cli.colours import can_colour, coloured
-from glassgate.tasks.data.python_source import standard_library
+from glassgate.tasks.data.toy.python_code import standard_library
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,7 +127,7 @@ def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
     task = kind(kind.options_type.from_mapping(SMALL | {"cell": "gru", "num_layers": 2}))
     task.fit(Split(rows, rows[:2]))
     from glassgate.glass.page import page
-    from glassgate.tasks.study import Stretch, study
+    from glassgate.tasks.report.study import Stretch, study
 
     made = study(task, [Stretch(each, 0, 9) for each in rows[:2]], "waves")
     assert [part.label for part in made.directions] == [
@@ -143,9 +143,9 @@ def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
 
 
 def test_input_that_is_too_long_is_cut(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassgate.tasks.study.MOST_STEPS", 20)
+    monkeypatch.setattr("glassgate.tasks.report.study.MOST_STEPS", 20)
     from glassgate.tasks.progress import Progress
-    from glassgate.tasks.study import given, read
+    from glassgate.tasks.report.study import given, read
 
     (text,) = given(task_class("tagging").load(runs / "tagging"), "it " * 25)
     assert (text.start, text.stop) == (0, 20)

@@ -17,7 +17,7 @@ import torch
 from glassgate.cli import main
 from glassgate.cli.progress import Bar
 from glassgate.tasks import run_class
-from glassgate.tasks.data.text import Text
+from glassgate.tasks.data.texts import Text
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import choose
 from glassgate.tasks.runs import write

@@ -22,8 +22,8 @@ from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.series import given
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
-from glassgate.tasks.data.text import Text
-from glassgate.tasks.study import Stretch, study
+from glassgate.tasks.data.texts import Text
+from glassgate.tasks.report.study import Stretch, study
 from glassgate.tasks.task import Split
 
 WORDS = ["red", "green", "blue", "one", "two", "three", "up", "down", "left", "right"]

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from glassgate.tasks import confusion, pictures
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.metrics import confusion
+from glassgate.tasks.pictures import charts as pictures
 from glassgate.tasks.task import Split
 
 QUICK = {"hidden_size": 8, "embedding_size": 8, "learning_rate": 0.03, "least_count": 1, "batch_size": 8, "epochs": 8}

@@ -19,7 +19,7 @@ from glassgate.tasks.runs import MODEL
 from glassgate.tasks.tagging import Tagging
 from tests.tasks.corpus import sentences, write_conllu
 from tests.tasks.test_every_task import SPLITS
-from tests.tasks.test_resume import SPLIT, CtrlC
+from tests.tasks.training.test_resume import SPLIT, CtrlC
 
 SOURCE = """
 import torch

@@ -17,11 +17,11 @@ from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.series import given
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
-from glassgate.tasks.data.text import Text
+from glassgate.tasks.data.texts import Text
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split
-from tests.tasks.test_resume import CtrlC
+from tests.tasks.training.test_resume import CtrlC
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassgate.tasks.data.text import Text
+from glassgate.tasks.data.texts import Text
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.fill_blanks.network import BlankNetwork

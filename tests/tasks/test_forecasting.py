@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from glassgate.cli import main
-from glassgate.tasks.data import mapped
 from glassgate.tasks.data.series import Series, given
 from glassgate.tasks.data.series.schema import MONTH, TIME, Frequency
+from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.options import HEADS, MODELS
 from glassgate.tasks.forecasting.scores import DataErrors
 from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
-from tests.tasks.test_resume import CtrlC, same_files
+from tests.tasks.training.test_resume import CtrlC, same_files
 
 HOUR = Frequency(TIME, 3600 * 10**6)
 HOURS = [f"2024-01-01 {hour:02}:00" for hour in range(15)]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from glassgate.tasks.data.piano import Roll
-from glassgate.tasks.data.text import Text
+from glassgate.tasks.data.music import Roll
+from glassgate.tasks.data.texts import Text
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.language_model.network import LanguageNetwork

@@ -8,7 +8,7 @@ import pytest
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.batches import padding
 from glassgate.tasks.data.tagged import read_columns, read_text
-from glassgate.tasks.data.text import Text, hold_out
+from glassgate.tasks.data.texts import Text, hold_out
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from glassgate.tasks.data import mapped
 from glassgate.tasks.data.series import Schema, Series, read_series
+from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.errors import DataError, OptionError
 
 HOURS = [f"2024-02-28 {hour:02}:00" for hour in range(24)] + [f"2024-02-29 {hour:02}:00" for hour in range(6)]

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data import labelled, text
+from glassgate.tasks.data import labelled
+from glassgate.tasks.data import texts as text
 from glassgate.tasks.options import Options, option
 
 POOLINGS = ("last", "mean", "max", "attention")

@@ -12,26 +12,28 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from glassgate.tasks import confusion
-from glassgate.tasks.attention import Attended
 from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data import labelled as labelled_files
-from glassgate.tasks.data import python_packages, records, text
+from glassgate.tasks.data import records
+from glassgate.tasks.data import texts as text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like, starts_of
-from glassgate.tasks.data.stored import LINE, SEQUENCE, SYMBOL, counts, store
+from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
+from glassgate.tasks.data.toy import python_packages
+from glassgate.tasks.data.unknown_labels import UNLABELLED
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.mean import Loss, Mean, full
-from glassgate.tasks.plural import plural
+from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.metrics import confusion
+from glassgate.tasks.metrics.scores import MacroF1
+from glassgate.tasks.pictures.attention import Attended
+from glassgate.tasks.predictions import Record, tokens_of
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.records import Record, tokens_of
-from glassgate.tasks.scores import MacroF1
-from glassgate.tasks.seen import Seen, seen
+from glassgate.tasks.report.answers import Seen, seen
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.unseen import UNLABELLED
+from glassgate.tasks.wording import plural
 
 
 class Answer(NamedTuple):

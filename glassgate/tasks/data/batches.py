@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.stored import Stored
+from glassgate.tasks.data.store.examples import Stored
 
 Encoded = Mapping[str, np.ndarray]
 Batch = dict[str, Tensor]

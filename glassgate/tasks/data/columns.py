@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from glassgate.tasks.bio import scheme_of
+from glassgate.tasks.data.bio import scheme_of
 from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.errors import OptionError
 

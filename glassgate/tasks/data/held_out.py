@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from glassgate.tasks.data.stored import Stored
+from glassgate.tasks.data.store.examples import Stored
 
 Example = TypeVar("Example")
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from glassgate.tasks import bio
-from glassgate.tasks.data.stored import Stored
+from glassgate.tasks.data import bio
+from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.plural import plural
+from glassgate.tasks.wording import plural
 
 
 def counted(examples: Stored[Tagged]) -> str:

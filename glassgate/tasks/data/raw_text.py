@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from glassgate.tasks.data.files import read_lines
-from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, Stored, store
+from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, Stored, store
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.progress import Progress

@@ -8,8 +8,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.bio import to_iob2
 from glassgate.tasks.data import records
+from glassgate.tasks.data.bio import to_iob2
 from glassgate.tasks.data.columns import Layout, is_comment
 from glassgate.tasks.data.files import STDIN, read_lines
 from glassgate.tasks.data.formats import FOLDER

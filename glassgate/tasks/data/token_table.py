@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
-from glassgate.tasks.bio import scheme_of, to_iob2
 from glassgate.tasks.data import records
+from glassgate.tasks.data.bio import scheme_of, to_iob2
 from glassgate.tasks.data.columns import LABEL_NAMES, WORD_NAMES, number_of
 from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.tagged import Tagged

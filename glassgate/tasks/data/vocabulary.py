@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from glassgate.tasks.data.mapped import Units, looked_up
+from glassgate.tasks.data.store.arrow import Units, looked_up
 
 PADDING = 0
 UNKNOWN = 1

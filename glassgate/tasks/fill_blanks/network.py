@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch, drawn_for
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
-from glassgate.tasks.encoder import encoder
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
+from glassgate.tasks.networks.encoder import encoder
 
 State = Tensor | tuple[Tensor, ...] | None
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data.text import TextOptions
+from glassgate.tasks.data.texts import TextOptions
 from glassgate.tasks.options import option
 
 

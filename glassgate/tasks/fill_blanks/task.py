@@ -12,20 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
-from glassgate.tasks.data import records
-from glassgate.tasks.data import text as texts
+from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
 from glassgate.tasks.data.files import read_lines
-from glassgate.tasks.data.text import Text
+from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.fill_blanks.network import BlankNetwork, Blanks, rows_of
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
-from glassgate.tasks.mean import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.metrics.scores import Likelihood
+from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.records import Record, text_record
-from glassgate.tasks.scores import Likelihood
-from glassgate.tasks.seen import Seen, seen, visible
+from glassgate.tasks.report.answers import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 BLANK = "___"

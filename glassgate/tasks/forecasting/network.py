@@ -8,10 +8,10 @@ from torch.nn.functional import dropout, linear
 
 import glassgate as gg
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.encoder import encoder
 from glassgate.tasks.forecasting.heads import Draws, Head
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.mean import full
+from glassgate.tasks.loss import full
+from glassgate.tasks.networks.encoder import encoder
 
 _AT_ONCE = 2**22  # numbers of a part of the rows: the allocator keeps memory of this size, larger is new each time
 

@@ -9,24 +9,15 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from glassgate.tasks.data import made_series
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, lengths
 from glassgate.tasks.data.series import Frame, Series, Table, given, infer, is_indexed, read_series, resolved
+from glassgate.tasks.data.toy import hourly_series as made_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
 from glassgate.tasks.forecasting.network import Forecaster, Output, Recursive, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.scores import (
-    IN_UNITS,
-    WHO,
-    DataErrors,
-    Errors,
-    Intervals,
-    naive_forecasts,
-    score_table,
-)
-from glassgate.tasks.forecasting.shown import (
+from glassgate.tasks.forecasting.output import (
     PICTURE,
     SHOWN,
     Forecast,
@@ -36,12 +27,21 @@ from glassgate.tasks.forecasting.shown import (
     rows,
     wide_frame,
 )
+from glassgate.tasks.forecasting.scores import (
+    IN_UNITS,
+    WHO,
+    DataErrors,
+    Errors,
+    Intervals,
+    naive_forecasts,
+    score_table,
+)
 from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
-from glassgate.tasks.mean import Loss, Mean
-from glassgate.tasks.pictures import has_pictures
+from glassgate.tasks.loss import Loss, Mean
+from glassgate.tasks.pictures.charts import has_pictures
+from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.records import Record
-from glassgate.tasks.seen import Answer, Chances, Choice, Seen, Shown
+from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, Shown
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 

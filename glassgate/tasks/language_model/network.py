@@ -5,11 +5,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.piano import KEYS
+from glassgate.tasks.data.music import KEYS
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
-from glassgate.tasks.encoder import encoder
 from glassgate.tasks.language_model.options import LanguageModelOptions
-from glassgate.tasks.linear import Tied
+from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.linear import Tied
 
 
 class LanguageNetwork(nn.Module):

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data import text as texts
-from glassgate.tasks.data.text import TextOptions
+from glassgate.tasks.data import texts
+from glassgate.tasks.data.texts import TextOptions
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import option
 

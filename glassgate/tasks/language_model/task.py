@@ -14,21 +14,20 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
 import glassgate as gg
-from glassgate.tasks.data import records
-from glassgate.tasks.data import text as texts
+from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Streams
-from glassgate.tasks.data.piano import KEYS, LOWEST, Roll, is_music, read_rolls
-from glassgate.tasks.data.text import Text
+from glassgate.tasks.data.music import KEYS, LOWEST, Roll, is_music, read_rolls
+from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import COLDEST, check_draw, choose
-from glassgate.tasks.mean import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.metrics.scores import Likelihood
+from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.records import Record, text_record
-from glassgate.tasks.scores import Likelihood
-from glassgate.tasks.seen import Answer, Chances, Choice, Seen, seen, visible
+from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 # A column of evaluation starts without state: it is long enough for this to show in no score.

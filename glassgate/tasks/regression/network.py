@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING
-from glassgate.tasks.encoder import encoder
+from glassgate.tasks.networks.encoder import encoder
 from glassgate.tasks.regression.options import RegressionOptions
 
 

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
-from glassgate.tasks.data import text
+from glassgate.tasks.data import texts as text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled, Reader
-from glassgate.tasks.data.numbers import numbers_of, scale
+from glassgate.tasks.data.number_labels import numbers_of, scale
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.mean import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.options import RegressionOptions

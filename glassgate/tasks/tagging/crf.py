@@ -1,7 +1,11 @@
 """A linear-chain conditional random field over labels, and the best path through any chain of scores."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+
+from glassgate.tasks.data.bio import may_follow
 
 
 class CRF(nn.Module):
@@ -105,6 +109,15 @@ def marginals(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tenso
         backward.append(longer.where(inside[:, step], backward[-1]))
     both = torch.stack(forward, 1) + torch.stack(backward[::-1], 1)
     return both.softmax(-1) * inside
+
+
+def penalties(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return what keeps paths valid, 0 or -inf: of each label at the start, `(K,)`, and behind each other, `(K, K)`."""
+    start = [[may_follow(None, label) for label in labels]]
+    follow = [[may_follow(before, label) for label in labels] for before in labels]
+    allowed = torch.tensor(start + follow)
+    values = torch.zeros(allowed.shape).masked_fill(~allowed, -torch.inf)
+    return values[0], values[1:]
 
 
 def _inside(scores: Tensor, lengths: Tensor) -> Tensor:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.bio import penalties
 from glassgate.tasks.data.batches import Batch, drawn_for
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
-from glassgate.tasks.encoder import encoder
-from glassgate.tasks.tagging.crf import CRF, best_paths, marginals
+from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.tagging.crf import CRF, best_paths, marginals, penalties
 from glassgate.tasks.tagging.options import TaggingOptions
 
 

@@ -15,32 +15,34 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from glassgate.tasks import bio, confusion
-from glassgate.tasks.data import python_source, records
+from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.files import encoding_note
 from glassgate.tasks.data.formats import recognised, sources_of
 from glassgate.tasks.data.labels import check_labels, counted, some, source_of
-from glassgate.tasks.data.mapped import Units
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw, starts_of
-from glassgate.tasks.data.spellings import Spellings
-from glassgate.tasks.data.stored import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
+from glassgate.tasks.data.store.arrow import Units
+from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
 from glassgate.tasks.data.tagged import of_rows as tagged_of_rows
 from glassgate.tasks.data.token_table import TokenTable, look_at_tokens, read_tokens
-from glassgate.tasks.data.vectors import Vectors, read_vectors
+from glassgate.tasks.data.toy import python_code as python_source
+from glassgate.tasks.data.unknown_labels import UNLABELLED, seen_alone
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
+from glassgate.tasks.data.word_vectors import Vectors, read_vectors
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.mean import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.metrics import confusion
+from glassgate.tasks.metrics.scores import MacroF1
+from glassgate.tasks.predictions import Record, tagged_record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.records import Record, tagged_record
-from glassgate.tasks.scores import Frames, MacroF1, WholeTokens
-from glassgate.tasks.seen import Seen, seen
+from glassgate.tasks.report.answers import Seen, seen
 from glassgate.tasks.tagging.network import Scores, Tagger
 from glassgate.tasks.tagging.options import TaggingOptions
+from glassgate.tasks.tagging.scores import EntityScores, Frames, WholeTokens
+from glassgate.tasks.tagging.spelling import Spellings
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.unseen import UNLABELLED, seen_alone
 
 _NO_TOKEN = -1
 
@@ -274,7 +276,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             "accuracy": MulticlassAccuracy(len(labels), average="micro", ignore_index=UNLABELLED)
         }
         if self.facts["bio"]:
-            scores["entities"] = bio.EntityScores(labels)
+            scores["entities"] = EntityScores(labels)
         else:
             scores["macro_f1"] = MacroF1(labels)
         if "intents" in self.vocabularies:

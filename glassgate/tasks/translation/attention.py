@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.linear import Linear
+from glassgate.tasks.networks.linear import Linear
 
 DIVIDED = ("general", "dot")
 """The kinds whose comparisons are divided by the root of the size."""

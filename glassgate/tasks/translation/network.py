@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
-from glassgate.tasks.encoder import encoder
-from glassgate.tasks.linear import Linear, Tied
+from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.linear import Linear, Tied
 from glassgate.tasks.translation.attention import Attention, Memory
 
 State = tuple[Tensor, ...]

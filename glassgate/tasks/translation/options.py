@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data import text
+from glassgate.tasks.data import texts as text
 from glassgate.tasks.data.pairs import BETWEEN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, option

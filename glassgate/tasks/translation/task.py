@@ -13,28 +13,28 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from glassgate.tasks.attention import Attended, attention_picture
-from glassgate.tasks.data import text as texts
+from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
 from glassgate.tasks.data.files import encoding_note
 from glassgate.tasks.data.pairs import BETWEEN, Pair, hold_out, read_pairs
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
-from glassgate.tasks.data.spoken import dates_and_numbers
-from glassgate.tasks.data.subwords import Subwords
+from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
-from glassgate.tasks.mean import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.metrics.scores import Likelihood
+from glassgate.tasks.pictures.attention import Attended, attention_picture
+from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.records import Record
+from glassgate.tasks.report.answers import Seen, seen, visible
 from glassgate.tasks.runs import Run, write
-from glassgate.tasks.scores import Likelihood
-from glassgate.tasks.seen import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.attention import DIVIDED
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions
 from glassgate.tasks.translation.scores import TranslationScores, signatures, tokenizer_for
 from glassgate.tasks.translation.search import END, Found, Search, search
+from glassgate.tasks.translation.subwords import Subwords
 
 _END = "\n"  # no sentence has it
 _AT_ONCE, _UNITS_AT_ONCE = 256, 4096  # sentences that are translated together, and their units, at most

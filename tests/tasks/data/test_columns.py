@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
-from glassgate.tasks.data.text import read_text
+from glassgate.tasks.data.texts import read_text
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging import Tagging, TaggingOptions

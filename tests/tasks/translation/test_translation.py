@@ -13,7 +13,7 @@ from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
 from glassgate.tasks.task import Split
 from glassgate.tasks.translation import Search, Translation, TranslationOptions
-from tests.tasks.test_resume import CtrlC, same_files
+from tests.tasks.training.test_resume import CtrlC, same_files
 
 LETTERS = "abcdef"
 

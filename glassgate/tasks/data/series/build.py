@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 
 from glassgate.storage import cache_folder
-from glassgate.tasks.data.mapped import Arrow, Column, is_large, kept
 from glassgate.tasks.data.series.reader import Frame, Numbers, Stamps, Table, resolved
 from glassgate.tasks.data.series.schema import STEP, Frequency, Schema, infer, shown
+from glassgate.tasks.data.store.arrow import Arrow, Column, is_large, kept
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.plural import plural
+from glassgate.tasks.wording import plural
 
 MISSING = ("error", "last")
 TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime")

@@ -1,0 +1,1 @@
+"""Examples as Arrow, in memory or in the cache folder."""

@@ -1,0 +1,291 @@
+"""The examples of a file as Arrow, of a large one in the cache folder; an object is made of one that is asked for."""
+
+import hashlib
+import json
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+import numpy as np
+import pyarrow as pa
+
+from glassgate.tasks.data.files import count_lines
+from glassgate.tasks.data.store.arrow import Arrow, Column, Units, is_large, kept
+from glassgate.tasks.progress import Progress
+
+Example = TypeVar("Example")
+
+SEQUENCE, SYMBOL, LINES, LINE = "sequence", "symbol", "lines", "line"
+"""What a field of an example holds: symbols, one symbol or None, the line of each unit, or one line for all."""
+
+_LISTS = (SEQUENCE, LINES)
+_SYMBOLS = (SEQUENCE, SYMBOL)
+_ROWS = 2**14  # examples in a record batch, or so many that they have `_UNITS` units together
+_UNITS = 2**20
+
+
+def store(
+    examples: Iterable[Any],
+    fields: Mapping[str, str],
+    build: Callable[..., Example],
+    sources: Sequence[str | Path],
+    reading: Sequence[object],
+    progress: Progress | None = None,
+) -> "Stored[Example]":
+    """Keep the examples of files, or find what an earlier call kept of them.
+
+    Args:
+        examples: what readers make of the files; read if they are not kept already
+        fields: which of an example's attributes are kept, the one of its units first, and what each holds
+        build: makes an example of such fields
+        sources: the files; if they are large, what is kept is kept on disk
+        reading: how they are read, ready for JSON
+        progress: told how far a large file is
+
+    Raises:
+        DataError: what the readers raise; there is no room
+    """
+    tell = progress or Progress()
+
+    def opened(file: Arrow) -> Stored[Example]:
+        return Stored(_Table(file, fields, build))
+
+    if not is_large(sources):
+        sink = pa.BufferOutputStream()
+        _write(sink, examples, fields, lambda line: None)
+        return opened(Arrow(sink.getvalue()))
+    paths = [Path(source) for source in sources]
+
+    def write(sink: pa.NativeFile) -> None:
+        tell.keeping(str(sources[0]), 0.0)
+        lines = max(1, count_lines(paths[0]))
+        _write(sink, examples, fields, lambda line: tell.keeping(str(sources[0]), min(1.0, line / lines)))
+        tell.keeping(str(sources[0]), 1.0)
+
+    return kept(paths, [*reading, *fields], write, opened)
+
+
+class Stored(Sequence[Example]):
+    """Examples of a file, or some of them in any order.
+
+    Attributes:
+        lengths: the units of each, `(N,)`
+        fields: the attributes that are kept, and what each holds
+    """
+
+    def __init__(self, table: "_Table[Example]", rows: np.ndarray | None = None):
+        self._table = table
+        self.fields = table.fields
+        self._rows = np.arange(table.starts[-1], dtype=np.uint32) if rows is None else rows
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self._table.lengths[self._rows]
+
+    @property
+    def digest(self) -> str:
+        """What file on disk, as it was and was read, and which of its examples; empty in memory."""
+        rows = hashlib.blake2b(self._rows.tobytes(), digest_size=16).hexdigest()
+        return self._table.file.digest and f"{self._table.file.digest} {rows}"
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Example: ...
+    @overload
+    def __getitem__(self, place: slice | np.ndarray) -> "Stored[Example]": ...
+    def __getitem__(self, place: int | slice | np.ndarray) -> "Example | Stored[Example]":
+        if isinstance(place, slice | np.ndarray):
+            return Stored(self._table, self._rows[place])
+        return self._table.example(int(self._rows[place]))
+
+    def cut(self, place: int, start: int, stop: int) -> Example:
+        """Return an example of units `start` to `stop` of one."""
+        return self._table.example(int(self._rows[place]), start, stop)
+
+    def counts(self, field: str) -> Counter[Any]:
+        """Count a field's symbols; what is read for it leaves memory again."""
+        symbols = self._table.columns[field].symbols
+        totals = np.zeros(len(symbols), np.int64)
+        for numbers, _ in self._table.chosen(field, self._rows):
+            totals += np.bincount(numbers, minlength=len(symbols))
+        return Counter({symbol: int(count) for symbol, count in zip(symbols, totals, strict=True) if count})
+
+    def neighbours(self, field: str) -> set[tuple[Any, Any]]:
+        """Return each pair of symbols that stand behind each other, and None with each that comes first."""
+        symbols = self._table.columns[field].symbols
+        firsts, pairs = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        for numbers, lengths in self._table.chosen(field, self._rows):
+            begins = np.cumsum(lengths) - lengths
+            both = numbers[:-1].astype(np.int64) * len(symbols) + numbers[1:]
+            pairs = np.union1d(pairs, np.delete(both, begins[1:] - 1))
+            firsts = np.union1d(firsts, numbers[begins])
+        found = {(None, symbols[first]) for first in firsts}
+        return found | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
+
+    def has_others(self, field: str, known: Callable[[Any], bool]) -> bool:
+        """Whether the file has symbols beside those that are known; none at all is not among them."""
+        return any(symbol is not None and not known(symbol) for symbol in self._table.columns[field].symbols)
+
+    def first_without(self, field: str) -> int | None:
+        """Return the place of the file's first example without a symbol where others have one; None if all have."""
+        unknown = np.array([symbol is None for symbol in self._table.columns[field].symbols], bool)
+        before, rows = 0, np.sort(self._rows)
+        for numbers, lengths in self._table.chosen(field, self._rows) if unknown.any() else ():
+            if (wrong := unknown[numbers]).any():
+                row = rows[before + np.searchsorted(np.cumsum(lengths), wrong.argmax(), side="right")]
+                return int((self._rows == row).argmax())
+            before += len(lengths)
+        return None
+
+
+def counts(examples: Sequence[Example], field: str, symbols: Callable[[Example], Iterable[Any]]) -> Mapping[Any, int]:
+    """Count the symbols of a field of examples.
+
+    Args:
+        symbols: those of an example that is not stored
+    """
+    if isinstance(examples, Stored):
+        return examples.counts(field)
+    return Counter(chain.from_iterable(map(symbols, examples)))
+
+
+class _Table(Generic[Example]):
+    """What all parts of a file's examples share: the arrays of its record batches."""
+
+    def __init__(self, file: Arrow, fields: Mapping[str, str], build: Callable[..., Example]):
+        self.file = file
+        self.fields = fields
+        self.build = build
+        self.offsets: dict[str, list[np.ndarray]] = {name: [] for name, kind in fields.items() if kind in _LISTS}
+        symbols: dict[str, list[Any]] = {name: [] for name in fields}
+        values: dict[str, list[np.ndarray]] = {name: [] for name in fields}
+        sizes = []
+        for number in range(file.reader.num_record_batches):
+            batch, metadata = file.reader.get_batch_with_custom_metadata(number)
+            sizes.append(batch.num_rows)
+            for name, new in json.loads(metadata[b"symbols"]).items():
+                symbols[name] += new
+            for name in fields:
+                part = batch.column(name)
+                if name in self.offsets:
+                    self.offsets[name].append(part.offsets.to_numpy())
+                    part = part.values
+                values[name].append(part.to_numpy())
+        self.starts = [0, *accumulate(sizes)]
+        places = {name: batch.schema.get_field_index(name) for name in fields}
+        self.columns = {name: Column(file, places[name], symbols[name], values[name]) for name in fields}
+        self.lengths = np.concatenate([np.diff(each) for each in self.offsets[next(iter(fields))]])
+        file.release()
+
+    def example(self, row: int, start: int = 0, stop: int | None = None) -> Example:
+        batch = bisect_right(self.starts, row) - 1
+        row -= self.starts[batch]
+        found: dict[str, Any] = {}
+        for name, kind in self.fields.items():
+            column = self.columns[name]
+            if kind in _LISTS:
+                first, last = self.offsets[name][batch][row : row + 2].tolist()
+                last = last if stop is None else min(last, first + stop)
+                units = Units(column, column.starts[batch] + first + start, column.starts[batch] + last)
+                found[name] = units if kind == SEQUENCE else units.numbers(0, len(units))
+            else:
+                (value,) = column.read(self.starts[batch] + row, self.starts[batch] + row + 1).tolist()
+                found[name] = column.symbols[value] if kind == SYMBOL else value
+        return self.build(**found)
+
+    def chosen(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield a field's numbers in some examples, in the file's order, and how many each has, by record batches."""
+        rows = np.sort(rows)
+        bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
+        for number, batch in enumerate(self.file.batches(mapped=False)):
+            start, stop = self.starts[number : number + 2]
+            inside = np.zeros(stop - start, bool)
+            inside[rows[bounds[number] : bounds[number + 1]] - start] = True
+            part, lengths = batch.column(field), np.ones(stop - start, np.int64)
+            if field in self.offsets:
+                part, lengths = part.values, np.diff(part.offsets.to_numpy())
+            yield part.to_numpy()[np.repeat(inside, lengths)], lengths[inside]
+
+
+class _Numbering(dict[Any, int]):
+    """Numbers for symbols as they are met.
+
+    Attributes:
+        new: those met since it was emptied
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new: list[Any] = []
+
+    def __missing__(self, symbol: Any) -> int:
+        self.new.append(symbol)
+        self[symbol] = number = len(self)
+        return number
+
+
+class _Batch:
+    """A record batch that grows, and the numberings that go on from batch to batch."""
+
+    def __init__(self, fields: Mapping[str, str]):
+        self.fields = fields
+        self.numberings = {name: _Numbering() for name, kind in fields.items() if kind in _SYMBOLS}
+        types = {name: pa.list_(pa.uint32()) if kind in _LISTS else pa.uint32() for name, kind in fields.items()}
+        self.schema = pa.schema(types)
+        self.first = next(iter(fields))
+        self._empty()
+
+    def _empty(self) -> None:
+        self.values = {name: array("I") for name in self.fields}
+        self.offsets = {name: array("i", [0]) for name, kind in self.fields.items() if kind in _LISTS}
+
+    @property
+    def full(self) -> bool:
+        return len(self.offsets[self.first]) > _ROWS or len(self.values[self.first]) >= _UNITS
+
+    def add(self, example: Any) -> None:
+        for name, kind in self.fields.items():
+            value, values = getattr(example, name), self.values[name]
+            if kind == SEQUENCE:
+                values.extend(map(self.numberings[name].__getitem__, value))
+            elif kind == LINES:
+                values.extend(value)
+            else:
+                values.append(self.numberings[name][value] if kind == SYMBOL else value)
+            if kind in _LISTS:
+                self.offsets[name].append(len(values))
+
+    def write(self, writer: pa.RecordBatchFileWriter) -> int:
+        """Write what has come together, begin again, and return the line that has been reached."""
+        arrays = []
+        for name in self.fields:
+            part = pa.array(np.asarray(self.values[name]))
+            if name in self.offsets:
+                part = pa.ListArray.from_arrays(np.asarray(self.offsets[name]), part)
+            arrays.append(part)
+        new = {name: numbering.new for name, numbering in self.numberings.items()}
+        batch = pa.record_batch(arrays, schema=self.schema)
+        writer.write_batch(batch, custom_metadata={"symbols": json.dumps(new)})
+        reached = [self.values[name][-1:] for name, kind in self.fields.items() if kind not in _SYMBOLS]
+        for numbering in self.numberings.values():
+            numbering.new = []
+        self._empty()
+        return max(chain.from_iterable(reached), default=0)
+
+
+def _write(
+    sink: pa.NativeFile, examples: Iterable[Any], fields: Mapping[str, str], reached: Callable[[int], None]
+) -> None:
+    batch = _Batch(fields)
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        for example in examples:
+            batch.add(example)
+            if batch.full:
+                reached(batch.write(writer))
+        batch.write(writer)

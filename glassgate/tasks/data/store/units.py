@@ -1,0 +1,144 @@
+"""Running text too large for memory: numbered once, kept on disk as Arrow, and read through a memory map."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from glassgate.tasks.data.files import local, opened, opened_text
+from glassgate.tasks.data.store.arrow import Arrow, Column, Units, kept
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.progress import Progress
+
+_BLOCK = 2**24  # bytes read at once; a line is never parted
+_ROWS = 2**22  # units in a record batch
+
+
+def read_units(
+    path: str | Path, unit: str, split: Callable[[str], Sequence[str]], progress: Progress | None = None
+) -> Units:
+    """Return the units of a text file, numbered now or by an earlier call for the same file.
+
+    Args:
+        path: a UTF-8 file, of any bytes for the unit "byte"
+        unit: what `split` makes
+        split: parts a text that ends with a line into units
+        progress: told how far the numbering is
+
+    Raises:
+        DataError: the file is not UTF-8, holds nothing but blanks, or the cache folder has no room
+    """
+    path = Path(path)
+
+    def write(sink: pa.NativeFile) -> None:
+        _write(sink, path, unit, split, progress or Progress())
+
+    def opened(file: Arrow) -> Column:
+        symbols = json.loads(file.reader.schema.metadata[b"symbols"])
+        parts = [batch.column(0).to_numpy() for batch in file.batches()]
+        return Column(file, 0, symbols, parts)
+
+    column = kept([path], [unit], write, opened)
+    return Units(column, 0, len(column))
+
+
+def _write(
+    sink: pa.NativeFile, path: Path, unit: str, split: Callable[[str], Sequence[str]], progress: Progress
+) -> None:
+    """Number a file in two readings, one for the symbols and one for their places."""
+    numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
+    readings, blank = 2 * local(path).stat().st_size, True
+    progress.keeping(str(path), 0.0)
+    for text, done in _blocks(path, unit):
+        numbering.meet(split(text))
+        blank = blank and not text.strip()
+        progress.keeping(str(path), min(0.5, done / readings))  # a compressed file has more bytes than it says
+    if blank:
+        raise DataError(path, None, "the file holds nothing but blanks; give one with text")
+    symbols = numbering.symbols()
+    kind = np.min_scalar_type(len(symbols) - 1)
+
+    def numbers() -> Iterator[np.ndarray]:
+        for text, done in _blocks(path, unit):
+            yield numbering.numbers(split(text)).astype(kind)
+            progress.keeping(str(path), 0.5 + min(0.5, done / readings))
+
+    schema = pa.schema([("unit", pa.from_numpy_dtype(kind))], {"symbols": json.dumps(symbols)})
+    with pa.ipc.new_file(sink, schema) as writer:
+        for rows in _in_rows(numbers()):
+            writer.write_batch(pa.record_batch([pa.array(rows)], schema=schema))
+    progress.keeping(str(path), 1.0)
+
+
+def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """Cut and join arrays to a length of `_ROWS`, the last to what is left."""
+    rest: list[np.ndarray] = []
+    for part in parts:
+        joined = np.concatenate([*rest, part])
+        whole = len(joined) // _ROWS * _ROWS
+        yield from (joined[start : start + _ROWS] for start in range(0, whole, _ROWS))
+        rest = [joined[whole:]]
+    if rest and len(rest[0]):
+        yield rest[0]
+
+
+def _blocks(path: Path, unit: str) -> Iterator[tuple[str, int]]:
+    """The text in parts of whole lines, all ended by a line feed, and how many bytes are read with each."""
+    done = 0
+    if unit == "byte":
+        with opened(path) as file:
+            for block in iter(lambda: file.readlines(_BLOCK), []):
+                raw = b"".join(block)
+                done += len(raw)
+                raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+                yield (raw if raw.endswith(b"\n") else raw + b"\n").decode("latin-1"), done
+        return
+    with opened_text(path, newline=None) as lines:
+        for part in iter(lambda: lines.readlines(_BLOCK), []):
+            text = "".join(part)
+            done += len(text)
+            yield (text if text.endswith("\n") else text + "\n"), done
+
+
+class _Characters:
+    """Numbers for the characters of strings, by tables."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(0x110000, np.int64)
+
+    def meet(self, units: Sequence[str]) -> None:
+        counts = np.bincount(_codes(units))
+        self.counts[: len(counts)] += counts
+
+    def symbols(self) -> list[str]:
+        (met,) = self.counts.nonzero()
+        self.table = np.zeros(0x110000, np.uint32)
+        self.table[met] = np.arange(len(met))
+        return [chr(code) for code in met]
+
+    def numbers(self, units: Sequence[str]) -> np.ndarray:
+        return self.table[_codes(units)]
+
+
+def _codes(units: Sequence[str]) -> np.ndarray:
+    assert isinstance(units, str)
+    return np.frombuffer(units.encode("utf-32-le"), np.uint32)
+
+
+class _Strings:
+    """Numbers for strings, by a dictionary."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+
+    def meet(self, units: Sequence[str]) -> None:
+        for unit in units:
+            self.places.setdefault(unit, len(self.places))
+
+    def symbols(self) -> list[str]:
+        return list(self.places)
+
+    def numbers(self, units: Sequence[str]) -> np.ndarray:
+        return np.fromiter(map(self.places.__getitem__, units), np.int64, len(units))

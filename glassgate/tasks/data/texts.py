@@ -1,0 +1,261 @@
+"""Plain text as sequences of characters, bytes, words or tokens; each file one sequence, or each of its lines."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from glassgate.tasks.data import records
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.files import encoding_note, raw_lines, read_lines
+from glassgate.tasks.data.store import arrow as mapped
+from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, store
+from glassgate.tasks.data.store.units import read_units
+from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.options import Options, option
+from glassgate.tasks.progress import Progress
+
+_WORDS = re.compile(r"\n|<\w+>|\w+(?:['\u2019]\w+)*|[^\w\s]")
+_TOKENS = re.compile(r"\n|\S+")
+_CLOSING = frozenset(".,;:!?…)]}»”%")
+_OPENING = frozenset("([{«“")
+
+_SPLITTERS: dict[str, Callable[[str], Sequence[str]]] = {
+    "character": str,
+    "byte": lambda text: text.encode().decode("latin-1"),
+    "word": _WORDS.findall,
+    "token": _TOKENS.findall,
+}
+UNITS = tuple(_SPLITTERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(Options):
+    """The options of tasks on plain text."""
+
+    unit: str = option(
+        "character",
+        "unit that a text is split into; tokens end at spaces",
+        group="data",
+        choices=UNITS,
+    )
+    sequence: str = option("file", "one sequence: the whole file, or a line", group="data", choices=("file", "line"))
+    text_column: str | None = option(None, "key of the texts in JSON lines and Parquet", group="data", unset="detected")
+    held_out: float = option(
+        0.05,
+        "fraction of --data held out as dev, and again as test",
+        group="data",
+        least=0,
+        most=0.4,
+    )
+    least_count: int = option(1, "occurrences in training that make a unit known", least=1)
+    dropout: float = option(0.2, "dropout after the embedding and after each layer", least=0, most=1)
+    learning_rate: float = option(8e-3, "peak learning rate of AdamW", group="training", least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One sequence of units; a byte is the character of its number.
+
+    Attributes:
+        units: the units; those of a line end with the line end
+        source: the file it came from
+        line: the line where it begins
+    """
+
+    units: Sequence[str]
+    source: str = ""
+    line: int = 1
+
+
+def split(text: str, unit: str) -> Sequence[str]:
+    """Part a text into units.
+
+    Args:
+        unit: one of `UNITS`
+
+    Example:
+        >>> split("Don't panic!", "word")
+        ["Don't", 'panic', '!']
+    """
+    return _SPLITTERS[unit](text)
+
+
+def join(units: Sequence[str], unit: str) -> str:
+    """Put units together to a text.
+
+    Example:
+        >>> join(["Don't", "panic", "!"], "word")
+        "Don't panic!"
+    """
+    if unit == "byte":
+        return "".join(units).encode("latin-1").decode(errors="replace")
+    gaps = (gap(before, after, unit) for before, after in zip(["\n", *units], units, strict=False))
+    return "".join(each for pair in zip(gaps, units, strict=True) for each in pair)
+
+
+def starts(units: Sequence[str], unit: str) -> list[int]:
+    """Return where each unit begins in the text that `join` makes of them; of bytes, in bytes.
+
+    Example:
+        >>> starts(["Don't", "panic", "!"], "word")
+        [0, 6, 11]
+    """
+    found, end, before = [], 0, "\n"
+    for each in units:
+        found.append(end + len(gap(before, each, unit)))
+        end, before = found[-1] + len(each), each
+    return found
+
+
+def gap(before: str, after: str, unit: str) -> str:
+    """Return the blank between two adjacent units, or an empty string."""
+    if unit not in ("word", "token") or "\n" in (before, after):
+        return ""
+    return "" if unit == "word" and (after in _CLOSING or before in _OPENING) else " "
+
+
+def read_text(
+    path: str | Path, unit: str, sequence: str, progress: Progress | None = None, column: str | None = None
+) -> "list[Text] | Stored[Text]":
+    """Read a text file, or standard input, as one sequence or a sequence a line; a large one stays on disk.
+
+    Of JSON lines and Parquet each row is what a line is of a text file.
+
+    Args:
+        progress: told how far a large file is, and what rows were taken for
+        column: the key of the texts in rows; the first usual one if None
+
+    Raises:
+        DataError: see `read_lines` and `records.read`; there is nothing but blank lines; no such key
+    """
+    read = _read(path, unit, column)
+    if progress and unit != "byte" and kind_of(path) != "parquet" and (encoding := encoding_note(path)):
+        progress.note(f"{path}: text{encoding}")
+    if kind_of(path) in records.KEYED and progress:
+        progress.note(_said(path, column))
+    cut = str if unit == "byte" and kind_of(path) not in records.KEYED else _SPLITTERS[unit]
+    if sequence == "line":
+        build = partial(Text, source=str(path))
+        return store(
+            _lines(path, read, cut), {"units": SEQUENCE, "line": LINE}, build, [path], ["lines", unit, column], progress
+        )
+    if kind_of(path) not in records.KEYED and mapped.is_large([path]):
+        return [Text(read_units(path, unit, cut, progress), str(path))]
+    text = "".join(f"{line}\n" for _, line in read)
+    if not text.strip():
+        raise _blank(path)
+    return [Text(cut(text), str(path))]
+
+
+def of_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions) -> list[Text]:
+    """Make texts of rows: one of all, as of the lines of a file, or one of each.
+
+    Raises:
+        DataError: no such key; what is under it is no string
+    """
+    lines = [f"{text}\n" for _, text in _texts("given rows", rows, options.text_column)]
+    if lines and options.sequence == "file":
+        lines = ["".join(lines)]
+    return [Text(split(text, options.unit), "given rows") for text in lines]
+
+
+def _texts(
+    source: str | Path, rows: Iterator[tuple[int, Any, records.Names]], column: str | None
+) -> Iterator[tuple[int, str]]:
+    for number, row, _ in rows:
+        text = records.value(source, number, row, column, records.TEXTS, "--text-column")
+        if not isinstance(text, str):
+            raise DataError(source, number, f"expected a string of text, got {type(text).__name__}; see --text-column")
+        yield number, text
+
+
+def _said(path: str | Path, column: str | None) -> str:
+    """What rows were taken for, in words."""
+    keys: Any = next((row for _, row, _ in records.read(path)), {})
+    found = column or next((each for each in records.TEXTS if each in keys), records.TEXTS[0])
+    return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {found!r}"
+
+
+def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str], Sequence[str]]) -> Iterator[Text]:
+    blank = True
+    for number, text in read:
+        if text.strip():
+            blank = False
+            yield Text(cut(f"{text}\n"), str(path), number)
+    if blank:
+        raise _blank(path)
+
+
+def _read(path: str | Path, unit: str, column: str | None) -> Iterator[tuple[int, str]]:
+    """The lines of a file, or the texts of its rows; those of bytes with a character for each byte."""
+    if kind_of(path) in records.KEYED:
+        return _texts(path, records.read(path), column)
+    if unit != "byte":
+        return read_lines(path)
+    return ((number, raw.rstrip(b"\r\n").decode("latin-1")) for number, raw in enumerate(raw_lines(path), start=1))
+
+
+def documentation(unit: str, sequence: str) -> list[Text]:
+    """Return the reference that Python's own `help` prints: English prose and some code, half a million characters.
+
+    Raises:
+        OptionError: this Python was installed without it
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise OptionError("this Python came without its documentation (pydoc_data); give a text with --data") from None
+    text = "\n\n".join(topics[name].strip() for name in sorted(topics)) + "\n"
+    if sequence == "file":
+        return [Text(split(text, unit), "pydoc_data.topics")]
+    return [Text(split(f"{line}\n", unit), "pydoc_data.topics") for line in text.splitlines() if line.strip()]
+
+
+def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary:
+    """Return the units that texts are made of: those that occur often enough, or all bytes."""
+    if unit == "byte":
+        return Vocabulary([chr(number) for number in range(256)])
+    if len(texts) == 1 and isinstance(texts[0].units, mapped.Units):
+        return Vocabulary.of(texts[0].units.counts(), least_count)
+    return Vocabulary.of(counts(texts, "units", lambda each: each.units), least_count)
+
+
+def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
+    """Return for each of what a vocabulary made of units the one before it, `first` for the first one."""
+    if isinstance(numbers, mapped.Numbers):
+        return cast(np.ndarray, mapped.Numbers(numbers.units, numbers.table, first))
+    return np.concatenate([[first], numbers])[:-1]
+
+
+def hold_out(texts: Sequence[Text], share: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:
+    """Part texts, or the units of a single one, in their order into train, dev and test.
+
+    Args:
+        texts: at least one
+        share: of dev and of test, each
+
+    Example:
+        >>> train, dev, test = hold_out([Text("abcdefghij")], 0.1)
+        >>> train[0].units, dev[0].units, test[0].units
+        ('abcdefgh', 'i', 'j')
+    """
+    whole = texts[0].units if len(texts) == 1 else texts
+    count = int(len(whole) * share)
+    if not count:
+        return texts, [], []
+    first, second = len(whole) - 2 * count, len(whole) - count
+    if len(texts) > 1:
+        return texts[:first], texts[first:second], texts[second:]
+    parts = (slice(first), slice(first, second), slice(second, None))
+    train, dev, test = ([replace(texts[0], units=texts[0].units[part])] for part in parts)
+    return train, dev, test
+
+
+def _blank(path: str | Path) -> DataError:
+    return DataError(path, None, "the file holds nothing but blanks; give one with text")

@@ -1,0 +1,1 @@
+"""Metrics that torchmetrics lacks, and the confusion matrix."""

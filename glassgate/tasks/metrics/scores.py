@@ -1,0 +1,164 @@
+"""Metrics that torchmetrics lacks, scores per label, and the values of a collection of metrics."""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+
+from glassgate.tasks.training.processes.group import Group
+
+LabelScores = dict[str, float]
+"""Precision, recall and F1, from 0 to 1, and support: how often the label occurs."""
+
+_ROWS = 60  # labels in a table
+
+
+def alone() -> bool:
+    """Make torchmetrics compute scores in this process, without waiting for others."""
+    return False
+
+
+def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
+    """Return the scores that have a value, from the counts of all processes."""
+    for each in metrics.values():
+        each.distributed_available_fn = alone
+    if processes is None or processes.size == 1:
+        return _computed(metrics)
+    counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
+    for others in processes.gathered(counted)[1:]:
+        for name, each in metrics.items(keep_base=True):
+            each.merge_state(others[name].to(each.device))
+    return processes.first(_computed(metrics) if processes.leads else {})
+
+
+def _computed(metrics: MetricCollection) -> dict[str, float]:
+    scores = {name: float(value) for name, value in metrics.compute().items()}
+    return {name: score for name, score in scores.items() if not math.isnan(score)}
+
+
+class Likelihood(Metric):
+    """Nats and bits per token, and perplexity, from the probabilities of the correct tokens.
+
+    Example:
+        >>> metric = Likelihood()
+        >>> metric.update(torch.tensor([0.5, 0.25]).log().neg())
+        >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
+        {'nats': 1.04, 'bits': 1.5, 'perplexity': 2.828}
+    """
+
+    full_state_update = False
+
+    total: Tensor
+    tokens: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("tokens", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, nats: Tensor) -> None:
+        """Add tokens, `(S,)`, as minus the natural logarithm of their probabilities."""
+        self.total += nats.double().sum()
+        self.tokens += nats.numel()
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the means over all tokens; the perplexity is e to the power of the nats."""
+        nats = self.total / self.tokens
+        return {"nats": nats, "bits": nats / math.log(2), "perplexity": nats.exp()}
+
+
+class LabelCounts(Metric):
+    """Correct, predicted and true labels, counted per label: the basis of precision, recall and F1.
+
+    Args:
+        names: of the labels, in the order of their numbers
+
+    Attributes:
+        counted: what the names are: "label", "entity" or "intent"
+    """
+
+    full_state_update = False
+    counted: ClassVar[str] = "label"
+
+    right: Tensor
+    found: Tensor
+    wanted: Tensor
+
+    def __init__(self, names: Sequence[str]):
+        super().__init__()
+        self.names = list(names)
+        for name in ("right", "found", "wanted"):
+            self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
+
+    def count(self, right: Tensor, found: Tensor, wanted: Tensor) -> None:
+        """Add labels, `(S,)` each: those predicted correctly, all that were predicted, and the true ones."""
+        for counts, labels in ((self.right, right), (self.found, found), (self.wanted, wanted)):
+            counts += labels.bincount(minlength=len(counts))
+
+    def by_label(self) -> dict[str, LabelScores]:
+        """Return the scores of each label that occurs or was predicted, the most frequent first."""
+        rows = zip(self.names, self.right.tolist(), self.found.tolist(), self.wanted.tolist(), strict=True)
+        scores = {
+            name: {
+                "precision": right / max(1, found),
+                "recall": right / max(1, wanted),
+                "f1": 2 * right / (found + wanted),
+                "support": wanted,
+            }
+            for name, right, found, wanted in rows
+            if found + wanted
+        }
+        return dict(sorted(scores.items(), key=lambda row: (-row[1]["support"], row[0])))
+
+
+def by_label(metrics: MetricCollection) -> dict[str, dict[str, LabelScores]]:
+    """Return the scores per label of each metric that counts by label, under "label", "entity" or "intent"."""
+    return {each.counted: each.by_label() for each in metrics.values() if isinstance(each, LabelCounts)}
+
+
+def label_table(counted: str, scores: Mapping[str, LabelScores]) -> str:
+    """Return scores per label as a table of percentages.
+
+    Example:
+        >>> print(label_table("label", {"NOUN": {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "support": 4}}))
+        label  precision   recall       f1  support
+        NOUN      50.00%  100.00%   66.67%        4
+    """
+    width = max(map(len, [counted, *list(scores)[:_ROWS]]))
+    lines = [f"{counted:{width}}  precision   recall       f1  support"]
+    for name, each in list(scores.items())[:_ROWS]:
+        shares = f"{each['precision']:11.2%}{each['recall']:9.2%}{each['f1']:9.2%}"
+        lines.append(f"{name:{width}}{shares}{each['support']:9,}")
+    if len(scores) > _ROWS:
+        lines.append(f"and {len(scores) - _ROWS} more; --json prints all")
+    return "\n".join(lines)
+
+
+class MacroF1(LabelCounts):
+    """The mean of the labels' F1, over those that occur or were predicted.
+
+    Memory grows with the number of labels, not with its square as for the metric of torchmetrics: a wrong label column
+    may have many thousand.
+
+    Example:
+        >>> metric = MacroF1(["DET", "NOUN", "VERB", "ADJ"])
+        >>> metric.update(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 2, -100]))
+        >>> metric.compute()  # 1 of DET, 2/3 of NOUN, 0 of VERB
+        tensor(0.5556, dtype=torch.float64)
+        >>> metric.by_label()["NOUN"]
+        {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666, 'support': 1}
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch, both of one shape, `target` negative for missing labels."""
+        preds, target = preds[target >= 0], target[target >= 0]
+        self.count(target[preds == target], preds, target)
+
+    def compute(self) -> Tensor:
+        """Return the mean, NaN without labels."""
+        total = self.found + self.wanted
+        return (2.0 * self.right.double() / total)[total > 0].mean()

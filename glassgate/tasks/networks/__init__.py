@@ -1,0 +1,1 @@
+"""Modules that the networks of several tasks share."""

@@ -1,0 +1,161 @@
+"""The loss that is added when a part of a run's network, or a window of steps, is held at its mean."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import glassgate as gg
+from glassgate.glass import spread
+from glassgate.glass.ablate import Held, Places, held_in_rows, parts_held, runs_without, typical, windows_held
+from glassgate.glass.study import Cause, Lapse, Study
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.report.answers import Seen, compared
+from glassgate.tasks.task import Task
+
+# Up to so many steps of all directions are run by the reference engine.
+_SHORT = 600
+# The number of windows of steps that are held, about.
+_WINDOWS = 48
+# Values that are held in a batch: its rows times steps times units of all gates and states.
+_HELD_AT_ONCE = 10_000_000
+
+Window = tuple[int, int]
+"""From a step to before another."""
+
+
+class Answers(NamedTuple):
+    """The answers of a passage, compared with those of the whole network: (A,) each.
+
+    Attributes:
+        losses: of each answer
+        right: whether it is right, or else the same
+        others: the losses with the targets in another order
+    """
+
+    losses: np.ndarray
+    right: np.ndarray
+    others: np.ndarray
+
+
+def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
+    """Fill in the causes and lapses of a study: the parts of the layer and of a decoder, and windows of steps.
+
+    Args:
+        task: with its network
+        batch_of: from a passage's number and a count of copies to a batch
+        made: the study, with its passages
+        layer: the layer's name in the network
+    """
+    lengths = [len(each.steps) for each in made.passages]
+
+    def seen(number: int, copies: int) -> Seen:
+        batch = batch_of(number, copies)
+        return task.see(task.look(task.network, batch), batch)
+
+    with torch.no_grad():
+        first = [seen(number, 1) for number in range(len(lengths))]
+
+    def answered(number: int, copies: int = 1) -> list[Answers]:
+        other = first[(number + max(1, len(first) // 2)) % len(first)]
+        found = compared(seen(number, copies), first[number], other)
+        return [Answers(*row) for row in zip(*(each.double().cpu().numpy() for each in found), strict=True)]
+
+    def every(_: str = "") -> list[Answers]:
+        return [answered(number)[0] for number in range(len(lengths))]
+
+    # A loop in plain torch takes less time for a short text than the translation of a kernel that can be edited.
+    short = made.starts[-1] * len(made.directions) <= _SHORT
+    with gg.engine("reference") if short else nullcontext():
+        places, means, rows = typical(task.network, every)
+        whole = every()
+        own = {name: place for name, place in places.items() if name.startswith(f"{layer}.")}
+        decoder = {name: place for name, place in places.items() if name.startswith("decoder.")}
+        parts = partial(parts_held, means=means, groups=4 if len(made.directions) <= 2 else 1)
+        held = parts(own)
+        found = runs_without(task.network, every, lambda *_: parts(decoder)) if decoder else {}
+        found = {name: each for name, each in found.items() if name} | {name: [] for name in held}
+        lapses: list[tuple[int, Window, Answers]] = []
+        for number, length in enumerate(lengths):
+            windows = {each: windows_held(own, means, each) for each in _windows(length, sum(lengths))}
+            # A layer that is called once for a sequence can hold something else in each row of a batch.
+            size = length if len(rows[layer]) == len(lengths) else None
+            run = partial(_held, task, partial(answered, number), own, size)
+            for name, each in zip(held, run(list(held.values())), strict=True):
+                found[name].append(each)
+            for window, each in zip(windows, run(list(windows.values())), strict=True):
+                lapses.append((number, window, each))
+    _fill(made, first, layer, whole, found, lapses)
+
+
+def _held(
+    task: Task[Any, Any, Any],
+    answered: Callable[[int], list[Answers]],
+    places: Places,
+    length: int | None,
+    every: Sequence[Held],
+) -> Iterator[Answers]:
+    """The answers of a passage with each of these held, as many at once as fit into memory."""
+    at_once = 1 if length is None else 1 + _HELD_AT_ONCE // (length * sum(width for *_, width in places.values()))
+    for start in range(0, len(every), at_once):
+        some = every[start : start + at_once]
+        with held_in_rows(task.network, places, some, length):
+            yield from answered(len(some))
+
+
+def _fill(
+    made: Study,
+    first: Sequence[Seen],
+    layer: str,
+    whole: Sequence[Answers],
+    found: Mapping[str, Sequence[Answers]],
+    lapses: Sequence[tuple[int, Window, Answers]],
+) -> None:
+    said = [each for passage in made.passages for each in passage.said]
+    choices = all(each.best[0][1] is not None and each.agreement is None for each in said)
+    known = any(each.target for each in said)
+    made.unit = f"{first[0].unit} an answer"
+    made.points = ("points of accuracy" if known else "points of answers kept") if choices else ""
+    if known:
+        made.loss = float(np.concatenate([each.others for each in whole]).mean())
+
+    def added(without: Sequence[Answers], beside: Sequence[Answers]) -> dict[str, Any]:
+        now, before = (Answers(*map(np.concatenate, zip(*each, strict=True))) for each in (without, beside))
+        loss = now.losses - before.losses
+        low, high = spread.of_mean(loss, spread.groups([len(each.losses) for each in without]))
+        return {
+            "loss": float(loss.mean()),
+            "points": 100 * float(before.right.mean() - now.right.mean()) if choices else None,
+            "low": low,
+            "high": high,
+            "control": float(now.others.mean() - before.others.mean()),
+        }
+
+    every = [Cause(_short(name, layer, found), **added(each, whole)) for name, each in found.items()]
+    made.causes = sorted(every, key=lambda cause: -cause.loss)
+    for number, window, answer in lapses:
+        made.lapses.append(Lapse(number, *window, **added([answer], [whole[number]])))
+
+
+def _short(name: str, layer: str, every: Iterable[str]) -> str:
+    """The name of a part without the layer's, or, beside a decoder, with the name of its half of the network.
+
+    Example:
+        >>> _short("encoder.layer0.forward", "encoder", ["encoder.layer0.forward"])
+        'layer0.forward'
+        >>> _short("decoder.layer.layer0.forward", "encoder", ["decoder.layer.layer0.forward"])
+        'decoder.layer0.forward'
+    """
+    if any(each.startswith("decoder.") for each in every):
+        return name.replace("decoder.layer.", "decoder.")
+    return name.removeprefix(f"{layer}.")
+
+
+def _windows(length: int, total: int) -> Iterator[Window]:
+    """The windows of a passage; all passages together have about `_WINDOWS`."""
+    many = -(-length // max(1, -(-total // _WINDOWS)))
+    yield from pairwise(round(k * length / many) for k in range(many + 1))

@@ -1,0 +1,286 @@
+"""The study of a trained run on a text or on examples: all numbers of the report."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import glassgate as gg
+from glassgate.glass.controls import CONTROLS
+from glassgate.glass.cost import cost, described
+from glassgate.glass.figures import count
+from glassgate.glass.gradients import differentiate
+from glassgate.glass.step import diagrams
+from glassgate.glass.study import Passage, Said, Study, directions
+from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate
+from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.report.answers import visible
+from glassgate.tasks.report.causes import causes
+from glassgate.tasks.runs import Run
+from glassgate.tasks.task import Task
+from glassgate.tasks.training.logs import FILE, FOLDER
+
+MOST_STEPS = 2000
+_LIMIT = f"a page has room for {MOST_STEPS:,}"
+# Without a text so many steps of the run's examples are shown, whole ones if possible.
+_OWN_STEPS = 240
+_LONG_EXAMPLES = 12
+_OWN_EXAMPLES = 24
+LAYER = "encoder"
+
+
+class Stretch(NamedTuple):
+    """Some steps of an example.
+
+    Attributes:
+        reference: whether the example holds right answers, and not the run's own
+        note: a sentence for the page
+    """
+
+    example: Any
+    start: int
+    stop: int
+    reference: bool = True
+    note: str = ""
+
+
+def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
+    """The stretch of a user's own text.
+
+    Raises:
+        UserError: it is empty, contains only symbols that the run does not know, or the task reads no text
+    """
+    if not text.strip():
+        raise OptionError("text: expected some text, got an empty one; leave it out to see examples of the run's data")
+    example = task.of_text(text)
+    length = len(task.steps(example))
+    known = task.vocabularies.get("units") or task.vocabularies.get("source")
+    units = list(getattr(example, "units", None) or task.steps(example))
+    if known is not None and not any(unit in known for unit in units):
+        raise OptionError(
+            f"text: none of its {len(units)} units ({', '.join(map(repr, units[:5]))}) was in the training data, so "
+            "every one is the same unknown unit to the run; give a text in its language"
+        )
+    known_answers, whole = not task.answers_itself, task.stretch(example, (0, min(length, MOST_STEPS)))
+    return [Stretch(example, *whole, known_answers, _cut("the text", length))]
+
+
+def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stretch]:
+    """The examples of a file, with its labels if it has any.
+
+    Raises:
+        UserError: it cannot be read, or is empty
+    """
+    try:
+        examples = task.read(path, progress=progress)
+    except DataError:
+        examples = task.read(path, labelled=False, progress=progress)
+    if not len(examples):
+        raise DataError(path, None, "expected something to show, got an empty file")
+    stretches: list[Stretch] = []
+    left = MOST_STEPS
+    for example in examples[:MOST_STEPS]:
+        length = len(task.steps(example))
+        if stretches and length > left:
+            shown = f"{len(stretches):,} of {len(examples):,}"
+            stretches[0] = stretches[0]._replace(note=f"{path}: the first {shown} examples are shown; {_LIMIT}")
+            break
+        stretches.append(Stretch(example, *task.stretch(example, (0, min(length, left))), note=_cut(path, length)))
+        left -= stretches[-1].stop - stretches[-1].start
+    return stretches
+
+
+def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None) -> list[Stretch]:
+    """Examples of the run's dev data, or of its test or training data if it has none.
+
+    Of long examples it is the stretch on which the run is as accurate as on average, by its metrics.
+
+    Raises:
+        UserError: the data is not there any more
+    """
+    split = task.read_split(progress)
+    examples = split.dev or split.test or split.train
+    chosen: list[Stretch] = []
+    left = _OWN_STEPS
+    if len(examples) and len(task.steps(examples[0])) > _OWN_STEPS:
+        some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
+        stretches = [Stretch(example, *task.stretch(example, _telling(task, example)[:2])) for example in some]
+        return [_average(task, stretches, metrics or {})]
+    for example in (examples[place] for place in range(len(examples))):
+        length = len(task.steps(example))
+        if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
+            break
+        chosen.append(Stretch(example, *task.stretch(example, _telling(task, example)[:2])))
+        left -= length
+    if not chosen:
+        raise OptionError("the run's data holds no example; give a text, or a file with --file")
+    return chosen
+
+
+def _average(task: Task[Any, Any, Any], stretches: Sequence[Stretch], metrics: Mapping[str, Any]) -> Stretch:
+    """The stretch whose answers are as often right as the run's answers on average."""
+    right = []
+    for each in stretches:
+        batch = collate([task.encode(each.example)], [Piece(0, each.start, each.stop)], task.padding)
+        batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
+        with torch.no_grad():
+            seen = task.see(task.look(task.network.eval(), batch), batch)
+        known = [Said(*answer).right for answer in seen.answers]
+        right.append(float(np.mean([each is True for each in known if each is not None] or [False])))
+    scores = [(metrics.get(data) or {}).get("accuracy") for data in ("dev", "test")]
+    average = next((score for score in scores if score is not None), float(np.mean(right)))
+    return stretches[int(np.argmin([abs(each - average) for each in right]))]
+
+
+def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int, float]:
+    """The stretch of an example whose labels differ most, from a line's start on, and their entropy."""
+    steps, labels = task.steps(example), getattr(example, "labels", None)
+    if len(steps) <= _OWN_STEPS or labels is None:
+        return 0, min(len(steps), _OWN_STEPS), 0.0
+    starts = [0, *(place + 1 for place, step in enumerate(steps) if step == "\n")]
+
+    def kinds(start: int) -> float:
+        counts = np.unique(list(labels[start : start + _OWN_STEPS]), return_counts=True)[1]
+        shares = counts / counts.sum()
+        return round(float(-(shares * np.log(shares)).sum()), 6)
+
+    start = max((place for place in starts if place <= len(steps) - _OWN_STEPS), key=kinds)
+    ends = [place for place in starts if start < place <= start + _OWN_STEPS]
+    return start, max(ends, default=start + _OWN_STEPS), kinds(start)
+
+
+def _cut(name: str, length: int) -> str:
+    """A sentence on an input that is too long; empty for one that is not."""
+    return f"{name}: the first {MOST_STEPS:,} of {length:,} steps are shown; {_LIMIT}" if length > MOST_STEPS else ""
+
+
+def study(
+    task: Task[Any, Any, Any],
+    stretches: Sequence[Stretch],
+    title: str,
+    run: Path | None = None,
+    tick: Callable[[str], None] = lambda _: None,
+) -> Study:
+    """Run the model over stretches, and measure.
+
+    Args:
+        task: with its network
+        stretches: the steps that it reads
+        title: of the page
+        run: the folder, for the course of the training
+        tick: called with the next task in words
+    """
+    encoded: list[Encoded] = [task.encode(each.example) for each in stretches]
+    pieces = [Piece(0, each.start, each.stop) for each in stretches]
+    device = next(task.network.parameters()).device
+
+    def batch_of(number: int, copies: int) -> Batch:
+        rows = collate([encoded[number]], [pieces[number]] * copies, task.padding)
+        return {name: tensor.to(device) for name, tensor in rows.items()}
+
+    def evidence(network: nn.Module, number: int, copies: int) -> Tensor:
+        batch = batch_of(number, copies)
+        return task.see(task.look(network, batch), batch).evidence
+
+    network = task.network.eval()
+    tick("recording gates and states")
+    passages, parts, said = [], [], ""
+    for number, stretch in enumerate(stretches):
+        batch = batch_of(number, 1)
+        with torch.no_grad():
+            seen = task.see(task.look(network, batch), batch)
+        said = seen.said
+        answers = [Said(*answer) for answer in seen.answers]
+        if not stretch.reference:
+            answers = [each._replace(target=None, agreement=None) for each in answers]
+        passages.append(_passage(task, stretch, answers))
+    whole = collate(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(stretches)], task.padding)
+    together = {name: tensor.to(device) for name, tensor in whole.items()}
+    with torch.no_grad(), gg.record(network, first=True) as tape:
+        task.look(network, together)
+    parts = directions(tape, LAYER)
+    made = Study(title, "", passages, parts, evidence=said)
+    tick("reading with fresh weights")
+    untrained = [_untrained(task, task.options.seed + number) for number in range(CONTROLS)]
+    for each in untrained:
+        with torch.no_grad(), gg.record(each, first=True) as tape:
+            task.look(each, together)
+        made.controls.append(directions(tape, LAYER, brief=True))
+    made.subtitle = described(made, task.name)
+    made.notes = [each.note for each in stretches if each.note]
+    layer = getattr(network, LAYER)
+    made.diagrams = diagrams(layer)
+    lengths = [len(each.steps) for each in passages]
+    made.cost = cost(layer, network, lengths)
+    tick("following gradients back from each answer")
+    differentiate(made, network, untrained[0], evidence, LAYER)
+    made.connections = [
+        each if looked is None else each._replace(attention=looked[each.targets, stretch.start : stretch.stop])
+        for each, looked, stretch in zip(
+            made.connections, (task.attention(stretch.example) for stretch in stretches), stretches, strict=True
+        )
+    ]
+    tick("holding each part at its mean")
+    causes(task, batch_of, made, LAYER)
+    tick("reading the training's log")
+    made.monitor = task.monitor
+    if run is not None:
+        made.training = _log(run)
+        made.metrics = Run.open(run).metrics()
+        made.cost += _cost_of_training(made.metrics)
+    return made
+
+
+def _passage(task: Task[Any, Any, Any], stretch: Stretch, said: list[Said]) -> Passage:
+    shown = task.shown(stretch.example, stretch.start, stretch.stop)
+    steps = [visible(step) if step != "\n" else "\n" for step in shown.steps]
+    title = _source(stretch, len(steps))
+    return Passage(steps, said, shown.series, title, shown.pace, shown.names, shown.times)
+
+
+def _source(stretch: Stretch, length: int) -> str:
+    """The file and line of an example, for the page."""
+    example = stretch.example
+    name = Path(str(getattr(example, "file", None) or getattr(example, "source", "") or "")).name
+    line = getattr(example, "line", None)
+    if callable(line):
+        line = line(stretch.start) if not isinstance(getattr(example, "lines", 1), int) else line()
+    if name.startswith("given "):
+        name = ""  # a text of the user's own
+    if stretch.start or length < stretch.stop:
+        return f"{name}, from step {stretch.start + 1:,}".removeprefix(", ")
+    return f"{name}:{line}" if name and isinstance(line, int) and line > 1 else name
+
+
+def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    if not metrics.get("units_per_second"):
+        return []
+    speed, threads = metrics["units_per_second"], count(metrics["threads"], "thread", "threads")
+    return [
+        (
+            "training",
+            f"{speed:,} steps a second, {1000 / speed:.3g} ms a step, on {threads}",
+        ),
+        ("padding in training", f"{metrics['padding']:.1%} of the batches' steps"),
+    ]
+
+
+def _untrained(task: Task[Any, Any, Any], seed: int) -> nn.Module:
+    """The network with fresh weights; with the run's seed those before training, pretrained vectors excepted."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = task.build()
+    return network.to(next(task.network.parameters()).device).eval()
+
+
+def _log(run: Path) -> list[dict[str, float]]:
+    path = run / FOLDER / FILE
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]

@@ -1,0 +1,141 @@
+"""Scores of tagging: entities, whole tokens, and sequences with their intent."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from glassgate.tasks.data.bio import FORM
+from glassgate.tasks.metrics.scores import LabelCounts
+
+_OUTSIDE, _BEGINS, _INSIDE = 0, 1, 2
+_KINDS = {"O": _OUTSIDE, "B": _BEGINS, "I": _INSIDE}
+
+
+class EntityScores(LabelCounts):
+    """Precision, recall and F1 of whole entities as `conlleval` counts them (Tjong Kim Sang and Buchholz 2000).
+
+    An entity is correct if its first unit, its last unit and its type are. I-X begins one unless it continues type X.
+
+    Args:
+        labels: all of them, in the order of their numbers; one of another form is outside of entities
+
+    Example:
+        >>> metric = EntityScores(["O", "B-PER", "I-PER"])
+        >>> metric.update(torch.tensor([[1, 2, 0, 1]]), torch.tensor([[1, 2, 0, 0]]))
+        >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
+        {'precision': 0.5, 'recall': 1.0, 'f1': 0.667}
+        >>> metric.by_label()["PER"]["support"]
+        1
+    """
+
+    counted = "entity"
+
+    def __init__(self, labels: Sequence[str]):
+        types = sorted({label[1:] for label in labels})
+        super().__init__([type.removeprefix("-") or "entity" for type in types])
+        self.kinds = torch.tensor([_KINDS[label[0]] if FORM.fullmatch(label) else _OUTSIDE for label in labels])
+        self.types = torch.tensor([types.index(label[1:]) for label in labels])
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch: both `(N, L)`, `target` negative at padding."""
+        none = target < 0
+        found, found_ends, found_types = self._entities(preds, none)
+        wanted, wanted_ends, wanted_types = self._entities(target, none)
+        same = (found_ends == wanted_ends) & (found_types == wanted_types)
+        self.count(wanted_types[found & wanted & same], found_types[found], wanted_types[wanted])
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the scores over all types, 0 without entities."""
+        right, found, wanted = self.right.sum().double(), self.found.sum(), self.wanted.sum()
+        return {
+            "precision": right / found.clamp(min=1),
+            "recall": right / wanted.clamp(min=1),
+            "f1": 2 * right / (found + wanted).clamp(min=1),
+        }
+
+    def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where entities begin, where each ends that begins here, and each unit's type: all `(N, L)`."""
+        labels = labels.masked_fill(none, 0)
+        kinds = self.kinds.to(labels.device)[labels].masked_fill(none, _OUTSIDE)
+        types = self.types.to(labels.device)[labels]
+        goes_on = torch.zeros_like(none)
+        goes_on[:, 1:] = (kinds[:, 1:] == _INSIDE) & (kinds[:, :-1] != _OUTSIDE) & (types[:, 1:] == types[:, :-1])
+        begins = (kinds != _OUTSIDE) & ~goes_on
+        places = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
+        last = torch.ones_like(none)
+        last[:, :-1] = ~goes_on[:, 1:]
+        ends = places.where(last, labels.shape[1]).flip(1).cummin(1).values.flip(1)
+        return begins, ends, types
+
+
+class WholeTokens(Metric):
+    """The fraction of tokens, each of several units, whose units all have the correct label.
+
+    Example:
+        >>> metric = WholeTokens()
+        >>> metric.update(torch.tensor([[1, 1, 2]]), torch.tensor([[1, 1, 1]]), torch.tensor([[0, 0, 1]]))
+        >>> metric.compute()
+        tensor(0.5000)
+    """
+
+    full_state_update = False
+
+    right: Tensor
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("right", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
+        """Add a batch: all arguments `(N, L)`, tokens numbered from 0 in each row, -1 where there is none."""
+        rows = torch.arange(len(tokens), device=tokens.device)[:, None] * (tokens.max() + 1)
+        inside = tokens >= 0
+        numbers, places = torch.unique((tokens + rows)[inside], return_inverse=True)
+        wrong = torch.zeros(len(numbers), dtype=torch.long, device=tokens.device)
+        wrong.index_add_(0, places, (preds != target)[inside].long())
+        self.right += (wrong == 0).sum()
+        self.total += len(numbers)
+
+    def compute(self) -> Tensor:
+        """Return the fraction, NaN without tokens."""
+        return self.right / self.total
+
+
+class Frames(LabelCounts):
+    """The fraction of sequences with the correct intent, and of those whose labels are all correct, too.
+
+    Args:
+        names: of the intents, in the order of their numbers
+
+    Example:
+        >>> metric = Frames(["book", "play"])
+        >>> intents = torch.tensor([0, 1])
+        >>> metric.update(torch.tensor([[1, 1], [1, 0]]), torch.tensor([[1, 2], [1, -100]]), intents, intents)
+        >>> {name: float(value) for name, value in metric.compute().items()}
+        {'intent_accuracy': 1.0, 'frame_accuracy': 0.5}
+    """
+
+    counted = "intent"
+
+    frames: Tensor
+    sequences: Tensor
+
+    def __init__(self, names: Sequence[str]):
+        super().__init__(names)
+        for name in ("frames", "sequences"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
+        """Add a batch: labels `(N, L)`, `target` negative at padding, and intents `(N,)`."""
+        right, known = intents == true_intents, true_intents >= 0
+        self.count(true_intents[right], intents[known], true_intents[known])
+        self.frames += (right & ((preds == target) | (target < 0)).all(1)).sum()
+        self.sequences += len(right)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the two fractions."""
+        return {"intent_accuracy": self.right.sum() / self.sequences, "frame_accuracy": self.frames / self.sequences}

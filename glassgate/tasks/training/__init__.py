@@ -1,0 +1,1 @@
+"""Training: the loop, its schedule, checkpoints and logs."""

@@ -1,0 +1,35 @@
+"""Whether torch has the device and the precision that the options ask for."""
+
+import torch
+
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.options import Options
+from glassgate.tasks.training.processes.world import World
+
+
+def check_device(options: Options, world: World) -> None:
+    """See that torch has the device, one for each process of this machine, and the device the precision.
+
+    Raises:
+        OptionError: it has not
+    """
+    name, found = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not found.get(name, True):
+        raise OptionError(f"device: expected one that torch finds here, got {name}; choose cpu, or auto")
+    if options.precision == "16-mixed" and not (name in found or (name == "auto" and any(found.values()))):
+        raise OptionError("precision: 16-mixed needs a GPU, and none is in use here; choose bf16-mixed, or 32-true")
+    if world.size == 1:
+        return
+    if "-" in (options.training_file, options.dev, options.test):
+        raise OptionError("data: several processes cannot share standard input; give a file")
+    if 0 < options.batch_size < world.size:
+        raise OptionError(
+            f"batch_size: expected {world.size} or more, a sequence for each process, got {options.batch_size}"
+        )
+    if name == "mps" or (name == "auto" and not found["cuda"] and found["mps"]):
+        raise OptionError("device: Apple's GPU cannot be shared by several processes; add --device cpu")
+    if name != "cpu" and found["cuda"] and torch.cuda.device_count() < world.local_size:
+        raise OptionError(
+            f"devices: {world.local_size} processes of this machine need a GPU each, and it has "
+            f"{torch.cuda.device_count()}; start fewer, or add --device cpu"
+        )

@@ -1,0 +1,103 @@
+"""A run's logs while it trains: a CSV file, TensorBoard's events, and a picture of the curves where matplotlib is."""
+
+import csv
+import io
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from glassgate.tasks.pictures.charts import curves_picture, has_pictures
+from glassgate.tasks.runs import Run, unwritten, write
+
+FOLDER = "logs"
+FILE = "metrics.csv"
+PICTURE = "curves.png"
+
+_DRAW_EVERY = 5.0  # seconds; a picture takes a third of one
+
+
+class Logs:
+    """Logs in a run's folder; of what is there already, the rows up to `step` are kept, and no later one.
+
+    Args:
+        run: where they are written
+        monitor: the score that decides which epoch is best
+        step: batches done before
+    """
+
+    def __init__(self, run: Run, monitor: str, step: int):
+        self.run = run
+        self.monitor = monitor
+        self.rows = [row for row in _read(run.path / FOLDER / FILE) if row["step"] <= step]
+        self.csv = CSVLogger(run.path, FOLDER, version="")
+        self.tensorboard = TensorBoardLogger(
+            run.path, FOLDER, version="", default_hp_metric=False, purge_step=step + 1 if step else None
+        )
+        self.tensorboard.log_hyperparams({name: _plain(value) for name, value in run.content["options"].items()})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Experiment logs directory")  # that the file is made anew is meant
+            self.csv.experiment  # noqa: B018
+        for row in self.rows:
+            self.csv.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
+        self.csv.save()
+        self.drawn = time.monotonic()
+
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        """Write a row.
+
+        Raises:
+            RunError: the disk does not take it
+        """
+        self.rows.append({**values, "step": step})
+        with self._told():
+            for logger in (self.csv, self.tensorboard):
+                logger.log_metrics(dict(values), step)
+
+    def save(self) -> None:
+        """See that all rows are on the disk.
+
+        Raises:
+            RunError: the disk does not take them
+        """
+        with self._told():
+            self.csv.save()
+            self.tensorboard.experiment.flush()
+
+    def close(self) -> None:
+        """Write what can still be written, at the end of a training, a broken one's included."""
+        for logger in (self.csv, self.tensorboard):
+            with suppress(OSError):
+                logger.finalize("success")
+
+    def draw(self, ended: bool) -> None:
+        """Replace the picture, at the end of the training or where the last one is some seconds old."""
+        if has_pictures() and (ended or time.monotonic() - self.drawn >= _DRAW_EVERY):
+            picture = io.BytesIO()
+            curves_picture(self.rows, self.monitor, picture)
+            write(self.run.path / PICTURE, picture.getvalue())
+            self.drawn = time.monotonic()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise unwritten(self.run.path / FOLDER, self.run.path, error) from error
+
+
+def _plain(value: Any) -> Any:
+    """Escape what is no Unicode in the name of a file."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The rows of the CSV file; a last one that was cut short is none."""
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(lines)]

@@ -1,0 +1,259 @@
+"""Examples of a large file stay on disk as Arrow, made once, and train as those of a small file do."""
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glassgate.storage import cache_folder
+from glassgate.tasks import task_class
+from glassgate.tasks.data.bio import is_valid
+from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.store import arrow as mapped
+from glassgate.tasks.data.store import examples as stored
+from glassgate.tasks.data.store.examples import Stored
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.data.texts import Text
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.progress import Interrupted, Progress
+from glassgate.tasks.runs import MODEL
+from glassgate.tasks.task import Split, Task
+from tests.tasks.corpus import sentences, write_conllu
+from tests.tasks.training.test_resume import CtrlC, same_files
+
+SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 2, "batch_size": 4, "threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file counts as large, and record batches are so small that there are many."""
+    monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(mapped, "LARGE", 1)
+    monkeypatch.setattr(stored, "_ROWS", 5)
+    monkeypatch.setattr(stored, "_UNITS", 20)
+
+
+def kept() -> list[Path]:
+    return sorted((cache_folder() / "data").iterdir())
+
+
+def write(folder: Path, kind: str) -> tuple[str, dict[str, Any]]:
+    """Write a file of this kind; the task that reads it, and options."""
+    draw = random.Random(1)
+    words = ["fine", "foul", "day", "\u6211"]
+    rows = [(" ".join(draw.choices(words, k=draw.randint(1, 6))), "ab"[k % 2]) for k in range(41)]
+    path = folder / f"a.{kind}"
+    if kind == "csv":
+        path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+        return "classification", {"data": str(path), "held_out": 0.2}
+    if kind == "jsonl":
+        path.write_text("".join(f'{{"text": "{text}", "label": "{label}"}}\n' for text, label in rows))
+        return "classification", {"data": str(path), "unit": "character", "pooling": "attention"}
+    if kind == "conllu":
+        write_conllu(path, sentences(40))
+        return "tagging", {"data": str(path), "longest": 4}
+    if kind == "tsv":
+        lines = ("".join(f"{word}\tB-{label}\nof\tI-{label}\n" for word in text.split()) for text, label in rows)
+        path.write_text("\n".join(f"# intent = {k % 2}\n{each}" for k, each in enumerate(lines)))
+        return "tagging", {"data": str(path), "head": "crf"}
+    if kind == "txt":
+        path.write_text("".join(f"{text}\n\n" for text, _ in rows))
+        path.with_suffix(".labels").write_text("".join("X " * text.count(" ") + "Y\n\n" for text, _ in rows))
+        return "tagging", {"data": str(path)}
+    if kind == "folder":
+        path.mkdir()
+        (path / "seq.in").write_text("".join(f"{text}\n" for text, _ in rows))
+        (path / "seq.out").write_text("".join("B-x " * text.count(" ") + "O\n" for text, _ in rows))
+        (path / "label").write_text("".join(f"{label}\n" for _, label in rows))
+        return "tagging", {"data": str(path)}
+    path = folder / "lines.txt"
+    path.write_text("".join(f"{text} {label}\n" for text, label in rows))
+    return kind, {"data": str(path), "sequence": "line", "held_out": 0.2, "unit": "word"}
+
+
+KINDS = ("csv", "jsonl", "conllu", "tsv", "txt", "folder", "language-model", "fill-blanks")
+
+
+def made(folder: Path, kind: str) -> Task[Any, Any, Any]:
+    name, options = write(folder, kind)
+    return task_class(name)(task_class(name).options_type.from_mapping(SMALL | options))
+
+
+def plain(example: Any) -> tuple[Any, ...]:
+    """What an example says, as objects that can be compared."""
+    if isinstance(example, Labelled):
+        return list(example.content), example.label, example.source, example.line
+    if isinstance(example, Text):
+        return list(example.units), example.source, example.line
+    labels = None if example.labels is None else list(example.labels)
+    lines = [example.line(place) for place in range(len(example.units))]
+    return list(example.units), labels, example.source, lines, example.intent
+
+
+def in_memory(task: Task[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
+    with monkeypatch.context() as here:
+        here.setattr(mapped, "LARGE", 2**60)
+        return task.read(task.options.data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_are_those_of_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = made(tmp_path, kind)
+    on_disk, wanted = task.read(task.options.data), in_memory(task, monkeypatch)
+    assert isinstance(on_disk, Stored)
+    assert on_disk.digest
+    assert list(map(plain, on_disk)) == list(map(plain, wanted))
+    assert [plain(each) for each in on_disk[30:3:-2]] == [plain(each) for each in list(wanted)[30:3:-2]]
+    assert plain(on_disk[-1]) == plain(wanted[len(wanted) - 1])
+    assert on_disk.lengths.tolist() == [len(plain(each)[0]) for each in wanted]
+    assert len(kept()) == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "conllu"])
+def test_counts_are_those_of_the_examples(kind: str, tmp_path: Path) -> None:
+    task = made(tmp_path, kind)
+    examples = task.read(task.options.data)
+    assert isinstance(examples, Stored)
+    for part in (examples, examples[7:9], examples[np.array([31, 2, 17, 5])]):
+        for field in (name for name, holds in part.fields.items() if holds == stored.SEQUENCE):
+            assert part.counts(field) == Counter(symbol for each in part for symbol in getattr(each, field))
+            sequences = [[None, *getattr(each, field)] for each in part]
+            pairs = {pair for each in sequences for pair in pairwise(each)}
+            assert part.neighbours(field) == pairs
+            met, known = set(examples.counts(field)), set(getattr(part[0], field))
+            assert part.has_others(field, known.__contains__) is (known != met)
+            assert part.first_without(field) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_that_of_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read from disk, from a small file, and given as objects."""
+    task = made(tmp_path, kind)
+    results = [task.fit()]
+    small = in_memory(task, monkeypatch)
+    with monkeypatch.context() as here:
+        here.setattr(mapped, "LARGE", 2**60)
+        results.append(type(task)(task.options).fit())
+    split = task.read_split(Progress())
+    objects = Split(*([as_given(each) for each in part] for part in (split.train, split.dev, split.test)))
+    results.append(type(task)(task.options).fit(objects))
+    for other in results[1:]:
+        for name in ("dev", "test", "history", "padding"):
+            assert other[name] == results[0][name]
+    assert task.predict(task.read(task.options.data)) == task.predict([as_given(each) for each in small])
+
+
+def as_given(example: Any) -> Any:
+    """The example as a user would make it."""
+    if isinstance(example, Labelled):
+        return Labelled(list(example.content), example.label)
+    if isinstance(example, Text):
+        return Text(list(example.units))
+    return Tagged(list(example.units), list(example.labels or ()), intent=example.intent)
+
+
+def test_labels_that_go_on_where_they_may_not_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tB-X\nb\tI-X\n\n" * 30 + "a\tO\nb\tI-X\n")
+    task = task_class("tagging")(task_class("tagging").options_type.from_mapping(SMALL | {"data": str(path)}))
+    examples = task.read(path)
+    assert not all(is_valid(each.labels) for each in examples)
+    for part, valid in ((examples, False), (examples[:30], True)):
+        task.collect(part)
+        assert task.facts["valid"] is valid
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("tsv", "# intent = 0\nx\tB-a\n\nx\tB-a\n", r"dev\.tsv:4: expected an intent, as in training, got none"),
+        ("csv", "text,label\nfine,a\nfoul\n", r"dev\.csv:3: expected 2 columns"),
+    ],
+)
+def test_mistakes_are_told_before_training(kind: str, content: str, message: str, tmp_path: Path) -> None:
+    name, options = write(tmp_path, kind)
+    dev = tmp_path / f"dev.{kind}"
+    dev.write_text(content)
+    task = task_class(name)(task_class(name).options_type.from_mapping(SMALL | options | {"dev": str(dev)}))
+    with pytest.raises(DataError, match=message):
+        task.fit(run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_second_process_uses_what_the_first_made(tmp_path: Path) -> None:
+    task = made(tmp_path, "csv")
+    count = len(task.read(task.options.data))
+    (file,) = kept()
+    before = file.stat().st_mtime_ns, file.stat().st_ino
+    code = (
+        "import sys; from glassgate.tasks.data.store import arrow, examples; arrow.LARGE = 1; examples._write = None\n"
+        "from glassgate.tasks.classification import *\n"
+        "print(len(Classification(ClassificationOptions()).read(sys.argv[1])))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, task.options.data], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == count
+    assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
+
+
+def test_changed_file_and_damaged_cache_are_made_anew(tmp_path: Path) -> None:
+    task = made(tmp_path, "folder")
+    path = Path(task.options.data)
+    wanted = [plain(each) for each in task.read(path)]
+    (file,) = kept()
+    content = file.read_bytes()
+    file.unlink()  # the map of before keeps the old file
+    file.write_bytes(content[:-9])
+    assert [plain(each) for each in task.read(path)] == wanted
+    assert kept() == [file]
+    (path / "label").write_text("c\n" * len(wanted))  # beside the units, and part of what is kept
+    assert {each.intent for each in task.read(path)} == {"c"}
+
+
+def test_what_a_full_disk_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    task = made(tmp_path, "csv")
+    monkeypatch.setattr(stored, "_write", full)
+    with pytest.raises(DataError, match=r"a\.csv: could not be kept in .*data .*No space left.*GLASSGATE_CACHE"):
+        task.read(task.options.data)
+    assert not kept()
+
+
+class Told(Progress):
+    """Remembers how far the keeping was."""
+
+    def __init__(self) -> None:
+        self.shares: list[float] = []
+
+    def keeping(self, file: str, share: float) -> None:
+        self.shares.append(share)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_progress_is_told_from_nothing_to_all(kind: str, tmp_path: Path) -> None:
+    task, progress = made(tmp_path, kind), Told()
+    task.read(task.options.data, progress=progress)
+    assert progress.shares[0] == 0.0
+    assert progress.shares[-1] == 1.0
+    assert sorted(progress.shares) == progress.shares
+    assert len(progress.shares) > 5
+    again = Told()
+    task.read(task.options.data, progress=again)
+    assert not again.shares
+
+
+def test_run_on_stored_examples_knows_its_data_again(tmp_path: Path) -> None:
+    task = made(tmp_path, "csv")
+    task.fit(run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        type(task)(task.options).fit(run=tmp_path / "run", progress=CtrlC(3))
+    type(task).resume(tmp_path / "run")
+    assert same_files(tmp_path / "whole", tmp_path / "run", MODEL)

@@ -1,0 +1,63 @@
+"""Text falls into units and comes together again; what cannot be read is named by file and line."""
+
+from pathlib import Path
+
+import pytest
+
+from glassgate.tasks.data import texts as text
+from glassgate.tasks.data.texts import Text
+from glassgate.tasks.errors import DataError
+
+PROSE = "I said: 'don't', twice (so).\nThen 我饿了。\n"
+
+
+@pytest.mark.parametrize("unit", ["character", "byte"])
+def test_nothing_is_lost(unit: str) -> None:
+    assert text.join(text.split(PROSE, unit), unit) == PROSE
+
+
+def test_words_and_tokens() -> None:
+    assert text.split("Don't go (yet), <unk>!\nNo.", "word") == [
+        *["Don't", "go", "(", "yet", ")", ",", "<unk>", "!", "\n", "No", "."]
+    ]
+    assert text.split("Don't go (yet), <unk>!\nNo.", "token") == ["Don't", "go", "(yet),", "<unk>!", "\n", "No."]
+    for unit in ("word", "token"):
+        assert text.join(text.split("Don't go (yet), you!\nNo.", unit), unit) == "Don't go (yet), you!\nNo."
+
+
+def test_files_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\r\n\r\ntwo")
+    assert [each.units for each in text.read_text(path, "character", "file")] == ["one\n\ntwo\n"]
+    lines = text.read_text(path, "character", "line")
+    assert [("".join(each.units), each.line) for each in lines] == [("one\n", 1), ("two\n", 3)]
+
+
+def test_bytes_need_no_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"caf\xe9\n" + "café\n".encode() * 3)
+    assert "".join(text.read_text(path, "byte", "line")[0].units) == "caf\xe9\n"
+    with pytest.raises(DataError, match=r"a\.txt:1: expected UTF-8, or another .* got byte 0xe9 in column 4; correct"):
+        text.read_text(path, "character", "file")
+
+
+def test_blank_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n \n")
+    with pytest.raises(DataError, match=r"a\.txt: the file holds nothing but blanks; give one with text"):
+        text.read_text(path, "word", "line")
+
+
+def test_hold_out_of_lines() -> None:
+    lines = [Text(str(number)) for number in range(20)]
+    train, dev, test = text.hold_out(lines, 0.1)
+    assert [*train, *dev, *test] == lines
+    assert len(dev) == len(test) == 2
+    assert text.hold_out(lines, 0) == (lines, [], [])
+
+
+def test_own_text() -> None:
+    (whole,) = text.documentation("character", "file")
+    assert len(whole.units) > 200_000
+    assert "assert" in "".join(whole.units)
+    assert all(line.units.endswith("\n") for line in text.documentation("character", "line"))

@@ -1,0 +1,33 @@
+"""The linear layer of decoding: equal to torch's, differentiable where gradients are asked for."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from glassgate.tasks.networks.linear import Linear, linear
+
+
+@pytest.mark.parametrize("shape", [(5, 64), (3, 100, 64), (0, 64)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_without_gradients_it_is_the_product_that_torch_computes(shape, bias):
+    torch.manual_seed(0)
+    layer, input = Linear(64, 2000, bias), torch.randn(shape)
+    with torch.no_grad():
+        expected = F.linear(input.double(), layer.weight.double(), layer.bias.double() if bias else None)
+        torch.testing.assert_close(layer(input).double(), expected, rtol=0, atol=1e-5)
+
+
+def test_with_gradients_it_is_torch_s_own():
+    layer, input = Linear(64, 2000), torch.randn(40, 64, requires_grad=True)
+    layer(input).sum().backward()
+    torch.testing.assert_close(input.grad, layer.weight.sum(0).expand(40, -1).detach())
+    assert layer.weight.grad is not None
+
+
+def test_other_precisions_stay_what_they_are():
+    input, weight = torch.randn(40, 64), torch.randn(2000, 64)
+    with torch.no_grad():
+        for dtype in (torch.float64, torch.bfloat16):
+            assert linear(input.to(dtype), weight.to(dtype)).dtype == dtype
+        with torch.autocast("cpu", torch.bfloat16):
+            assert linear(input, weight).dtype == torch.bfloat16

@@ -1,0 +1,129 @@
+"""Trainings that fail say so, at the first epoch that shows it and at the end; a healthy one is silent."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glassgate.cli import main
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.task import Split
+from glassgate.tasks.training.health import RULES, Health, Signs
+from tests.tasks.corpus import sentences, write_conllu
+
+OPTIONS = TaggingOptions(hidden_size=8, embedding_size=8, character_size=0, epochs=3, learning_rate=0.03, batch_size=4)
+TRAIN, DEV = sentences(40), sentences(20, seed=1)
+HEALTHY = Signs(OPTIONS, epoch=3, first=1.1, recent=0.2, norms=[0.5] * 9, accuracy=0.9, commonest=0.4, labels=4)
+
+
+class Notes(Progress):
+    """Keeps the warnings, each with the epoch that it follows."""
+
+    def __init__(self) -> None:
+        self.warnings: list[tuple[int, str]] = []
+        self.done = 0
+
+    def epoch(self, number: int, scores: object) -> None:
+        self.done = number
+
+    def note(self, text: str) -> None:
+        if text.startswith("warning: "):
+            self.warnings.append((self.done, text.removeprefix("warning: ")))
+
+
+def warnings(options: TaggingOptions, train: list[Tagged] = TRAIN, dev: list[Tagged] = DEV) -> list[tuple[int, str]]:
+    notes = Notes()
+    result = Tagging(options).fit(Split(train, dev), progress=notes)
+    assert result.get("warnings", []) == [sentence for _, sentence in notes.warnings]
+    return notes.warnings
+
+
+def test_a_healthy_training_is_silent() -> None:
+    assert warnings(OPTIONS) == []
+
+
+def test_a_rate_too_high_by_far_shows_in_the_first_epoch() -> None:
+    (epoch, sentence), *_ = warnings(replace(OPTIONS, learning_rate=30.0, warmup=0.0, clip=0.0))
+    assert epoch == 1
+    assert "the learning rate is too high; try --learning-rate 3" in sentence
+
+
+def test_a_rate_of_zero() -> None:
+    found = warnings(replace(OPTIONS, learning_rate=0.0))
+    assert {epoch for epoch, _ in found} == {3}
+    assert any("the loss does not fall" in sentence for _, sentence in found)
+
+
+def test_labels_that_units_say_nothing_of() -> None:
+    """The index of a word in place of the word, as a reader without columns would take it."""
+    train, dev = (
+        [replace(each, units=[str(n) for n in range(len(each.units))][:1] * len(each.units)) for each in part]
+        for part in (TRAIN, DEV)
+    )
+    mixed = [replace(each, labels=["DET" if n % 3 else "NOUN" for n, _ in enumerate(each.units)]) for each in dev]
+    flat = [replace(each, labels=["DET" if k % 5 else "NOUN"] * len(each.units)) for k, each in enumerate(train)]
+    found = warnings(OPTIONS, flat, mixed)
+    assert any("is no better than always giving the commonest answer" in sentence for _, sentence in found)
+
+
+def test_a_vocabulary_that_knows_nothing_of_the_dev_data() -> None:
+    other = [replace(each, units=[f"{unit}x" for unit in each.units]) for each in DEV]
+    found = warnings(OPTIONS, TRAIN, other)
+    assert any(epoch == 1 and "100% of the dev data is unknown to the vocabulary" in each for epoch, each in found)
+
+
+def test_labels_without_examples_in_the_dev_data() -> None:
+    one = [Tagged(["the", "cat"], ["DET", "NOUN"]), Tagged(["the"], ["DET"])]
+    more = [*TRAIN, Tagged(["why", "so", "oh"], ["ADV", "PART", "INTJ"])]
+    found = warnings(OPTIONS, more, one)
+    assert any(epoch == 1 and "has no example of" in each and "ADV" in each for epoch, each in found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"recent": 1.5}, "rate too high"),
+        ({"recent": 1.09}, "loss does not fall"),
+        ({"accuracy": 0.4}, "no better than one answer"),
+        ({"norms": [1e4] * 9}, "exploding gradients"),
+        ({"norms": [float("inf")] * 9}, "exploding gradients"),
+        ({"norms": [1e-9] * 9}, "vanishing gradients"),
+        ({"unknown": 0.6}, "unknown units"),
+        ({"missing": ["A", "B"]}, "labels without examples"),
+        ({"accuracy": 0.4, "epoch": 1}, None),
+        ({"recent": 1.09, "epoch": 1}, None),
+        ({"missing": ["A"]}, None),
+        ({"norms": [0.5] * 5 + [1e4] * 4}, None),
+    ],
+)
+def test_each_rule_alone(changed: dict[str, object], name: str | None) -> None:
+    signs = replace(HEALTHY, **changed)  # type: ignore[arg-type]
+    found = [rule for rule in RULES if rule.holds(signs)]
+    assert [rule.name for rule in found] == ([name] if name else [])
+    for rule in found:
+        assert len(rule.sentence(signs)) > 60
+
+
+def test_each_is_said_once_and_what_was_said_survives_a_break() -> None:
+    task = Tagging(replace(OPTIONS, epochs=9))
+    health = Health(task, [])
+    for epoch in (1, 2):
+        for loss in (1.0, 1.0, 1.0, float("nan"), 9.0, 9.0):
+            health.step(loss)
+        said = health.check(epoch, {})
+        assert len(said) == (1 if epoch == 1 else 0)
+        again = Health(task, [])
+        again.restore(health.state())
+        health = again
+    assert len(health.said) == 1
+
+
+def test_the_command_line_says_it_again_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_conllu(tmp_path / "a.conllu", sentences(30))
+    words = ["train", "tagging", f"--data={data}", f"--dev={data}", f"--run={tmp_path}/run", "--epochs=1"]
+    assert main([*words, "--hidden-size=4", "--embedding-size=4", "--learning-rate=0"]) == 0
+    out, err = capsys.readouterr()
+    assert "\nwarning: the loss does not fall" in out
+    assert "tagging  warning: the loss does not fall" in err

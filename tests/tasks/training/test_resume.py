@@ -1,0 +1,248 @@
+"""A run broken off at any moment and resumed ends with the same weights, bit for bit, as one without a break."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from glassgate.cli import main
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.errors import RunError
+from glassgate.tasks.progress import Interrupted, Progress
+from glassgate.tasks.runs import CHECKPOINT, METRICS, MODEL
+from glassgate.tasks.tagging import Tagging, TaggingOptions
+from glassgate.tasks.task import Split
+from tests.tasks.corpus import sentences, write_conllu
+
+EPOCHS = 3
+SIZES = {
+    "hidden_size": 8,
+    "embedding_size": 8,
+    "least_count": 1,
+    "batch_size": 4,
+    "epochs": EPOCHS,
+    "save_every": 0.0,
+    "threads": 1,
+}
+SPLIT = Split(sentences(40), sentences(10, seed=1), sentences(10, seed=2))
+STEPS = 10  # batches of an epoch
+
+
+class CtrlC(Progress):
+    """Presses Ctrl-C after so many steps."""
+
+    def __init__(self, after: int):
+        self.left = after
+
+    def step(self, units: int, loss: float) -> None:
+        self.left -= 1
+        if not self.left:
+            signal.raise_signal(signal.SIGINT)
+
+
+def same_files(one: Path, other: Path, name: str) -> bool:
+    """Whether both runs hold equal tensors under this name."""
+    first, second = load_file(one / name), load_file(other / name)
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.fixture(scope="module", params=[{}, {"dropout": 0.3, "accumulate": 3, "longest": 3, "patience": 1}])
+def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaggingOptions, Path]:
+    """Options, and the run that they led to without a break."""
+    options = TaggingOptions.from_mapping(SIZES | request.param)
+    run = tmp_path_factory.mktemp("unbroken") / "run"
+    Tagging(options).fit(SPLIT, run=run)
+    return options, run
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the usual options without a break."""
+    run = tmp_path_factory.mktemp("plain") / "run"
+    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=run)
+    return run
+
+
+@pytest.mark.parametrize("presses", [[1], [7], [STEPS], [STEPS + 1], [2 * STEPS - 1], [EPOCHS * STEPS - 1], [4, 9]])
+def test_ctrl_c(tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: list[int]) -> None:
+    options, whole = unbroken
+    run = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        Tagging(options).fit(SPLIT, run=run, progress=CtrlC(presses[0]))
+    for again in presses[1:]:
+        with pytest.raises(Interrupted):
+            Tagging.resume(run, SPLIT, progress=CtrlC(again))
+    assert not (run / METRICS).exists()
+    Tagging.resume(run, SPLIT)
+    assert same_files(whole, run, MODEL)
+    assert same_files(whole, run, CHECKPOINT)
+
+
+def test_chain_that_keeps_to_bio(tmp_path: Path) -> None:
+    """What forbids transitions is neither learned nor part of the model, and there again after a break."""
+    names = [Tagged(["mr", "ann", "lee", "?"], ["O", "B-PER", "I-PER", "O"], intent="ask")] * 20
+    names += [Tagged(["to", "paris", "."], ["O", "B-LOC", "O"], intent="tell")] * 20
+    split, options = Split(names, names[15:25]), TaggingOptions.from_mapping(SIZES | {"head": "crf"})
+    Tagging(options).fit(split, run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        Tagging(options).fit(split, run=tmp_path / "run", progress=CtrlC(7))
+    task, _ = Tagging.resume(tmp_path / "run", split)
+    assert task.network.valid
+    assert same_files(tmp_path / "whole", tmp_path / "run", MODEL)
+    assert same_files(tmp_path / "whole", tmp_path / "run", CHECKPOINT)
+    assert not [name for name in load_file(tmp_path / "run" / MODEL) if "penalties" in name]
+
+
+def test_killed(tmp_path: Path) -> None:
+    data = write_conllu(tmp_path / "train.conllu", sentences(120))
+    dev = write_conllu(tmp_path / "dev.conllu", sentences(20, seed=1))
+    options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev), "threads": 1})
+    Tagging(options).fit(run=tmp_path / "whole")
+    (tmp_path / "config.yaml").write_text(options.to_yaml())
+    words = ["train", "tagging", f"--config={tmp_path / 'config.yaml'}"]
+    context = get_context("forkserver")  # what takes seconds to import is there when a process begins
+    context.set_forkserver_preload(["glassgate.cli.train", "glassgate.tasks.tagging", "glassgate.tasks.training.loop"])
+    for kill in range(3):
+        run = tmp_path / f"killed-{kill}"
+        process = context.Process(target=main, args=([*words, f"--run={run}"],))
+        process.start()
+        while not (run / CHECKPOINT).exists():
+            assert process.is_alive()
+            time.sleep(0.001)
+        time.sleep(0.05 * kill)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert not (run / METRICS).exists()
+        Tagging.resume(run)
+        assert same_files(tmp_path / "whole", run, MODEL)
+        assert same_files(tmp_path / "whole", run, CHECKPOINT)
+
+
+def test_killed_before_first_checkpoint(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES)
+    for name in ("whole", "killed"):
+        Tagging(options).fit(SPLIT, run=tmp_path / name)
+    for name in (CHECKPOINT, METRICS, MODEL):
+        os.remove(tmp_path / "killed" / name)
+    Tagging.resume(tmp_path / "killed", SPLIT)
+    assert same_files(tmp_path / "whole", tmp_path / "killed", MODEL)
+
+
+def test_killed_before_last_scores(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES)
+    result = Tagging(options).fit(SPLIT, run=tmp_path / "run")
+    (tmp_path / "run" / METRICS).unlink()
+    _, resumed = Tagging.resume(tmp_path / "run", SPLIT)
+    assert resumed["test"] == result["test"]
+    assert resumed["history"] == result["history"]
+
+
+def test_part_of_a_checkpoint_is_never_read(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES)
+    Tagging(options).fit(SPLIT, run=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        Tagging(options).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(5))
+    (tmp_path / "broken" / (CHECKPOINT + ".part")).write_bytes(b"half a checkp")
+    Tagging.resume(tmp_path / "broken", SPLIT)
+    assert same_files(tmp_path / "whole", tmp_path / "broken", MODEL)
+
+
+def test_ended_run(tmp_path: Path) -> None:
+    Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1})).fit(SPLIT, run=tmp_path / "run")
+    with pytest.raises(RunError, match=r"run: this run has ended, nothing is left to resume; .* `glassgate predict"):
+        Tagging.resume(tmp_path / "run", SPLIT)
+
+
+def test_changed_data(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "run", progress=CtrlC(2))
+    changed = Split(SPLIT.train[1:], SPLIT.dev, SPLIT.test)
+    with pytest.raises(RunError, match="run: the train data is not what it was when the run began; restore the file"):
+        Tagging.resume(tmp_path / "run", changed)
+
+
+def test_same_seed_same_weights_other_seed_others(tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("again", 1), ("two", 2)):
+        Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1, "seed": seed})).fit(SPLIT, run=tmp_path / name)
+    assert same_files(tmp_path / "one", tmp_path / "again", MODEL)
+    assert not same_files(tmp_path / "one", tmp_path / "two", MODEL)
+
+
+FILL_THE_DISK = """
+import resource, signal, sys
+from glassgate.tasks.errors import RunError
+from glassgate.tasks.progress import Progress
+from tests.tasks.training.test_resume import SIZES, SPLIT, Tagging, TaggingOptions
+
+class FullDisk(Progress):
+    def __init__(self, after):
+        self.left = after
+    def step(self, units, loss):
+        self.left -= 1
+        if not self.left:  # from here on no file may grow beyond a few bytes
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for after in sys.argv[2:]:
+    task, disk = Tagging(TaggingOptions.from_mapping(SIZES)), FullDisk(int(after))
+    try:
+        task.fit(SPLIT, run=f"{sys.argv[1]}/{after}", progress=disk)
+    except RunError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        print(error)
+"""
+FULL_AFTER = (1, 5, STEPS, STEPS + 3)
+
+
+@pytest.fixture(scope="module")
+def full_disks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Path, str]]:
+    """Runs whose disk was full after so many steps, and what each said: all of one process, as one takes seconds."""
+    folder = tmp_path_factory.mktemp("full")
+    words = [sys.executable, "-c", FILL_THE_DISK, folder, *map(str, FULL_AFTER)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    said = done.stdout.strip().split("\n")
+    return {after: (folder / str(after), line) for after, line in zip(FULL_AFTER, said, strict=True)}
+
+
+@pytest.mark.parametrize("after", FULL_AFTER)
+def test_full_disk_leaves_the_last_good_checkpoint(
+    full_disks: dict[int, tuple[Path, str]], plain: Path, after: int
+) -> None:
+    run, said = full_disks[after]
+    assert re.search(rf"could not be written \(File too large\); .* go on with: .* --resume {run}$", said)
+    assert not list(run.glob("*.part"))
+    Tagging.resume(run, SPLIT)
+    assert same_files(plain, run, MODEL)
+    assert same_files(plain, run, CHECKPOINT)
+
+
+@pytest.mark.parametrize("presses", [5, STEPS + 3])
+def test_mixed_precision_resumes_too(tmp_path: Path, plain: Path, presses: int) -> None:
+    mixed = TaggingOptions.from_mapping(SIZES | {"precision": "bf16-mixed"})
+    Tagging(mixed).fit(SPLIT, run=tmp_path / "mixed")
+    assert not same_files(tmp_path / "mixed", plain, MODEL)
+    weights = load_file(tmp_path / "mixed" / MODEL)
+    assert all(tensor.dtype == torch.float32 for tensor in weights.values())
+    with pytest.raises(Interrupted):
+        Tagging(mixed).fit(SPLIT, run=tmp_path / "broken", progress=CtrlC(presses))
+    Tagging.resume(tmp_path / "broken", SPLIT)
+    assert same_files(tmp_path / "mixed", tmp_path / "broken", MODEL)
+    assert same_files(tmp_path / "mixed", tmp_path / "broken", CHECKPOINT)
+
+
+def test_early_stopping_ends_after_so_many_epochs_without_a_better_score(tmp_path: Path) -> None:
+    options = TaggingOptions.from_mapping(SIZES | {"epochs": 50, "patience": 2, "learning_rate": 0.05})
+    result = Tagging(options).fit(SPLIT, run=tmp_path / "run")
+    assert len(result["history"]) == result["best_epoch"] + 2 + 2 < 50  # two epochs of decay
+    best, last = load_file(tmp_path / "run" / MODEL), load_file(tmp_path / "run" / CHECKPOINT)
+    assert not all(torch.equal(tensor, last["model." + name]) for name, tensor in best.items())
