@@ -61,7 +61,7 @@ class Item:
 
 @dataclass(eq=False)
 class State(Item):
-    """A state before the step, or the input (axis "D")."""
+    """A state before the step, the input (axis "D"), or numbers of the caller."""
 
 
 @dataclass(eq=False)
@@ -112,15 +112,21 @@ class Total(Item):
 class Step:
     """One step of a direction, from its lowered pass and its weights.
 
+    Args:
+        spec: the direction.
+        observed: whether the values of the gates are results, too.
+
     Attributes:
         states: before the step, by name.
-        new: after it, by name.
+        noise: the numbers that the equations read in addition to weights, by name.
+        new: the states after the step, by name.
+        gates: by name; empty unless observed.
         items: all values that these need, each after those that it reads.
     """
 
-    def __init__(self, spec: DirectionSpec) -> None:
+    def __init__(self, spec: DirectionSpec, observed: bool = False) -> None:
         form = Form(reverse=spec.reverse, bias="bias_ih" in spec.weights)
-        self.spec, self.program = spec, lowered(spec.equations, form)
+        self.spec, self.program = spec, lowered(spec.equations, form, gates=observed)
         base = extents(spec.equations, spec.hidden_size, spec.output_size, spec.input_size)
         self.extent = {axis: self.program.axes.extent(axis, base | {"T": 1, "N": 1}) for axis in self.program.axes}
         self._fixed = _fixed_values(self.program, spec, base)
@@ -136,8 +142,20 @@ class Step:
         carries = dict(zip(spec.equations.state, self.program.loop.carries, strict=True))
         for name, carry in carries.items():
             self._known[carry.before, None] = self.states[name]
+        inputs = self.program.inputs.items()
+        self.noise = {
+            port.name: State(port.name, self._axis(value), 0) for port, value in inputs if port.role is Role.NOISE
+        }
+        for name, item in self.noise.items():
+            self._known[self.program.inputs[Port(Role.NOISE, name)], None] = item
         new = {name: self._at(carry.next, None) for name, carry in carries.items()}
-        self.items, self.new = _fused(new)
+        written = {write.sequence: write.value for write in self.program.loop.writes}
+        outputs = self.program.outputs.items()
+        gates = {
+            port.name: self._at(written[value], None) for port, value in outputs if observed and port.role is Role.GATE
+        }
+        self.items, found = _fused({**gates, **new})
+        self.new, self.gates = ({name: found[name] for name in names} for names in (new, gates))
 
     @cached_property
     def phases(self) -> list[tuple[int, str]]:

@@ -13,16 +13,18 @@ _COSTS = Costs(operations={}, other=1, read=1, carry=1, keep=1)
 """They decide what training keeps, and exports do not train."""
 
 
-def lowered(equations: Equations, form: Form, all_states: bool = False) -> Pass:
+def lowered(equations: Equations, form: Form, all_states: bool = False, gates: bool = False) -> Pass:
     """The forward pass of one direction.
 
     Args:
         equations: one step.
         form: of the call.
         all_states: whether every state at every step is an output, not only the first one.
+        gates: whether every gate at every step is an output.
     """
-    program = forward_pass(equations, differentiated(equations, _COSTS), form)
+    program = forward_pass(equations, differentiated(equations, _COSTS, record=gates), form)
     ports = [Port(Role.STATES, state) for state in (equations.state if all_states else equations.state[:1])]
+    ports += [port for port in program.outputs if gates and port.role is Role.GATE]
     return _reduced(program, [*ports, *(Port(Role.FINAL, state) for state in equations.state)])
 
 

@@ -20,9 +20,9 @@ from glassgate.layout import Layout
 from glassgate.shapes import ShapeError
 
 SCALE, PUT = "scale", "put"
-"""What a changed value reads: the number by which it is multiplied, the number that is put in its place."""
+"""The numbers that a changed value reads: its factor, and the value in its place."""
 NONE_FROM = 1e30
-"""What is put is below this; infinity stands for nothing."""
+"""Values to put in place are below this; infinity leaves a value as it is."""
 
 Positions = int | slice | Sequence[int] | Tensor | None
 """Which units or steps: a number, a slice, several numbers, a mask, or None for all."""
@@ -67,7 +67,7 @@ class Edit:
             )
 
     def after(self, name: str, factor: Tensor, put: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """By what a value is multiplied and what is put in its place, where this follows such changes.
+        """The factor of a value and the value in its place, after these changes and this one.
 
         Args:
             name: of the gate or state.
@@ -155,7 +155,7 @@ class Edits:
         return call._replace(cell=cell, noise={**call.noise, **noise})
 
     def _factors(self, part: Part, layout: Layout, like: Tensor) -> dict[str, Tensor]:
-        """By what each value is multiplied and what is put there, as noise is: in flat rows or one per sequence."""
+        """The factors and the values in place, laid out as noise is: in flat rows or one per sequence."""
         noise = {}
         for name, edits in self.changes[part.label].items():
             width, per_step = part.widths.get(name, part.hidden_size), any(edit.per_step for edit in edits)
@@ -187,32 +187,42 @@ def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
 
 _changeable: dict[str, GraphCell] = {}
 
+Forms = Mapping[str, tuple[tuple[str, ...], bool]]
+"""For each gate or state the kinds of its changes, and whether they differ from step to step."""
 
-def changeable(cell: Cell, projected: bool, forms: Mapping[str, tuple[tuple[str, ...], bool]]) -> GraphCell:
-    """The cell with equations in which gates and states are multiplied by a number, or another is put in their place.
+
+def changeable(cell: Cell, projected: bool, forms: Forms) -> GraphCell:
+    """The cell with `changed_equations`.
 
     Args:
         cell: the cell, with the noise of its layer's regularisers.
         projected: whether the output goes through `weight_hr`.
-        forms: for each name which of the two, and whether it differs from step to step. The numbers are noise, of the
-            names `scale_f` and `put_f`. A state is changed as it leaves the step, which still reads its own value.
+        forms: the changes.
     """
-    before = equations_of(cell, projected)
+    equations = changed_equations(equations_of(cell, projected), forms)
+    return _changeable.setdefault(equations.text, GraphCell(equations))
+
+
+def changed_equations(before: Equations, forms: Forms) -> Equations:
+    """Equations in which gates and states are multiplied by a number, or another number is put in their place.
+
+    The numbers are noise with names such as `scale_f` and `put_f`. A state is changed as it leaves the step, which
+    still reads its own value.
+    """
     noise = {
-        f"{kind}_{name}": Noise(0.0, False, per_step, name if name in cell.state else None)
+        f"{kind}_{name}": Noise(0.0, False, per_step, name if name in before.state else None)
         for name, (needed, per_step) in forms.items()
         for kind in needed
     }
-    gates = {before.shown[name].name or name: name for name in forms if name not in cell.state}
+    gates = {before.shown[name].name or name: name for name in forms if name not in before.state}
     changes = {value: partial(_changed, name, forms[name][0]) for value, name in gates.items()}
     gates_changed = before.replaced(changes, noise=noise)
     states = tuple(
         _changed(name, forms[name][0], node) if name in forms else node
-        for name, node in zip(cell.state, gates_changed.states, strict=True)
+        for name, node in zip(before.state, gates_changed.states, strict=True)
     )
     distinguish(states)
-    equations: Equations = replace(gates_changed, states=states)
-    return _changeable.setdefault(equations.text, GraphCell(equations))
+    return replace(gates_changed, states=states)
 
 
 def _changed(name: str, needed: tuple[str, ...], value: Node) -> Node:

@@ -1,0 +1,149 @@
+// Runs layers in Float32Array: `steps` holds the generated function of one step of each direction.
+const sigmoid = (x) => 1 / (1 + Math.exp(-x));
+
+const roundToEven = (x) => {
+  const near = Math.round(x);
+  return Math.abs(x % 1) === 0.5 && near % 2 !== 0 ? near - 1 : near;
+};
+
+// All terms of the series are positive, so that it loses no digits.
+const erf = (x) => {
+  if (Math.abs(x) > 6) return Math.sign(x);
+  let [term, sum] = [x, x];
+  for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) {
+    term *= (2 * x * x) / (2 * n + 1);
+    sum += term;
+  }
+  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
+};
+
+// Row `row` of a matrix of so many columns, times the part of a vector that begins at `first`.
+const dot = (matrix, row, columns, vector, first = 0) => {
+  let [a, b, c, d] = [0, 0, 0, 0];
+  let k = 0;
+  const start = row * columns;
+  for (; k + 3 < columns; k += 4) {
+    a += matrix[start + k] * vector[first + k];
+    b += matrix[start + k + 1] * vector[first + k + 1];
+    c += matrix[start + k + 2] * vector[first + k + 2];
+    d += matrix[start + k + 3] * vector[first + k + 3];
+  }
+  for (; k < columns; k++) a += matrix[start + k] * vector[first + k];
+  return a + b + c + d;
+};
+
+// Numbers of 16 bits: a sign, five bits of exponent, ten of fraction.
+const fromHalf = (bits) => {
+  const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
+  if (exponent === 0) return sign * 2 ** -24 * fraction;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * 2 ** (exponent - 15) * (1 + fraction / 1024);
+};
+
+// The arrays of a page; each is a part of one buffer, {at, shape}.
+const unpackWeights = ({ bits, base64 }) => {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const all = bits === 32 ? new Float32Array(bytes.buffer) : Float32Array.from(new Uint16Array(bytes.buffer), fromHalf);
+  return ({ at, shape }) => all.subarray(at, at + shape.reduce((product, extent) => product * extent, 1));
+};
+
+const isArray = (entry) => Boolean(entry) && Array.isArray(entry.shape);
+
+// A description with its arrays in place of their addresses.
+const withArrays = (entry, arrayOf) => {
+  if (isArray(entry)) return arrayOf(entry);
+  if (Array.isArray(entry)) return entry.map((each) => withArrays(each, arrayOf));
+  if (entry === null || typeof entry !== "object") return entry;
+  return Object.fromEntries(Object.entries(entry).map(([key, each]) => [key, withArrays(each, arrayOf)]));
+};
+
+// The edits of one direction at each step: a factor and a value to put in place, as `gg.edit` defines them.
+// An edit is {name, kind: "hold" | "scale" | "replace", value, units, from, to}; steps from <= t < to.
+const editsOf = (direction, edits) => {
+  const names = [...new Set([...direction.gates, ...Object.keys(direction.states)])];
+  const width = (name) => direction.states[name] ?? direction.units;
+  const own = edits.filter((edit) => names.some((name) => edit.name === `${direction.label}.${name}`));
+  const plain = {};
+  for (const name of names) {
+    plain[`scale_${name}`] = new Float32Array(width(name)).fill(1);
+    plain[`put_${name}`] = new Float32Array(width(name)).fill(Infinity);
+  }
+  const known = new Map([["", plain]]);
+  return (t) => {
+    const active = own.filter(({ from, to }) => t >= (from ?? 0) && t < (to ?? Infinity));
+    const perStep = active.some(({ kind }) => kind === "replace");
+    const key = active.map((edit) => own.indexOf(edit)).join();
+    if (!perStep && known.has(key)) return known.get(key);
+    const changed = { ...plain };
+    for (const { name, kind, value, values, units } of active) {
+      const short = name.slice(direction.label.length + 1);
+      const scale = (changed[`scale_${short}`] = changed[`scale_${short}`].slice());
+      const put = (changed[`put_${short}`] = changed[`put_${short}`].slice());
+      for (const u of units ?? scale.keys()) {
+        if (kind === "hold") put[u] = value;
+        else if (kind === "replace") put[u] = values[t * scale.length + u];
+        else {
+          scale[u] *= value;
+          put[u] *= value;
+        }
+      }
+    }
+    if (!perStep) known.set(key, changed);
+    return changed;
+  };
+};
+
+// One direction over a sequence `x` of so many steps: each value that its step stores, (steps, units).
+const runDirection = (direction, step, x, count, edits = [], start = null) => {
+  const editAt = editsOf(direction, edits);
+  const values = {};
+  for (const [name, units] of Object.entries(direction.values)) values[name] = new Float32Array(count * units);
+  const entries = Object.entries(direction.values);
+  const row = (t) => Object.fromEntries(entries.map(([name, units]) => [name, values[name].subarray(t * units, (t + 1) * units)]));
+  let before = start ?? direction.initial;
+  const first = before;
+  for (let k = 0; k < count; k++) {
+    const t = direction.reverse ? count - 1 - k : k;
+    const now = row(t);
+    step(direction.weights, x.subarray(t * direction.inputs, (t + 1) * direction.inputs), before, editAt(t), now);
+    before = now;
+  }
+  return { direction, values, first, last: before, x };
+};
+
+// A layer: all its levels. Returns the output, (steps, width), and each direction's values by its label.
+const runLayer = (layer, steps, x, count, { edits = [], start = {} } = {}) => {
+  const parts = {};
+  let outputs = [x];
+  for (const { merge, residual, directions } of layer.levels) {
+    const input = outputs[0];
+    const made = directions.map((direction) => {
+      const run = runDirection(direction, steps[direction.label], input, count, edits, start[direction.label]);
+      parts[direction.label] = run;
+      return run.values[Object.keys(direction.states)[0]];
+    });
+    outputs = (merge === "none" ? made : [merged(made, merge, count)]).map((output, k) =>
+      residual[k] ? output.map((value, place) => value + input[place]) : output,
+    );
+  }
+  return { outputs, output: outputs[0], parts };
+};
+
+const merged = (outputs, merge, count) => {
+  if (outputs.length === 1) return outputs[0];
+  if (merge !== "concat") {
+    const share = merge === "mean" ? 1 / outputs.length : 1;
+    return outputs[0].map((_, place) => share * outputs.reduce((sum, each) => sum + each[place], 0));
+  }
+  const widths = outputs.map((each) => each.length / count);
+  const total = widths.reduce((sum, width) => sum + width, 0);
+  const all = new Float32Array(count * total);
+  for (let t = 0; t < count; t++) {
+    let at = t * total;
+    outputs.forEach((each, k) => {
+      all.set(each.subarray(t * widths[k], (t + 1) * widths[k]), at);
+      at += widths[k];
+    });
+  }
+  return all;
+};

@@ -1,0 +1,358 @@
+"""A layer as JavaScript without dependencies: a function for one step of each direction, and its weights.
+
+`javascript.js` calls these functions step by step; every gate and state can be changed, as `gg.edit` does.
+"""
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from glassgate.cell import Cell
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.export.c_program import Affine, Fixed, Item, Point, State, Step, Total
+from glassgate.export.network import DirectionSpec, levels_of
+from glassgate.layers.edits import PUT, SCALE, changed_equations
+from glassgate.layers.stack import Recurrent
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "===", "ne": "!==",
+    "logical_and": "&&", "logical_or": "||",
+}  # fmt: skip
+_FUNCTIONS = {
+    "abs": "Math.abs", "sign": "Math.sign", "floor": "Math.floor", "ceil": "Math.ceil", "round": "roundToEven",
+    "trunc": "Math.trunc", "sqrt": "Math.sqrt", "exp": "Math.exp", "expm1": "Math.expm1", "log": "Math.log",
+    "log1p": "Math.log1p", "sin": "Math.sin", "cos": "Math.cos", "tan": "Math.tan", "atan": "Math.atan",
+    "sigmoid": "sigmoid", "tanh": "Math.tanh", "erf": "erf", "pow": "Math.pow", "minimum": "Math.min",
+    "maximum": "Math.max",
+}  # fmt: skip
+
+_KEYWORDS = """
+arguments await break case catch class const continue debugger default delete do else enum eval export extends
+false finally for function if implements import in instanceof interface let new null package private protected
+public return static super switch this throw true try typeof undefined var void while with yield
+"""
+_HELPERS = "Infinity Math NaN before dot edit erf now roundToEven sigmoid u w x"
+_RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_HELPERS.split())
+"""Names that a value of a step cannot have in JavaScript."""
+
+
+def runtime() -> str:
+    """The functions that run the emitted steps."""
+    return files("glassgate.export").joinpath("javascript.js").read_text(encoding="utf-8").strip()
+
+
+@dataclass
+class Weights:
+    """The numbers of a page, one array after another.
+
+    Attributes:
+        half: whether they are stored with 16 bits.
+    """
+
+    half: bool = False
+    arrays: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, values: Any) -> dict[str, Any]:
+        """Stores an array; returns its place and shape for JavaScript."""
+        array = np.asarray(values, np.float32)
+        start = sum(each.size for each in self.arrays)
+        self.arrays.append(array.reshape(-1))
+        return {"at": start, "shape": list(array.shape)}
+
+    @property
+    def flat(self) -> np.ndarray:
+        """All numbers, (numbers,)."""
+        return np.concatenate(self.arrays) if self.arrays else np.zeros(0, np.float32)
+
+    @property
+    def error(self) -> float:
+        """The largest difference between a weight and its stored value."""
+        flat = self.flat
+        return float(np.abs(flat - flat.astype(np.float16)).max(initial=0.0)) if self.half else 0.0
+
+    def packed(self) -> dict[str, Any]:
+        """The numbers as text."""
+        stored = self.flat.astype("<f2" if self.half else "<f4")
+        return {"bits": 16 if self.half else 32, "base64": base64.b64encode(stored.tobytes()).decode()}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A layer as JavaScript.
+
+    Attributes:
+        steps: the functions, an entry of an object literal for each direction.
+        layer: what `runLayer` of `javascript.js` reads, as JSON holds it.
+    """
+
+    steps: str
+    layer: dict[str, Any]
+
+
+def emit(
+    layer: Recurrent,
+    weights: Weights,
+    name: str = "",
+    operation: str = "live",
+    read: Callable[[Equations], Equations] = lambda equations: equations,
+) -> Script:
+    """The JavaScript of a layer in eval mode.
+
+    Args:
+        layer: any cell, depth and directions.
+        weights: where its numbers are stored.
+        name: of the layer in its model; it begins the names of directions, as in `gg.edit`.
+        operation: begins the messages of errors.
+        read: gives names to values that the steps store in addition to gates and states.
+
+    Raises:
+        ExportError: its cell uses an operation that cannot be expressed; the message names it.
+    """
+    texts, levels = [], []
+    for level in levels_of(layer, operation):
+        directions = []
+        for spec in level.directions:
+            label = f"{name}.{spec.label}" if name else spec.label
+            emitted = _Emitter(replace(spec, equations=editable(read(spec.equations))), label)
+            texts.append(emitted.text)
+            directions.append(emitted.described(layer.cell, weights))
+        levels.append({"merge": level.merge, "residual": list(level.residual), "directions": directions})
+    return Script(",\n\n".join(texts), {"levels": levels})
+
+
+def editable(equations: Equations) -> Equations:
+    """The equations with a factor and a value to put in place of each gate and state."""
+    return changed_equations(equations, dict.fromkeys((*equations.shown, *equations.state), ((SCALE, PUT), True)))
+
+
+class _Emitter:
+    """The function of one direction.
+
+    Attributes:
+        label: "layer0.forward" and the like.
+        text: the function, as an entry of an object literal.
+    """
+
+    def __init__(self, spec: DirectionSpec, label: str) -> None:
+        self.spec, self.label, self.step = spec, label, Step(spec, observed=True)
+        self.width = {"H": spec.hidden_size, "P": spec.output_size, "D": spec.input_size}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.products: dict[str, list[dict[str, Any]]] = {}
+        self.uses = self._count()
+        self.results = {id(item): name for name, item in {**self.step.gates, **self.step.new}.items()}
+        self._rename()
+        self.stored = self._stored()
+        self.text = "\n".join(self._lines())
+
+    def described(self, cell: Cell, weights: Weights) -> dict[str, Any]:
+        """What runs and shows the direction, as JSON holds it."""
+        spec = self.spec
+        return {
+            "label": self.label,
+            "cell": type(cell).__name__,
+            "reverse": spec.reverse,
+            "inputs": spec.input_size,
+            "units": spec.hidden_size,
+            "states": dict(spec.widths),
+            "gates": list(self.step.gates),
+            "values": self.values,
+            "weights": {name: weights.add(values) for name, values in self.arrays.items()},
+            "products": self.products,
+            "initial": {name: weights.add(values) for name, values in spec.initial.items()},
+        }
+
+    @property
+    def values(self) -> dict[str, int]:
+        """The values that a step stores, and how many units each has."""
+        found = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
+        for item in self.step.items:
+            if id(item) in self.stored:
+                found[self.stored[id(item)]] = self.width[item.axis]
+        return found
+
+    def _rename(self) -> None:
+        """Gives changed states a name, and other names to values whose own are reserved."""
+        inputs = [*self.step.states.values(), *self.step.noise.values(), self.step.input]
+        taken = {*_RESERVED, *(item.name for item in (*self.step.items, *inputs))}
+        for item in self.step.items:
+            name = item.name
+            if id(item) in self.results and not self._is_named(item):
+                name = f"new_{self.results[id(item)]}"
+            elif name not in _RESERVED or item is self.step.input:
+                continue
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            item.name = name
+
+    def _count(self) -> dict[int, int]:
+        uses: dict[int, int] = {}
+        for item in self.step.items:
+            args = item.args if isinstance(item, Point) else (item.x,) if isinstance(item, Total) else ()
+            for arg in args:
+                uses[id(arg)] = uses.get(id(arg), 0) + 1
+        return uses
+
+    def _stored(self) -> dict[int, str]:
+        """The values that are stored: those with a name, and those that a later phase reads; states are apart."""
+        stored, taken = {}, {*self.results.values()}
+        crossing = set()
+        for item in self.step.items:
+            match item:
+                case Affine(products=products):
+                    crossing |= {id(product.left) for product in products if not isinstance(product.left, State)}
+                case Point(args=args):
+                    crossing |= {
+                        id(arg)
+                        for arg in args
+                        if isinstance(arg, Affine | Point)
+                        and arg.axis != "1"
+                        and (arg.level, arg.axis) != (item.level, item.axis)
+                    }
+        for item in self.step.items:
+            if not isinstance(item, Affine | Point) or item.axis == "1":
+                continue
+            named = self._is_named(item) and id(item) not in self.results and item.name not in taken
+            if named or (id(item) in crossing and id(item) not in self.results):
+                name = item.name
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                stored[id(item)] = name
+        return stored
+
+    def _is_named(self, item: Item) -> bool:
+        return not (item.name.startswith("v") and item.name[1:].isdigit())
+
+    def _lines(self) -> Iterator[str]:
+        spec, step = self.spec, self.step
+        states = ", ".join(f"{name}: {item.name}" for name, item in step.states.items())
+        yield f"// {self.label}: one step, {spec.input_size} inputs, {spec.hidden_size} units."
+        yield f'"{self.label}": (w, x, before, edit, now) => {{'
+        yield f"  const {{ {states} }} = before;"
+        if step.noise:
+            yield f"  const {{ {', '.join(step.noise)} }} = edit;"
+        done: set[int] = set()
+        for phase in step.phases:
+            yield from (f"  {line}" for line in self._phase(*phase, done))
+        yield "}"
+
+    def _phase(self, level: int, axis: str, done: set[int]) -> Iterator[str]:
+        items = self.step.items
+        here = [i for i in items if isinstance(i, Affine | Point) and (i.level, i.axis) == (level, axis)]
+        for item in items:
+            if isinstance(item, Point) and item.axis == "1" and item.level == level and id(item) not in done:
+                done.add(id(item))
+                yield f"const {item.name} = {self._expression(item)};"
+        totals = [item for item in items if isinstance(item, Total) and item.x in here]
+        for item in totals:
+            yield f"let {item.name} = 0;"
+        yield f"for (let u = 0; u < {self.width[axis]}; u++) {{"
+        for item in here:
+            if isinstance(item, Affine):
+                yield f"  const {item.name} = {self._sum(item)};"
+            elif not self._is_inline(item):
+                yield f"  const {item.name} = {self._expression(item)};"
+            if id(item) in self.stored:
+                yield f"  now.{self.stored[id(item)]}[u] = {self._read(item, level, axis)};"
+        for item in totals:
+            yield f"  {item.name} += {self._read(item.x, level, axis)};"
+        for name, item in {**self.step.gates, **self.step.new}.items():
+            if self._phase_of(name, item) == (level, axis):
+                yield f"  now.{name}[u] = {self._read(item, level, axis)};"
+        yield "}"
+
+    def _phase_of(self, name: str, item: Item) -> tuple[int, str]:
+        """The phase that stores a gate or a new state."""
+        axis = self.step.states[name].axis if name in self.step.states else "H"
+        phases = [phase for phase in self.step.phases if phase[1] == axis]
+        return (item.level, axis) if (item.level, axis) in phases and item.axis == axis else phases[-1]
+
+    def _sum(self, item: Affine) -> str:
+        """A bias and products with matrices."""
+        terms, parts = [], []
+        if item.bias is not None:
+            name = f"{item.name}_bias"
+            self.arrays[name] = item.bias
+            terms.append(f"w.{name}[u]")
+        for product in item.products:
+            name = f"{item.name}_{product.left.name}"
+            while name in self.arrays:
+                name += "_"
+            matrix = product.matrix
+            heads = matrix.shape[0] if matrix.ndim == 3 else 1
+            columns = matrix.shape[-1]
+            self.arrays[name] = matrix.reshape(-1, columns)
+            first = f", Math.floor(u / {self.width[item.axis] // heads}) * {columns}" if heads > 1 else ""
+            left = product.left
+            vector = left.name if isinstance(left, State) else f"now.{self._place(left)}"
+            terms.append(f"dot(w.{name}, u, {columns}, {vector}{first})")
+            parts.append({"weight": name, "vector": vector.removeprefix("now."), "heads": heads})
+        self.products[item.name] = parts
+        return " + ".join(terms)
+
+    def _place(self, item: Item) -> str:
+        """The name under which a value is stored."""
+        return self.stored.get(id(item)) or self.results[id(item)]
+
+    def _is_inline(self, item: Point) -> bool:
+        """Whether a value is part of the line of its only reader."""
+        kept = id(item) in self.stored or id(item) in self.results
+        return not self._is_named(item) and self.uses.get(id(item), 0) <= 1 and not kept and item.axis != "1"
+
+    def _read(self, arg: Item | float, level: int, axis: str, loose: bool = False) -> str:
+        """A value in a line of a phase; loose, where an expression needs no brackets."""
+        match arg:
+            case float() | int():
+                return number(arg)
+            case State():
+                return f"{arg.name}[u]"
+            case Fixed(axis="1"):
+                return number(float(arg.values.reshape(-1)[0]))
+            case Fixed():
+                self.arrays[arg.name] = arg.values
+                return f"w.{arg.name}[u]"
+            case Point() if self._is_inline(arg) and (arg.level, arg.axis) == (level, axis):
+                text = self._expression(arg)
+                return text if loose or arg.op in _FUNCTIONS else f"({text})"
+        if isinstance(arg, Affine | Point) and arg.axis != "1" and (arg.level, arg.axis) != (level, axis):
+            return f"now.{self._place(arg)}[u]"
+        return arg.name
+
+    def _expression(self, item: Point) -> str:
+        loose = item.op in _FUNCTIONS or item.op == "where"
+        args = [self._read(arg, item.level, item.axis, loose and self._is_flat(arg)) for arg in item.args]
+        match item.op:
+            case op if op in _INFIX:
+                return f"{args[0]} {_INFIX[op]} {args[1]}"
+            case op if op in _FUNCTIONS:
+                return f"{_FUNCTIONS[op]}({', '.join(args)})"
+            case "neg":
+                return f"-{args[0]}"
+            case "detach":
+                return args[0]
+            case "rsqrt":
+                return f"1 / Math.sqrt({args[0]})"
+            case "where":
+                return f"{args[0]} ? {args[1]} : {args[2]}"
+            case "logical_not":
+                return f"!{args[0]}"
+        raise AssertionError(f"unknown operation {item.op}")
+
+    def _is_flat(self, arg: Item | float) -> bool:
+        """Whether it needs no brackets as an argument of a choice."""
+        return not (isinstance(arg, Point) and arg.op == "where")
+
+
+def number(value: float) -> str:
+    """A number as a literal; a negative one in brackets."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "(-Infinity)"
+    text = f"{value:g}" if float(f"{value:g}") == value else repr(float(value))
+    return f"({text})" if text.startswith("-") else text
