@@ -1,1 +1,1 @@
-"""Measures Glassgate beside its peers. `python -m benchmarks` runs every row of rows.py; README.md says how."""
+"""Compares Glassgate with its peers. `python -m benchmarks` runs every row of rows.py; README.md has the method."""

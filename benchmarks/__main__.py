@@ -19,7 +19,7 @@ FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, turn=0.02, patience=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what the command line asks for."""
+    """Runs the benchmarks that the command line selects."""
     options = _parser().parse_args(arguments)
     rows = [row for row in ROWS if not options.rows or any(fnmatch(row.name, wanted) for wanted in options.rows)]
     for wanted in options.rows:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(f"no row {wanted!r}; there are: {', '.join(row.name for row in ROWS)}")
     if options.list:
         for row in rows:
-            print(f"{row.name:24}{row.what}; against {row.against or 'no other'}; {len(row.points)} points")
+            print(f"{row.name:24}{row.what}; compared with {row.against or 'a fixed limit'}; {len(row.points)} points")
         return
     out = options.out or (ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results")
     rows = [on_engine(row, options.engine) for row in rows]
@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures Glassgate beside its peers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Compares the speed of Glassgate and its peers."
+    )
     parser.add_argument("rows", nargs="*", metavar="ROW", help="names of rows, * for any letters; all if left out")
     parser.add_argument("--quick", action="store_true", help="some points of each row, less time for each")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where JSON, table and plot go and are continued")
@@ -83,10 +85,10 @@ def told(row: Row, point: Point, figure: Figure) -> str:
     if "missing" in figure:
         return f"{row.name:24}{where:36} missing: {figure['missing']}"
     error = figure["contenders"]["ours"].get("error")
-    beside = f" against {figure['against']}" if figure["against"] else ""
+    against = f" against {figure['against']}" if figure["against"] else ""
     return (
         f"{row.name:24}{where:36} {figure['figure']:.3g} {row.unit} ({figure['low']:.3g} to {figure['high']:.3g})"
-        f"{beside}{'' if error is None else f', error {error:.0e}'}"
+        f"{against}{'' if error is None else f', error {error:.0e}'}"
     )
 
 

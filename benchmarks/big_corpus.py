@@ -1,7 +1,7 @@
 """Training on a corpus larger than memory allows: python -m benchmarks.big_corpus --task language-model --gigabytes 5
 
-Writes a file of the task's kind, trains on it for some steps in a process of its own, twice, and prints what the
-process held of memory at most. The file and what was made of it are deleted.
+Writes a file in the task's format, trains on it for some steps in a separate process, twice, and prints the peak
+memory of that process. The file and everything derived from it are deleted.
 """
 
 import argparse
@@ -73,12 +73,12 @@ def _text(words: list[str], ends: list[int]) -> Iterator[str]:
 
 
 def _table(words: list[str], ends: list[int]) -> Iterator[str]:
-    """Rows of a text and its label, which the first word tells."""
+    """Rows of a text and its label, which is a function of the first word."""
     return (f"{' '.join(words[start:stop])},{len(words[start]) % 3}\n" for start, stop in pairwise(ends))
 
 
 def _tagged(words: list[str], ends: list[int]) -> Iterator[str]:
-    """A word a line with its tag, which its length tells."""
+    """One word and its tag per line; the tag is a function of the word's length."""
     return ("".join(f"{word}\tT{len(word)}\n" for word in words[start:stop]) + "\n" for start, stop in pairwise(ends))
 
 

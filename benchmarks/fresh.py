@@ -1,6 +1,6 @@
-"""What only a fresh process can tell: the peak memory of a first step, the time of a first call, of an import.
+"""Measurements that need a fresh process: the peak memory of a first step, the time of a first call, of an import.
 
-`python -m benchmarks.fresh QUESTION [WORK as JSON]` is that process; the functions without `_` ask it.
+`python -m benchmarks.fresh QUESTION [WORK as JSON]` is that process; the functions without `_` start it.
 """
 
 import gc
@@ -24,11 +24,10 @@ FEW = 1_000
 
 
 def peak(work: Work, threads: int) -> float:
-    """Bytes by which the first full step raises the highest resident size over what the process held before it.
+    """Bytes by which the first full step raises the process's highest resident size.
 
-    A step of the same layer over two time steps comes first, so that libraries, thread pools and kernels are there;
-    inputs and weights are there too. The system's own count (VmHWM, set back before the step) misses nothing that
-    libraries allocate for themselves.
+    A step of the same layer over two time steps comes first, so that libraries, thread pools, kernels, inputs and
+    weights are already loaded. Linux's own count (VmHWM, reset before the step) includes the allocations of libraries.
     """
     return ask_once(MODULE, threads, "peak", json.dumps(asdict(work)))
 
@@ -79,7 +78,7 @@ def _first_call(work: Work) -> float:
 
 
 def _torch_alone() -> None:
-    """What torch imports at the first gradient of a process, whoever asks for it."""
+    """Imports the modules that torch itself imports at the first gradient of a process."""
     import torch
 
     x = torch.zeros(2, requires_grad=True)

@@ -44,10 +44,10 @@ LIMITS = (
 
 @contextmanager
 def group(time: float) -> Iterator[Callable[[], object]]:
-    """A control group that has so much time of processors; what is called by a process that enters it.
+    """A control group with this limit of processor time; yields a function that moves the calling process into it.
 
     Raises:
-        OSError: none can be made here.
+        OSError: the group cannot be made here.
     """
     of_version_1 = (GROUPS / "cpu").is_dir()
     folder = GROUPS / ("cpu" if of_version_1 else "") / f"glassgate-{os.getpid()}"

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from benchmarks import fresh
 from benchmarks.rows import Point, Row
-from benchmarks.turns import Budget, PeerError, Workers, busy_machine, quartiles, ratios, surroundings, take_turns
+from benchmarks.turns import Budget, PeerError, Workers, cpu_contention, quartiles, ratios, surroundings, take_turns
 from benchmarks.work import Work
 
 Figure = dict[str, Any]
@@ -90,7 +90,7 @@ def time(bench: Bench, row: Row, point: Point) -> Figure:
     contenders = {name: work for name, work in contenders.items() if "missing" not in about[name]}
     if not any(name in contenders for name in point.others):
         return {"missing": "; ".join(f"{name}: {about[name]['missing']}" for name in point.others)}
-    with busy_machine(bench.threads) if row.busy else nullcontext():
+    with cpu_contention(bench.threads) if row.busy else nullcontext():
         times = take_turns(bench.workers, contenders, bench.budget)
     for name, seconds in times.items():
         about[name]["seconds"] = quartiles(seconds)[1] / contenders[name].scale

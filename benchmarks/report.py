@@ -10,27 +10,33 @@ from benchmarks.rows import ROWS
 
 Content = dict[str, Any]
 
-LEGEND = """In bold: not reached. Spread: half the distance between the quartiles of a point's rounds, the median of all
-points. Error: the largest difference of ours from float64, as a share of the largest value."""
+LEGEND = """In bold: missed targets. Spread: half the distance between the quartiles of a point's rounds, median of all
+points. Error: the largest difference of ours from float64, relative to the largest value."""
 
 
 def write(folder: Path) -> None:
-    """Writes table.md, plot.svg and beside-torch.svg, the part of it with torch.nn in it, beside the JSON files."""
+    """Writes table.md, plot.svg and its rows about torch.nn, by-size.svg, to the folder of the JSON files."""
     order = [row.name for row in ROWS]
     contents = sorted(results.read(folder), key=lambda c: order.index(c["row"]) if c["row"] in order else len(order))
     (folder / "table.md").write_text(table(contents))
     plot(contents, folder / "plot.svg")
-    plot([content for content in contents if "nn." in content["against"]], folder / "beside-torch.svg")
+    plot([content for content in contents if "nn." in content["against"]], folder / "by-size.svg")
 
 
 def table(contents: list[Content]) -> str:
     """The summary, and under it every figure."""
     lines = ["# Measured", "", *_about(contents), ""]
-    lines += ["| what | against | geometric mean | wanted | worst point | wanted | spread | error | points |"]
+    lines += ["| row | compared with | geometric mean | target | worst point | target | spread | error | points |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *map(_summary, contents), ""]
     lines += [LEGEND]
     for content in contents:
-        lines += ["", f"## {content['row']}", "", f"{content['what']}; against {content['against'] or 'no other'}.", ""]
+        lines += [
+            "",
+            f"## {content['row']}",
+            "",
+            f"{content['what']}; compared with {content['against'] or 'a fixed limit'}.",
+            "",
+        ]
         lines += _figures(content)
     return "\n".join(lines) + "\n"
 
@@ -141,9 +147,9 @@ def _seconds(value: float) -> str:
 
 
 def plot(contents: list[Content], path: Path) -> None:
-    """What is compared with others, then what costs are, one line a row: every point, their mean, what is wanted.
+    """Plots speedups, then costs, one line per row: every point, their mean and the target.
 
-    Beside it the errors of ours and of what each point was compared with.
+    The right column shows the errors of ours and of the contender of each point.
     """
     import matplotlib
 
@@ -153,7 +159,7 @@ def plot(contents: list[Content], path: Path) -> None:
 
     ratios = [content for content in contents if measured(content) and content["wanted"]["unit"] not in ("s", "MiB")]
     parts = [[c for c in ratios if c["wanted"]["cost"] is cost] for cost in (False, True)]
-    titles = ("times as fast", "cost: times as long, or as much memory")
+    titles = ("speedup", "cost: ratio of times or of memory")
     shown = [(title, part) for title, part in zip(titles, parts, strict=True) if part]
     if not shown:
         return
@@ -191,7 +197,7 @@ def plot(contents: list[Content], path: Path) -> None:
 
 
 def _label(content: Content) -> str:
-    return f"{content['what']}\n{content['against'] and 'beside '}{content['against']}"
+    return f"{content['what']}\n{content['against'] and 'vs. '}{content['against']}"
 
 
 def _draw_figures(axes: Any, y: int, content: Content) -> None:
@@ -199,7 +205,7 @@ def _draw_figures(axes: Any, y: int, content: Content) -> None:
     axes.plot(values, [y] * len(values), "o", color="tab:blue", alpha=0.35, markeredgewidth=0, label="a size")
     axes.plot(geometric_mean(values), y, "|", color="black", markersize=14, label="geometric mean")
     if (goal := wanted["mean"] or wanted["worst"]) is not None:
-        axes.plot(goal, y, "<" if wanted["cost"] else ">", color="tab:red", markersize=5, label="wanted")
+        axes.plot(goal, y, "<" if wanted["cost"] else ">", color="tab:red", markersize=5, label="target")
 
 
 def _draw_errors(axes: Any, y: int, content: Content) -> None:

@@ -74,9 +74,9 @@ class Store:
     """The file of one row.
 
     Args:
-        folder: where the files lie.
+        folder: the folder of the files.
         row: the row.
-        setting: what a figure depends on beside its point: environment, budget.
+        setting: everything besides the point that a figure depends on: environment, budget.
     """
 
     def __init__(self, folder: Path, row: Row, setting: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The table of all that is measured: what, against what, where, and what it should reach. Nothing else lives here."""
+"""The table of all measurements: the contenders, the sizes and the targets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from benchmarks.work import SQUARE, Work
 
 @dataclass(frozen=True)
 class Point:
-    """One figure: a work of ours and, by name, what it is compared with; the best of these counts."""
+    """One figure: our work and, by name, the works it is compared with; the best of these counts."""
 
     ours: Work
     others: Mapping[str, Work] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def works(sizes: Iterable[tuple[int, int, int]] = GRID, **more: Any) -> list[Wor
     return [Work(L, N, H, **more) for L, N, H in sizes]
 
 
-def beside(ours: Iterable[Work], name: str, **change: Any) -> tuple[Point, ...]:
+def against(ours: Iterable[Work], name: str, **change: Any) -> tuple[Point, ...]:
     """Each work against itself with something changed."""
     return tuple(Point(work, {name: replace(work, **change)}) for work in ours)
 
@@ -95,7 +95,7 @@ def share(work: Work) -> Point:
 def cell_cost(name: str, what: str, mean: float, **cell: Any) -> Row:
     """A row of a cell's training step against our plain LSTM's."""
     ours = works(CELL_GRID, **cell)
-    points = beside(ours, "plain LSTM", cell="LSTM", options=())
+    points = against(ours, "plain LSTM", cell="LSTM", options=())
     return Row(name, f"{what}, training", "our plain LSTM", points, mean, cost=True)
 
 
@@ -120,7 +120,7 @@ def frozen(cell: str, mean: float) -> Row:
 def frozen_int8(cell: str) -> Row:
     """A row of sessions of int8 against ours in float32."""
     ours = works(FROZEN, do="inference", cell=cell, precision="int8")
-    points = beside(ours, "our session in float32", precision="float32")
+    points = against(ours, "our session in float32", precision="float32")
     return Row(f"frozen-{cell.lower()}-int8", f"{cell}, session of int8", "our session in float32", points, 1.3)
 
 
@@ -180,7 +180,7 @@ ROWS = (
                 tuple(
                     point
                     for cell in ("LSTM", "GRU", *LOOPED)
-                    for point in beside(
+                    for point in against(
                         works(LARGE_GRID, do=do, cell=cell, autocast=True), "ours in float32", autocast=False
                     )
                 ),
@@ -207,7 +207,7 @@ ROWS = (
         "resets",
         "LSTM with resets, 1 % a step, training",
         "ours without resets",
-        beside(works(resets=0.01), "ours without resets", resets=0.0),
+        against(works(resets=0.01), "ours without resets", resets=0.0),
         0.95,
         0.9,
     ),
@@ -219,12 +219,12 @@ ROWS = (
         10,
         4,
     ),
-    replace(plain("lstm-training-busy", "LSTM, training on a busy machine", "training", "LSTM", 5, 2), busy=True),
+    replace(plain("lstm-training-busy", "LSTM, training under CPU contention", "training", "LSTM", 5, 2), busy=True),
     Row(
         "lstm-training-jax",
         "LSTM, training",
         "jax.lax.scan under jit",
-        beside(works(), "jax", peer="jax_scan"),
+        against(works(), "jax", peer="jax_scan"),
         2,
         1.2,
     ),
@@ -249,7 +249,7 @@ ROWS = (
         "memory-recompute",
         "peak memory of an LSTM's training step with recompute=True",
         "ours without",
-        beside(works(((1000, 16, 128), (1000, 32, 256)), options=(("recompute", True),)), "ours without", options=()),
+        against(works(((1000, 16, 128), (1000, 32, 256)), options=(("recompute", True),)), "ours without", options=()),
         worst=1.0,
         cost=True,
         measure="memory",
@@ -325,21 +325,21 @@ ROWS = (
         "eager-loop",
         "peephole, layer-normalised and a user's cell, training",
         "the same cell as an eager loop",
-        tuple(p for cell in LOOPED for p in beside(works(CELL_GRID, cell=cell), "eager loop", peer="loop")),
+        tuple(p for cell in LOOPED for p in against(works(CELL_GRID, cell=cell), "eager loop", peer="loop")),
         5,
     ),
     Row(
         "eager-loop-64",
         "the same at H = 64",
         "the same cell as an eager loop",
-        tuple(p for cell in LOOPED for p in beside(works(CELL_GRID[:3], cell=cell), "eager loop", peer="loop")),
+        tuple(p for cell in LOOPED for p in against(works(CELL_GRID[:3], cell=cell), "eager loop", peer="loop")),
         10,
     ),
     Row(
         "compiled-loop",
         "layer-normalised LSTM, training",
         "the eager loop under torch.compile",
-        beside([Work(100, 32, 128, cell="LayerNormLSTM")], "torch.compile", peer="compiled"),
+        against([Work(100, 32, 128, cell="LayerNormLSTM")], "torch.compile", peer="compiled"),
         worst=1.0,
     ),
     Row(
@@ -364,7 +364,7 @@ ROWS = (
         "record",
         "LSTM, training inside `gg.record`",
         "the plain step",
-        beside(works(CELL_GRID, record=True), "plain step", record=False),
+        against(works(CELL_GRID, record=True), "plain step", record=False),
         worst=1.3,
         cost=True,
     ),

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.translation`: beam search over 1,000 sentences, ours beside the same model in plain torch.nn.
+"""`python -m benchmarks.translation`: beam search over 1,000 sentences, ours vs. the same model in plain torch.nn.
 
-The other side is written as one writes it without us: `nn.LSTM` called for one step at a time, the sources repeated for
-each beam, and a batch that goes on until its last sentence is done. Both hold the same weights and must find the same
-translations. Runs are by turns; the figure is the median of the rounds' ratios of processor time, which other processes
-disturb less than time on the clock.
+The other program is written in the usual way: `nn.LSTM` called for one step at a time, the sources repeated for each
+beam, and a batch that continues until its last sentence is complete. Both hold the same weights and must find the same
+translations. Runs are interleaved; the figure is the median of the rounds' ratios of processor time, which other
+processes disturb less than wall-clock time.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def timed(work: Callable[[], list[list[Found]]]) -> tuple[float, list[list[Found
 
 
 def main() -> None:
-    """Measures what the command line asks for."""
+    """Measures the sizes that the command line selects."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.translation", description=__doc__.splitlines()[0])
     parser.add_argument("run", help="folder of a trained translation with LSTM, general attention, no input feeding")
     parser.add_argument("file", help="pairs or sentences")

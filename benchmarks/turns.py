@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class PeerError(Exception):
-    """A peer could not do what it was asked; its last words."""
+    """A peer failed; the message is the last line that it wrote."""
 
 
 class Process:
@@ -90,7 +90,7 @@ def surroundings(threads: int, processors: int | None = None, **environment: str
 
 
 def last_words(said: str, code: int) -> str:
-    """The last line of what an ended process wrote to its standard error."""
+    """The last line that an ended process wrote to its standard error."""
     lines = said.strip().splitlines()
     return lines[-1] if lines else f"the process ended with {code}"
 
@@ -120,10 +120,10 @@ class Workers:
         self.around, self.running = around, dict[str, Process]()
 
     def ask(self, name: str, method: str, *arguments: Any) -> Any:
-        """What a peer answers. A name with a colon, `ours:truth`, is a process of its own of that peer.
+        """The answer of a peer. A name with a colon, `ours:truth`, is a separate process of that peer.
 
         Raises:
-            PeerError: it could not; it starts anew when next asked.
+            PeerError: the peer failed; the next request starts it again.
         """
         if name not in self.running:
             self.running[name] = Process(name.partition(":")[0], self.around)
@@ -211,7 +211,7 @@ def _spread(values: list[float]) -> float:
 
 
 @contextmanager
-def busy_machine(processes: int) -> Iterator[None]:
+def cpu_contention(processes: int) -> Iterator[None]:
     """So many other processes that never rest, on the peers' processors."""
     command = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(command, **surroundings(processes)) for _ in range(processes)]

@@ -50,7 +50,7 @@ class Work:
     precision: str = ""
     """Of a session of ours; empty for the layer itself."""
     scale: float = 1.0
-    """Times the time of one run is what the figure compares."""
+    """The figure compares the time of one run times this factor."""
 
     @property
     def inputs(self) -> int:
@@ -73,7 +73,7 @@ class Work:
         return total * (3 if self.do in ("training", "model") else 1)
 
     def checked(self) -> "Work":
-        """What stands for this work in the check: itself, or so many of its first steps as float64 can afford."""
+        """The work that the check uses: this one, or as many of its first steps as float64 can compute in time."""
         if self.flops <= CHECKED_FLOPS or self.L > LONG:
             return self
         return replace(self, L=max(4, int(self.L * CHECKED_FLOPS / self.flops)))

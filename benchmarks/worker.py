@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.work import LONG, Work
 
 END = 2_000
-"""Steps from which the end of a long work is computed anew; what came before them is forgotten by then."""
+"""Steps from which the end of a long work is recomputed; earlier steps have no influence there any more."""
 
 SHORTEST = 2e-4
 """Seconds below which calls are timed together."""
@@ -60,7 +60,7 @@ class Peer:
         return about
 
     def truth(self, work: Work, path: str) -> None:
-        """Writes what a work must give: the reference in float64, and in the work's own dtype to compare its error."""
+        """Writes a work's expected results: the reference in float64, and in the work's dtype to compare its error."""
         import torch
 
         both = []

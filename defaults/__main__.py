@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what the command line asks for."""
+    """Run the measurements that the command line selects."""
     options = _parser().parse_args(arguments)
     for wanted in options.sets:
         if not any(fnmatch(data.name, wanted) for data in SETS):
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(runs: Sequence["_Run"]) -> None:
-    """Compare on all sets, search where least time has been spent so far, then repeat what is quick first."""
+    """Compare on all sets, search where the least time has been spent, then repeat the shortest trainings first."""
     for run in runs:
         run.compare()
     searching = list(runs)
@@ -79,7 +79,7 @@ class _Run:
         self.asked: Settings | None = None
 
     def compare(self) -> Result:
-        """Train with what is often taken for any data, and with the defaults, whose result is returned."""
+        """Train with common fixed settings and with the defaults; return the result of the defaults."""
         self.train(fixed(self.data, self.examples))
         return self.train(defaults(self.data, self.examples))
 

@@ -121,7 +121,7 @@ class Row:
 
 
 def write(store: Store, page: Path) -> None:
-    """Write the page and, beside it, its picture."""
+    """Write the page, and its picture to the same folder."""
     found = rows(store)
     page.write_text(text(found), "utf-8")
     picture(found, page.with_name("defaults.svg"))
@@ -201,7 +201,7 @@ def _summary(rows: Sequence[Row]) -> str:
 
 
 def picture(rows: Sequence[Row], path: Path) -> None:
-    """Draw for each set how far the defaults and fixed settings are behind the best found."""
+    """Draw for each set the distance of the defaults and of fixed settings from the best settings found."""
     import matplotlib
     from matplotlib.figure import Figure
 

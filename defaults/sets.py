@@ -27,15 +27,15 @@ class Set:
     """Data that a task is trained on.
 
     Attributes:
-        name: what the command line calls it
+        name: its name on the command line
         task: a name of `glassgate.tasks`
-        what: what the page calls it
+        what: its name on the page
         paths: files below the data folder, by the names of the options
-        options: what the data needs said, with the defaults as with every other setting
-        score: what a training is judged by
-        cut: makes the data as small as this set is
-        epochs: so many for every setting, where those of the defaults would take too long here; 0 for those
-        reader: the task that reads the files, where it is another one
+        options: options that the data requires, the same for every setting
+        score: the score that settings are compared by
+        cut: reduces the data to the size of this set
+        epochs: the same number for every setting, where those of the defaults would take too long; 0 for the defaults
+        reader: the task that reads the files, if it is another one
     """
 
     name: str
@@ -92,7 +92,7 @@ def _intents(train: int, held_out: int) -> Cut:
 
 
 def _halves(split: Split[Any]) -> Split[Any]:
-    """The test part as dev and as test by turns, where there is no dev part."""
+    """The test part divided alternately into dev and test, where the data has no dev part."""
     return Split(split.train, split.test[::2], split.test[1::2])
 
 

@@ -19,7 +19,7 @@ Content = dict[str, dict[str, Any]]
 
 
 def main(folder: Path) -> None:
-    """Copies the pictures and replaces what stands between the comments of both pages."""
+    """Copies the pictures and replaces the text between the comments of both pages."""
     content = {
         name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("compare", "directions", "products")
     }
@@ -96,7 +96,7 @@ def _seeds(row: dict[str, Any]) -> str:
 
 
 def _by_lag(told: dict[int, str], lags: Sequence[int], own: str) -> list[str]:
-    """A cell for each lag; a problem whose lag cannot be chosen stands in the first."""
+    """A cell for each lag; a problem with one fixed lag uses the first."""
     if 0 in told:
         return [f"{told[0]} ({own})", *[""] * (len(lags) - 1)]
     return [told.get(lag, "") for lag in lags]

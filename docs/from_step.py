@@ -85,7 +85,7 @@ def _sum(gradient: WeightGradient) -> str:
 
 
 def _bindings(kernel: KernelPlan) -> str:
-    """Who says what each argument of the kernel is."""
+    """The origin of each argument of the kernel."""
     who = dict.fromkeys([*kernel.given, *kernel.written], "a tensor of the call")
     who |= dict.fromkeys([*kernel.weights, *kernel.fixed, *kernel.by_row], "the call's workspace")
     who |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
@@ -125,7 +125,7 @@ def _walk() -> str:
         torch.autograd.backward(layer(x)[0], torch.zeros(L, N, H))
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # with more, what is called depends on the processors that are there
+    torch.set_num_threads(1)  # with more, the functions depend on the processors of the machine
     try:
         with gg.engine("cpu"):
             for _ in range(2):

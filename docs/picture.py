@@ -26,7 +26,7 @@ WIDTH, HEIGHT, MARGIN = 8.2, 19, 18
 
 
 def main(run: str) -> None:
-    """Prints the picture: what the tagger believes of a few lines it never saw, and two units that tell it so."""
+    """Prints the picture: the tagger's probabilities on a few held-out lines, and two units that they depend on."""
     tagging = Tagging.load(run)
     example, first = choose(standard_library()[1])
     believed = tagging.predict([example])[0]

@@ -1,4 +1,4 @@
-"""`python -m results [CASE ...]`: trains what is missing, both sides by turns, and makes the pages anew."""
+"""`python -m results [CASE ...]`: trains the missing runs, both sides interleaved, and writes the pages."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what the command line asks for."""
+    """Runs the cases that the command line selects."""
     options = _parser().parse_args(arguments)
     for wanted in options.cases:
         if not any(fnmatch(case.name, wanted) for case in CASES):
@@ -39,10 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m results", description="Trains each task beside plain PyTorch.")
+    parser = argparse.ArgumentParser(
+        prog="python -m results", description="Trains tasks with Glassgate and with plain PyTorch."
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, * for any letters; all if left out")
     parser.add_argument("--list", action="store_true", help="name the cases and end")
-    parser.add_argument("--report", action="store_true", help="make the pages anew from the JSON files and end")
+    parser.add_argument("--report", action="store_true", help="write the pages from the JSON files, then exit")
     parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time, a thread each (2)")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "results" / "figures", metavar="DIR", help="of the JSON files"
@@ -52,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) -> None:
-    """Trains what the store lacks, the first seed of all cases before the second of any, telling each epoch."""
+    """Trains the missing runs, the first seed of all cases before the second of any, and reports each epoch."""
     most = max(case.seeds for case in cases)
     pairs = [(case, seed) for seed in range(1, most + 1) for case in cases if seed <= case.seeds]
     missing = {(case.name, seed): store.lacks(case, seed) for case, seed in pairs}
@@ -60,13 +62,13 @@ def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) 
     print(f"{2 * len(pairs) - count} trainings are there, {count} to do", flush=True)
     start = time.monotonic()
 
-    def told(line: str) -> None:
+    def note(line: str) -> None:
         minutes, seconds = divmod(int(time.monotonic() - start), 60)
         print(f"{minutes:4}:{seconds:02}  {line}", flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
         works = [
-            pool.submit(take_turns, case, seed, missing[case.name, seed], data, runs, store, told)
+            pool.submit(take_turns, case, seed, missing[case.name, seed], data, runs, store, note)
             for case, seed in pairs
             if missing[case.name, seed]
         ]

@@ -1,4 +1,4 @@
-"""The cases, one table: the data, the options, how many seeds, which scores are shown, and what others report."""
+"""The table of cases: the data, the options, the number of seeds, the scores and published figures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,18 +41,18 @@ class Case:
     """A task on a data set.
 
     Attributes:
-        name: what the command line calls it
-        what: what the page calls it
+        name: its name on the command line
+        what: its name on the page
         task: a name of `glassgate.tasks`
         paths: files below the data folder, by the names of the options
-        options: what differs from the task's defaults
-        seeds: how many trainings of each side
+        options: options that differ from the task's defaults
+        seeds: the number of trainings of each side
         scores: the first one is drawn
-        reported: other figures
-        note: what a reader should know
+        reported: published figures
+        note: a remark for readers of the page
         read: reads the examples where the task's own formats do not fit
-        sample: shows what a trained model does, of the test data if it needs some
-        picture: what else is drawn of it, a kind that `results.pictures` knows
+        sample: shows outputs of a trained model, on the test data if it needs some
+        picture: the kind of a further picture, a name of `results.pictures`
     """
 
     name: str
@@ -117,7 +117,7 @@ def _filled(task: Any, split: Split[Any]) -> str:
 
 
 def _translated(task: Any, split: Split[Any]) -> str:
-    """Some sentences of the test part, what others made of them, and what the model does."""
+    """Some sentences of the test part, with their reference translations and the model's."""
     shown = split.test[:: max(1, len(split.test) // 8)][:8]
     return "\n".join(
         f"{pair.source}\n    {pair.target}\n    {made}"
@@ -153,7 +153,7 @@ SEGRNN = {96: (0.368, 0.395), 192: (0.408, 0.419), 336: (0.444, 0.440), 720: (0.
 """Squared and absolute error that SegRNN's own page reports for ETTh1, look-back 96, without its dropped last batch."""
 
 
-def _beside_naive(task: Any, split: Split[Any]) -> str:
+def _against_naive(task: Any, split: Split[Any]) -> str:
     return str(task.table(task.evaluate(split.test)))
 
 
@@ -202,7 +202,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
     picture = "fan" if quantiles else None
-    return Case(name, what, "forecasting", paths, options, seeds, scores, reported, note, None, _beside_naive, picture)
+    return Case(name, what, "forecasting", paths, options, seeds, scores, reported, note, None, _against_naive, picture)
 
 
 CASES = (

@@ -1,4 +1,4 @@
-"""What trained models look at and what they expect: kept small in the results' JSON, and drawn from it alone."""
+"""Attention and forecasts of trained models: stored in small form in the results' JSON, and drawn from it alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,18 +21,18 @@ _BYTES = range(16, 33)  # of a sentence that fits a page
 
 
 def kept(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
-    """Return what a picture needs, ready for JSON.
+    """Return the values of a picture, ready for JSON.
 
     Args:
         kind: "attention", of a trained translation, or "fan", of a trained forecasting
         task: the trained one
-        split: of which the test part is shown
+        split: the data, of which the test part is shown
     """
     return {"kind": kind, "shown": (_attended if kind == "attention" else _forecast)(task, split.test)}
 
 
 def draw(picture: Mapping[str, Any], path: Path) -> None:
-    """Draw what was kept as SVG."""
+    """Draw stored values as SVG."""
     if picture["kind"] == "attention":
         shown = [Attended(each["source"], each["target"], _rows(each["weights"])) for each in picture["shown"]]
         path.write_text(attention_picture(*shown), "utf-8")

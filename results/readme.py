@@ -29,7 +29,7 @@ NAMES = {
 
 
 def write(store: Store, root: Path) -> None:
-    """Replace what stands between the two comments of each README."""
+    """Replace the text between the two comments of each README."""
     for page in HEADINGS:
         before, rest = (root / page).read_text("utf-8").split(BEGIN)
         after = rest.split(END)[1]

@@ -31,7 +31,7 @@ HEADINGS = (
 INTRODUCTION = """\
 # Results on real data
 
-Each task is trained twice at each seed: once with our layers, once with the layers of `torch.nn` and no other change.
+Each task is trained twice at each seed: once with our layers, once with the layers of `torch.nn` and no other changes.
 Both start from the same weights and read the same batches in the same order. The scores must therefore agree up to
 rounding, and the comparison is about time.
 
@@ -92,7 +92,7 @@ None of it comes with this package. `GLASSGATE_DATA` names a folder with these:
 
 
 def write(store: Store, page: Path) -> None:
-    """Write the page, and beside it the pictures that it shows."""
+    """Write the page, and its pictures to the same folder."""
     contents = [(case, pairs) for case in CASES if (pairs := store.pairs(case))]
     curves(contents, page.with_name(f"{page.stem}-curves.svg"))
     scores(contents, page.with_name(f"{page.stem}-scores.svg"))

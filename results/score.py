@@ -9,10 +9,10 @@ class Score:
 
     Attributes:
         key: its name in metrics.json
-        title: what the page calls it
+        title: its name on the page
         percent: whether it is a fraction, shown in per cent
-        lower_is_better: whether less of it is better
-        digits: shown behind the point; by whether it is a fraction if None
+        lower_is_better: whether a lower value is better
+        digits: shown after the decimal point; if None, by whether it is a fraction
     """
 
     key: str
@@ -33,7 +33,7 @@ class Score:
 
     @property
     def heading(self) -> str:
-        """Its title, with the unit or which way is better."""
+        """The title with the unit, or with the better direction."""
         return (
             f"{self.title}, {'%' if self.percent else 'less is better' if self.lower_is_better else 'more is better'}"
         )

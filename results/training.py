@@ -1,4 +1,4 @@
-"""One training of one side: timed step by step, told epoch by epoch, kept as JSON when it ends."""
+"""One training of one side: timed step by step, reported epoch by epoch, stored as JSON when it ends."""
 
 import json
 import shutil
@@ -17,21 +17,21 @@ from results import pictures
 from results.cases import Case
 from results.plain import plain, with_plain_layers
 
-Told = Callable[[Mapping[str, Any]], None]
+Report = Callable[[Mapping[str, Any]], None]
 
 
 class Meter(Progress):
-    """Takes the time of steps, each from the end of the one before: an epoch's first step, the scores and the
-    checkpoints at its end and what compiles before the first step are in none.
+    """Times each step from the end of the one before it. An epoch's first step, the scores and checkpoints at its end,
+    and the compilation before the first step are not included.
 
     Args:
-        path: where each epoch's times are kept, a line of JSON each, for a training that is broken off
-        told: called at the end of each epoch with its number and scores
-        wait: called after the first step of each epoch, when what came before is saved; the training then goes on
+        path: the file of each epoch's times, one line of JSON each, for a training that is interrupted
+        report: called at the end of each epoch with its number and scores
+        wait: called after the first step of each epoch, when everything before is saved; the training then continues
     """
 
-    def __init__(self, path: Path, told: Told, wait: Callable[[], object]):
-        self.path, self.told, self.wait = path, told, wait
+    def __init__(self, path: Path, report: Report, wait: Callable[[], object]):
+        self.path, self.report, self.wait = path, report, wait
         self.last: tuple[float, float] | None = None
         self.clear()
 
@@ -58,7 +58,7 @@ class Meter(Progress):
             print(json.dumps(times), file=file)
         self.clear()
         self.last = None
-        self.told({"epoch": number, **scores})
+        self.report({"epoch": number, **scores})
 
     def times(self) -> list[dict[str, float]]:
         """Of each epoch; of one that was done twice, because its checkpoint was not written, the second."""
@@ -67,24 +67,24 @@ class Meter(Progress):
 
 
 def train(
-    case: Case, seed: int, side: str, data: Path, runs: Path, told: Told, wait: Callable[[], object]
+    case: Case, seed: int, side: str, data: Path, runs: Path, report: Report, wait: Callable[[], object]
 ) -> dict[str, Any]:
-    """Train one side, from where it was broken off if it was.
+    """Train one side; an interrupted training continues.
 
     Args:
         data: the folder of data
-        runs: where run folders lie
-        told, wait: see `Meter`
+        runs: the folder of the run folders
+        report, wait: see `Meter`
 
     Returns:
-        the result as it is kept
+        the result as it is stored
     """
     kind = task_class(case.task)
     kind = kind if side == "ours" else plain(kind)
     options = kind.options_type.from_mapping({**case.files(data), **case.options, "seed": seed})
     split = case.read(data) if case.read else kind(options).read_split(Progress())
     folder = runs / f"{case.name}-{seed}-{side}"
-    meter = Meter(folder.with_suffix(".times"), told, wait)
+    meter = Meter(folder.with_suffix(".times"), report, wait)
     if _broken_off(folder, options.to_mapping()):
         task, result = kind.resume(folder, split, progress=meter)
     else:
@@ -111,7 +111,7 @@ def train(
 
 
 def crosswise(case: Case, task: Task[Any, Any, Any], test: Sequence[Any], scores: Mapping[str, float]) -> float:
-    """Give the task the layers of `torch.nn`, trained weights kept, and return how far a test score moves at most."""
+    """Give the task the layers of `torch.nn` with the trained weights; return the largest change of a test score."""
     task.network = with_plain_layers(task.network)
     again = task.evaluate(test)
     return max(abs(again[score.key] - scores[score.key]) for score in case.scores)

@@ -18,16 +18,16 @@ class Broken(Exception):
 
 
 def take_turns(
-    case: Case, seed: int, sides: Sequence[str], data: Path, runs: Path, store: Store, told: Callable[[str], None]
+    case: Case, seed: int, sides: Sequence[str], data: Path, runs: Path, store: Store, report: Callable[[str], None]
 ) -> None:
-    """Train the sides and keep their results.
+    """Train the sides and store their results.
 
     Args:
-        sides: those that are missing
+        sides: the missing ones
         data: the folder of data
-        runs: where run folders lie, of which one that was broken off goes on
-        store: where results go
-        told: called with a line for each epoch
+        runs: the folder of the run folders; an interrupted run continues
+        store: the destination of the results
+        report: called with a line for each epoch
 
     Raises:
         Broken: a process ended early
@@ -48,21 +48,21 @@ def take_turns(
                 raise Broken(f"{case.name}, seed {seed}, {side}: the training ended without a result") from None
             if happened == "epoch":
                 scores = "  ".join(f"{name} {value:.4g}" for name, value in what.items() if name != "epoch")
-                told(f"{case.name:14} seed {seed}  {side:5}  epoch {what['epoch']:3}  {scores}")
+                report(f"{case.name:14} seed {seed}  {side:5}  epoch {what['epoch']:3}  {scores}")
             else:
                 store.keep(case, seed, side, what)
-                told(f"{case.name:14} seed {seed}  {side:5}  test {what['test']}")
+                report(f"{case.name:14} seed {seed}  {side:5}  test {what['test']}")
                 del waiting[side]
 
 
 def _train(case: Case, seed: int, side: str, data: Path, runs: Path, parent: Connection) -> None:
     """What a process does: train, waiting at the start of each epoch, and at the end, until it is its turn."""
 
-    def told(epoch: Mapping[str, Any]) -> None:
+    def report(epoch: Mapping[str, Any]) -> None:
         parent.send(("epoch", dict(epoch)))
 
     try:
-        result = train(case, seed, side, data, runs, told, parent.recv)
+        result = train(case, seed, side, data, runs, report, parent.recv)
         parent.send(("result", result))
         parent.recv()
     except (Interrupted, KeyboardInterrupt, EOFError, BrokenPipeError):

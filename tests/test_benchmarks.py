@@ -159,7 +159,7 @@ def test_the_plots_are_made_from_the_files(tmp_path):
     )
     report.write(tmp_path)
     assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
-    for plot in ("plot.svg", "beside-torch.svg"):
+    for plot in ("plot.svg", "by-size.svg"):
         assert "<svg" in (tmp_path / plot).read_text()
 
 

@@ -1,4 +1,4 @@
-"""OpenVINO on the processor, told to stay in float32."""
+"""OpenVINO on the processor, in float32."""
 
 import os
 from typing import Any

@@ -15,7 +15,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
         ValueError: an entry above the first heading, or two of one title or file
 
     Example:
-        >>> sections("# All\n## Start\n- [Layers](layers.md): what they take")
+        >>> sections("# All\n## Start\n- [Layers](layers.md): arguments and results")
         {'Start': {'Layers': 'layers.md'}}
     """
     found: dict[str, dict[str, str]] = {}
