@@ -1,7 +1,7 @@
 """The findings: one table of rules, each with its sentence, measure, null model and threshold.
 
 A rule becomes a finding if the lower end of its effect's interval exceeds its threshold: the effect under the null
-model and the least size that is worth a headline. `effects` measures.
+model and the least size that is worth a headline. The modules of `effects` measure.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass import effects
-from glassgate.glass.effects import Effect
+from glassgate.glass.effects import answers, flow, marks, units
+from glassgate.glass.effects.effect import Effect
 from glassgate.glass.study import Study
 
 FRESH = "networks with fresh weights"
@@ -59,7 +59,7 @@ RULES = (
         "text",
         "{right}: no better than {null} ({nulled}).",
         "On these steps the network answers as if it had not read them.",
-        effects.no_better,
+        answers.no_better,
         GUESS,
         -0.01,
         unit="fraction of the answers",
@@ -71,7 +71,7 @@ RULES = (
         "The dev loss rose from {best} at step {step} to {last} at the end.",
         "The training loss is {train} at the end: from step {step} on the network learned its examples by heart. More "
         "dropout, fewer units or more data help.",
-        effects.overfitting,
+        answers.overfitting,
         NONE,
         0.05,
         0.05,
@@ -83,7 +83,7 @@ RULES = (
         "flow",
         "The gradient of {direction} grows to {times} times its norm at lag 0 within {lag}.",
         "Training needs clipping, and single examples decide its steps.",
-        effects.exploding,
+        flow.exploding,
         BEFORE,
         0.5,
         1.0,
@@ -94,9 +94,9 @@ RULES = (
         "dead units",
         "gates",
         "{units} nothing: {which}.",
-        f"Their output is constant: its standard deviation over all steps is under {effects.DEAD_DEVIATION:g}. A "
+        f"Their output is constant: its standard deviation over all steps is under {units.DEAD_DEVIATION:g}. A "
         "smaller hidden size may be enough.",
-        effects.dead,
+        units.dead,
         FRESH,
         0.05,
         0.05,
@@ -108,7 +108,7 @@ RULES = (
         "flow",
         "The answers do not depend on {direction}.",
         "They read {other} only: this direction can be left out, or its weights after the layer are broken.",
-        effects.unread,
+        flow.unread,
         BEFORE,
         2.0,
         2.0,
@@ -119,9 +119,9 @@ RULES = (
         "stuck gates",
         "saturation",
         "The gate {gate} of {direction} is stuck {word} in {percent} of its units.{others}",
-        f"They are {{word}} at {effects.STUCK:.0%} of the steps or more: a saturated gate passes no gradient. A "
+        f"They are {{word}} at {units.STUCK:.0%} of the steps or more: a saturated gate passes no gradient. A "
         "smaller bias or a lower learning rate keeps gates in range.",
-        effects.stuck,
+        units.stuck,
         FRESH,
         0.1,
         0.1,
@@ -132,8 +132,8 @@ RULES = (
         "twins",
         "gates",
         "{pairs}: {which}.",
-        f"They rise and fall together (correlation above {effects.TWIN_CORRELATION:g}): one of the two is enough.",
-        effects.twins,
+        f"They rise and fall together (correlation above {units.TWIN_CORRELATION:g}): one of the two is enough.",
+        units.twins,
         FRESH,
         0.05,
         0.05,
@@ -145,7 +145,7 @@ RULES = (
         "text",
         "{right}.",
         "These are the answers on this page, with {nulled} for {null}; the run's own scores are under Training.",
-        effects.answers,
+        answers.answers,
         GUESS,
         0.02,
         unit="fraction of the answers",
@@ -155,7 +155,7 @@ RULES = (
         "text",
         "Unit {unit} of {direction} follows “{label}” (correlation {r}).",
         "One number of the network represents it; choose the unit and see it in the text.",
-        effects.following,
+        marks.following,
         ORDER,
         0.1,
         0.69,
@@ -167,7 +167,7 @@ RULES = (
         "text",
         "Unit {unit} of {direction} counts the steps (correlation {r}).",
         "Its state grows with the number of the step.",
-        effects.counting,
+        marks.counting,
         FRESH,
         0.5,
         3.0,
@@ -178,7 +178,7 @@ RULES = (
         "causes",
         "{name} is worth {worth}.",
         "Held at its mean over these steps, it costs {loss} {unit}.",
-        effects.worth,
+        answers.worth,
         TARGETS,
         0.02,
         0.02,
@@ -189,7 +189,7 @@ RULES = (
         "causes",
         "{window} most: {worth}.",
         "All states held at their means there{text} cost {loss} {unit}.",
-        effects.stretch,
+        answers.stretch,
         TARGETS,
         0.02,
         0.02,
@@ -200,7 +200,7 @@ RULES = (
         "saturation",
         "{percent} of the {gates} of {direction} are above 0.9.",
         "These units keep their states from step to step: the network's long memory.",
-        effects.open_gates,
+        units.open_gates,
         FRESH,
         0.2,
         0.25,
@@ -211,7 +211,7 @@ RULES = (
         "memory",
         "{units} half of {state} for longer than the {longest} steps of the longest sequence.",
         "Unit {unit} keeps it for {half_life}: its state does not fade by itself.",
-        effects.lasting,
+        units.lasting,
         FRESH,
         1.0,
         unit="power of two of steps",
@@ -221,7 +221,7 @@ RULES = (
         "flow",
         "The gradient of {direction} is under 1 % after {reach} ({before} before training).",
         "Steps further back hardly change the answer, and hardly teach the network.",
-        effects.vanishing,
+        flow.vanishing,
         BEFORE,
         1.0,
         1.0,
@@ -257,14 +257,11 @@ def findings(study: Study) -> list[Finding]:
     """The findings of a study, in the rules' order."""
     found: list[Finding] = []
     for rule in RULES:
-        exceeding = [
-            (each.low - bar, each, bar)
-            for each in rule.measure(study)
-            if each.low > (bar := threshold(study, rule, each))
-        ]
-        exceeding.sort(key=lambda each: -each[0])
-        for _, effect, bar in exceeding[: rule.most]:
-            evidence = f"{rule.unit}: {effect.value:.2g}, at least {effect.low:.2g} over passages; threshold {bar:.2g}"
+        exceeding = [(each, bar) for each in rule.measure(study) if each.value > (bar := threshold(study, rule, each))]
+        sure = [(each.interval().low, each, bar) for each, bar in exceeding]
+        sure = sorted((each for each in sure if each[0] > each[2]), key=lambda each: each[2] - each[0])
+        for low, effect, bar in sure[: rule.most]:
+            evidence = f"{rule.unit}: {effect.value:.2g}, at least {low:.2g} over passages; threshold {bar:.2g}"
             sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
             found.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
     return found

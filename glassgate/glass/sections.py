@@ -6,7 +6,7 @@ from html import escape
 
 from glassgate.glass import figures
 from glassgate.glass.blocks import Section, by_part, figure
-from glassgate.glass.effects import answers
+from glassgate.glass.effects.answers import answers
 from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.maps import connectivity, gates
 from glassgate.glass.reading import text

@@ -1,6 +1,7 @@
 """The spread of a measure over passages: its value on resampled passages, or on resampled blocks of one passage."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ _LEVELS = (0.05, 0.95)
 
 
 class Interval(NamedTuple):
-    """90 % of the resampled values of a measure lie between `low` and `high`."""
+    """The range from `low` to `high` that holds 90 % of the resampled values of a measure."""
 
     low: float
     high: float
@@ -37,9 +38,12 @@ def groups(lengths: Sequence[int]) -> np.ndarray:
 
 def weights(number: np.ndarray) -> np.ndarray:
     """How often each sample draws each group, (SAMPLES, G), from the same seed every time."""
-    many = int(number.max()) + 1 if len(number) else 0
-    drawn = np.random.default_rng(0).multinomial(many, np.full(many, 1 / max(many, 1)), SAMPLES) if many else None
-    return np.zeros((SAMPLES, 0)) if drawn is None else drawn.astype(float)
+    return _drawn(int(number.max()) + 1) if len(number) else np.zeros((SAMPLES, 0))
+
+
+@lru_cache(32)
+def _drawn(many: int) -> np.ndarray:
+    return np.random.default_rng(0).multinomial(many, np.full(many, 1 / many), SAMPLES).astype(float)
 
 
 def sums(values: np.ndarray, number: np.ndarray) -> np.ndarray:
@@ -47,6 +51,28 @@ def sums(values: np.ndarray, number: np.ndarray) -> np.ndarray:
     found = np.zeros((int(number.max()) + 1, *values.shape[1:]))
     np.add.at(found, number, values)
     return found
+
+
+def means(values: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """The mean of values (S, ...) in each sample, (SAMPLES, ...)."""
+    drawn = weights(number)
+    counts = (drawn @ sums(np.ones(len(values)), number)).reshape(-1, *[1] * (values.ndim - 1))
+    return np.asarray(np.tensordot(drawn, sums(values, number), 1) / counts)
+
+
+def deviations(values: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """The standard deviation of values (S, H) in each sample, (SAMPLES, H)."""
+    centred = values - values.mean(0)
+    return np.asarray(np.sqrt(np.maximum(means(centred * centred, number) - means(centred, number) ** 2, 0)))
+
+
+def correlations(x: np.ndarray, y: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """The correlation of each column of x with that of y, (S, P) both, in each sample, (SAMPLES, P); 0 of constants."""
+    x, y = x - x.mean(0), y - y.mean(0)
+    mean_x, mean_y = means(x, number), means(y, number)
+    across = means(x * y, number) - mean_x * mean_y
+    size = (means(x * x, number) - mean_x**2).clip(min=0) * (means(y * y, number) - mean_y**2).clip(min=0)
+    return np.divide(across, np.sqrt(size), out=np.zeros_like(across), where=size > 1e-24)
 
 
 def of_mean(values: np.ndarray, number: np.ndarray) -> Interval:
@@ -57,19 +83,12 @@ def of_mean(values: np.ndarray, number: np.ndarray) -> Interval:
         >>> low < 49.5 < high
         True
     """
-    if not len(values):
-        return Interval(0.0, 0.0)
-    drawn = weights(number)
-    return interval((drawn @ sums(values, number)) / (drawn @ sums(np.ones(len(values)), number)))
+    return interval(means(values, number)) if len(values) else Interval(0.0, 0.0)
 
 
 def of_correlation(x: np.ndarray, y: np.ndarray, number: np.ndarray) -> Interval:
-    """The interval of the correlation of x and y, (S,) each."""
-    parts = weights(number) @ sums(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1), number)
-    n, sx, sy, xx, yy, xy = parts.T
-    across = n * xy - sx * sy
-    size = np.sqrt(np.maximum(n * xx - sx * sx, 0) * np.maximum(n * yy - sy * sy, 0))
-    found = np.divide(across, size, out=np.zeros_like(across), where=size > 1e-12)
+    """The interval of the absolute correlation of x and y, (S,) each."""
+    found = correlations(x[:, None], y[:, None], number)[:, 0]
     return interval(found * np.sign(np.median(found) or 1.0))
 
 

@@ -10,7 +10,7 @@ import torch
 
 import glassgate as gg
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
-from glassgate.glass.effects import agreement
+from glassgate.glass.effects.answers import agreement
 from glassgate.glass.findings import RULES, Finding, findings, table
 from glassgate.glass.followers import follows
 from glassgate.glass.gradients import by_backward

@@ -1,11 +1,11 @@
 """A graph on values: op by op with torch's functions, on tensors or, when a cell is traced again, on other nodes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from glassgate.engines.symbolic.graph import Node, ordered
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 _OF_TENSORS_ALONE = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
@@ -13,21 +13,21 @@ _OF_TENSORS_ALONE = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
 
 
 def evaluate(
-    results: Iterable[Node],
+    nodes: Sequence[Node],
     leaf: Callable[[Node, tuple[Any, ...]], Any],
     dtype: torch.dtype | None = None,
     taken: Callable[[Node, Any], Any] = lambda node, value: value,
 ) -> dict[Node, Any]:
-    """The value of every node that the results need.
+    """The value of every node.
 
     Args:
-        results: nodes of one graph.
-        leaf: gives the value of a node that is no elementwise operation, from the node and the values of its arguments.
-        dtype: what a choice between two numbers gives; torch's default one where it is None.
-        taken: what is taken for a node's value by all that reads it.
+        nodes: of one graph, each after its inputs.
+        leaf: returns the value of a node that is not an elementwise operation, from it and its arguments' values.
+        dtype: of a choice between two numbers; torch's default one if None.
+        taken: from a node and its value to the value that its readers get.
     """
     value: dict[Node, Any] = {}
-    for node in ordered(results):
+    for node in nodes:
         args = tuple([value[arg] if isinstance(arg, Node) else arg for arg in node.args])
         value[node] = taken(node, computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args))
     return value

@@ -1,4 +1,4 @@
-"""A cell whose step is a graph and not Python: what a saved program runs, and what an edited cell is."""
+"""A cell whose step is a graph: edited cells, and the cells of saved programs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +13,11 @@ from glassgate.engines.symbolic.graph import Node
 
 
 class GraphCell(Cell):
-    """A cell made of equations; it needs no class of its own, and runs nothing but torch's elementwise functions.
+    """A cell made of equations, without a class of its own. It runs only torch's elementwise functions.
 
     Args:
-        equations: its step, of a projected output if it stands in a layer that projects.
-        recorded: whether gradients reach all values that a recording shows, those too that nothing learnt leads to.
+        equations: its step; in a layer with a projection, the step with that projection.
+        recorded: whether gradients reach all values that a recording shows, including those without a parameter.
 
     Example:
         >>> import torch, glassgate as gg
@@ -82,7 +82,7 @@ class GraphCell(Cell):
             return torch.where(torch.ones_like(value, dtype=torch.bool), value, wide[..., :1])
 
         dtype = wide.dtype if isinstance(wide, Tensor) else None
-        value = evaluate(equations.states, leaf, dtype, taken)
+        value = evaluate(equations.nodes, leaf, dtype, taken)
         # The half of a gate `x` is called `x_ih`, and so may another gate be that nothing reads.
         named = () if self.recorded else equations.nodes
         names = {node.name: value[node] for node in named if node.name is not None}

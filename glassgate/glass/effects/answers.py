@@ -1,0 +1,156 @@
+"""Right answers compared with a guess, the loss without a part, and overfitting."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from glassgate.glass import spread
+from glassgate.glass.effects.effect import Effect
+from glassgate.glass.figures import percent, quoted
+from glassgate.glass.spread import Interval
+from glassgate.glass.study import Cause, Lapse, Said, Study
+
+# Fewer answers than this show no spread.
+_FEW = 8
+# With fewer answers than this, a network is not compared with a guess.
+_LEAST_ANSWERS = 20
+
+
+def answers(study: Study) -> Iterator[Effect]:
+    """Fraction of right answers; of sets, their mean F1 score."""
+    said, number = _known(study)
+    if not said:
+        return
+    scores, guesses = _scores(said), _guesses(said)
+    sets = any(each.agreement is not None for each in said)
+    of_set = f"The predicted sets share {percent(float(scores.mean()))} of their members with the right ones (F1)"
+    right = sum(bool(each.right) for each in said)
+    words = {
+        "right": of_set if sets else f"{right} of {len(said)} answers are right ({percent(right / len(said))})",
+        "null": "the right sets of other steps" if sets else f"always “{_commonest(said)}”",
+        "nulled": percent(float(guesses.mean())),
+    }
+    yield Effect("answers", float(scores.mean()), lambda: spread.of_mean(scores, number), words, float(guesses.mean()))
+
+
+def no_better(study: Study) -> Iterator[Effect]:
+    """The fraction of right answers by which the null model is ahead."""
+    said, number = _known(study)
+    if len(said) >= _LEAST_ANSWERS:
+        lead = _guesses(said) - _scores(said)
+        (of_answers,) = answers(study)
+        yield Effect("no_better", float(lead.mean()), lambda: spread.of_mean(lead, number), of_answers.words)
+
+
+def _known(study: Study) -> tuple[list[Said], np.ndarray]:
+    """The answers with a reference, and the group that each is resampled with."""
+    known = [[each for each in passage.said if each.right is not None] for passage in study.passages]
+    return [each for of_passage in known for each in of_passage], spread.groups([len(each) for each in known])
+
+
+def _scores(said: list[Said]) -> np.ndarray:
+    return np.array([float(each.right or 0) if each.agreement is None else each.agreement for each in said])
+
+
+def _guesses(said: list[Said]) -> np.ndarray:
+    """The scores of the null model: always the commonest answer; of sets, the right sets of other steps."""
+    targets = [each.target[0] for each in said if each.target]
+    if all(each.agreement is None for each in said):
+        commonest = _commonest(said)
+        return np.array([float(each == commonest) for each in targets])
+    half = len(targets) // 2
+    moved = targets[half:] + targets[:half]
+    return np.array([agreement(set(a.split()), set(b.split())) for a, b in zip(targets, moved, strict=True)])
+
+
+def _commonest(said: list[Said]) -> str:
+    targets = [each.target[0] for each in said if each.target]
+    return max(set(targets), key=lambda each: (targets.count(each), each))
+
+
+def agreement(found: set[str], right: set[str]) -> float:
+    """The F1 score of a set against the right one.
+
+    Example:
+        >>> agreement({"60", "64"}, {"60", "67"}), agreement(set(), set())
+        (0.5, 1.0)
+    """
+    return 2 * len(found & right) / (len(found) + len(right)) if found or right else 1.0
+
+
+def worth(study: Study) -> Iterator[Effect]:
+    """Loss added when a direction of a layer with two is held at its mean."""
+    if not study.loss:
+        return
+    ways = [each for each in study.causes if each.name.endswith((".forward", ".reverse"))]
+    layers = [each.name.rsplit(".", 1)[0] for each in ways]
+    for each, layer in zip(ways, layers, strict=True):
+        if layers.count(layer) == 2:
+            words = {"name": each.name, "worth": lost(study, each), "loss": f"{each.loss:.3g}", "unit": study.unit}
+            yield _of_loss(study, each.name, each, words, each.control)
+
+
+def stretch(study: Study) -> Iterator[Effect]:
+    """Loss added when all states are held for the most important window."""
+    if not study.loss or len(study.lapses) < 4:
+        return
+    most = max(study.lapses, key=lambda each: each.loss)
+    if len(study.passages[most.passage].said) < _FEW:
+        return
+    others = [each.loss for each in study.lapses if each is not most]
+    passage = study.passages[most.passage]
+    text = "".join(passage.steps[most.start : most.stop]).strip() if passage.series is None else ""
+    words = {
+        "window": _window(study, most),
+        "worth": lost(study, most),
+        "loss": f"{most.loss:.3g}",
+        "unit": study.unit,
+        "text": f", {quoted(text[:30])}," if text else "",
+    }
+    yield _of_loss(study, "stretch", most, words, max(most.control, 2 * float(np.quantile(others, 0.75))))
+
+
+def _of_loss(study: Study, key: str, each: Cause | Lapse, words: dict[str, str], null: float) -> Effect:
+    """The effect of a part or a window, as fractions of the loss with targets in another order."""
+    scale = study.loss or 1.0
+    interval = Interval(each.low / scale, each.high / scale)
+    return Effect(key, each.loss / scale, lambda: interval, words, max(0.0, null / scale))
+
+
+def _window(study: Study, each: Lapse) -> str:
+    where = f" of sequence {each.passage + 1}" if len(study.passages) > 1 else ""
+    if each.stop - each.start == 1:
+        return f"Step {each.stop}{where} matters"
+    return f"Steps {each.start + 1} to {each.stop}{where} matter"
+
+
+def lost(study: Study, each: Cause | Lapse) -> str:
+    """A loss in words: in points where answers are right or wrong.
+
+    Example:
+        >>> study = Study("", "", [], [], unit="nats an answer", points="points of accuracy")
+        >>> lost(study, Cause("layer0", 0.3352, 4.18)), lost(study, Cause("layer0", 0.3352, None))
+        ('4.2 points of accuracy', '0.335 nats an answer')
+    """
+    points = each.points is not None and each.points >= 1
+    return f"{each.points:.1f} {study.points}" if points else f"{each.loss:.3g} {study.unit}"
+
+
+def overfitting(study: Study) -> Iterator[Effect]:
+    """Rise of the dev loss from its best to its last value, relative to its fall before that."""
+    rows = [row for row in study.training if "dev_loss" in row]
+    if len(rows) < 3:
+        return
+    losses = np.array([row["dev_loss"] for row in rows])
+    best = int(losses.argmin())
+    fall, rise = float(losses[0] - losses[best]), float(losses[-1] - losses[best])
+    noise = float(np.median(np.abs(np.diff(losses, 2)))) if len(losses) > 4 else 0.0
+    scale = max(fall, 0.1 * float(losses[0]), 1e-9)
+    words = {
+        "best": f"{losses[best]:.3g}",
+        "step": f"{rows[best]['step']:.0f}",
+        "last": f"{losses[-1]:.3g}",
+        "train": f"{rows[-1]['train_loss']:.3g}" if "train_loss" in rows[-1] else "less",
+    }
+    interval = Interval((rise - noise) / scale, (rise + noise) / scale)
+    yield Effect("overfitting", rise / scale, lambda: interval, words)
