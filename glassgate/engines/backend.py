@@ -1,7 +1,7 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,26 +32,33 @@ class PreparedPasses(Protocol):
 
     Attributes:
         plans: one per direction.
-        count: the number of directions.
+        count: the number of visible states, which have a row per step: by direction, each direction's output first.
+        states: the number of visible states of each direction.
         shapes: those of the tensors with a row per sequence, the input and the initial states, by index.
     """
 
     plans: tuple[Plan, ...]
     count: int
+    states: tuple[int, ...]
     shapes: dict[int, tuple[int, ...]]
 
     def ragged(self, lengths: Sequence[int]) -> Ragged:
         """The layout of a call whose sequences have these lengths."""
 
     def forward(
-        self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Any = None
-    ) -> tuple[list[Tensor], list[Tensor], Sequence[Tensor]]:
-        """The outputs and final states of all directions; and `saved` and `tensors` for `backward`.
+        self,
+        tensors: Sequence[Tensor],
+        resets: Tensor | None,
+        lengths: Any = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        """The visible states and the final states of all directions; and `saved` and `tensors` for `backward`.
 
         Args:
             tensors: the input, then parameters, states and noise of all directions; contiguous.
             resets: their mask, if there is one.
-            lengths: what `ragged` has returned, where lengths differ.
+            lengths: the result of `ragged` if lengths differ.
+            recordings: one per direction, if the plans record gates; lengths are then equal.
         """
 
     def backward(
@@ -62,15 +69,36 @@ class PreparedPasses(Protocol):
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
         lengths: Any = None,
+        recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """The gradients of all `tensors`; None where there is none, or where it is not needed.
 
         Args:
             tensors, saved: as `forward` has returned them.
-            resets, lengths: as in `forward`.
-            d_visible: the gradients of the outputs and final states; None for zero.
+            resets, lengths, recordings: as in `forward`.
+            d_visible: the gradients of the visible and the final states; None for zero.
             needed: of which tensors the gradient is needed.
         """
+
+
+class Signature(NamedTuple):
+    """The common properties of repeated calls of a layer, besides the types of their tensors.
+
+    Attributes:
+        form: the shape of input and output without the last axis, as the user has them.
+        states: the shape of each state of a direction, as the user has them.
+        save: whether a backward pass follows.
+        resting: whether the initial states are the same for every sequence.
+        every_state: whether every state is visible at every step, not only the output.
+        record: whether gates are recorded.
+    """
+
+    form: tuple[int, ...]
+    states: Sequence[tuple[int, ...]]
+    save: bool
+    resting: bool = False
+    every_state: bool = False
+    record: bool = False
 
 
 class Compiled(Protocol):
@@ -127,18 +155,14 @@ class Compiled(Protocol):
         given: Sequence[Tensor],
         steps: Steps,
         dtype: torch.dtype,
-        form: Sequence[int],
-        states: Sequence[tuple[int, ...]],
-        save: bool,
+        signature: Signature,
     ) -> PreparedPasses | None:
         """Passes for repeated calls with this signature; None if the backend has no faster way.
 
         Args:
             given, steps: of one call; only shapes and types matter.
             dtype: of the results.
-            form: the shape of input and output without the last axis, as the user has them.
-            states: the shape of each state of a direction, as the user has them.
-            save: whether a backward pass follows.
+            signature: of the calls.
         """
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import processors, reference, stock
+from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.kernels import Kernels, Prepared
 from glassgate.engines.meaning import meant, untraceable
@@ -78,9 +79,11 @@ def wanted() -> str:
     return _wanted.name
 
 
-def setting() -> tuple[str, int, bool]:
-    """The settings that select kernels besides the call: the named engine and the number of threads that pay."""
-    return _wanted.name, *processors.setting()
+def setting() -> tuple[object, ...]:
+    """The global settings that select the computation of a call: named engine, autocast, precision and threads."""
+    cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    precision = torch._C._get_fp32_precision_getter("mkldnn", "rnn"), torch.get_float32_matmul_precision()
+    return _wanted.name, cast, *precision, *processors.setting()
 
 
 class EngineError(RuntimeError):
@@ -151,22 +154,18 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
 def prepared(
     steps: Steps,
     directions: list[Direction],
-    form: Sequence[int],
-    states: Sequence[tuple[int, ...]],
-    save: bool,
+    signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
     """Calls of one layer with the signature of this one, if kernels run them.
 
     Args:
         steps, directions: the call, of sequences of the same length.
-        form: the shape of input and output without the last axis, as the user has them.
-        states: the shape of each state of a direction, as the user has them.
-        save: whether gradients will be asked for.
-        draws: for each direction what draws its noise.
+        signature: of the calls.
+        draws: for each direction a function that draws its noise.
     """
     kernels = on_kernels(steps, directions)
-    return None if kernels is None else kernels.prepared(steps, directions, form, states, save, draws)
+    return None if kernels is None else kernels.prepared(steps, directions, signature, draws)
 
 
 def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:

@@ -4,12 +4,13 @@ One operator runs all directions of a layer forward, another one backward.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Backend, Compiled, PreparedPasses
+from glassgate.engines.backend import Backend, Compiled, PreparedPasses, Signature
 from glassgate.engines.contract import (
     PLAIN,
     Direction,
@@ -103,26 +104,25 @@ class Kernels(NamedTuple):
         self,
         steps: Steps,
         directions: list[Direction],
-        form: Sequence[int],
-        states: Sequence[tuple[int, ...]],
-        save: bool,
+        signature: Signature,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> "Prepared | None":
         """Calls with the signature of this one, see `choose.prepared`; None if the backend does not prepare calls."""
         dtype = result_type(steps.data.dtype)
-        passes = self.compiled(directions).prepared(given_of(directions), steps, dtype, form, states, save)
-        return None if passes is None else Prepared(passes, self.name, directions, save, draws)
+        compiled = self.compiled(directions, signature.record)
+        passes = compiled.prepared(given_of(directions), steps, dtype, signature)
+        return None if passes is None else Prepared(passes, self.name, directions, signature.save, draws)
 
 
 class Prepared:
-    """Calls of one layer with the signature of a certain call, without lengths.
+    """Calls of one layer with the signature of a certain call.
 
     Args:
         passes: the layer's, for this signature.
         backend: its name.
         directions: of that call. Noise that is not drawn again is the same at every call.
         save: whether gradients will be asked for.
-        draws: for each direction what draws its noise.
+        draws: for each direction a function that draws its noise.
     """
 
     def __init__(
@@ -133,8 +133,9 @@ class Prepared:
         save: bool,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> None:
-        self._passes, self._backend, self._save = passes, backend, save
+        self.passes, self._backend, self._save = passes, backend, save
         self._noise = [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)]
+        self._draws = any([noise for noise, _ in self._noise])
         cells = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
         self._cells = [(d.cell, "weight_hr" in d.weights, meaning_of(d.cell)) for d in cells]
 
@@ -149,30 +150,41 @@ class Prepared:
         """Whether cells that have changed still have the same equations."""
         self._cells = [(cell, projected, meaning_of(cell)) for cell, projected, _ in self._cells]
         found = [meaning.found.get(projected) for _, projected, meaning in self._cells]
-        return all([equations is plan.equations for equations, plan in zip(found, self._passes.plans, strict=False)])
+        return all([equations is plan.equations for equations, plan in zip(found, self.passes.plans, strict=False)])
 
     def run(
         self,
         data: Tensor,
-        given: Sequence[Sequence[Tensor]],
+        given: Sequence[Tensor],
         resets: Tensor | None,
         lengths: Sequence[int] | None = None,
+        recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
-        """The output of each direction and the final states of each, from contiguous tensors.
+        """The visible states and the final states of each direction, from contiguous tensors.
 
         Args:
             data: the input.
-            given: for each direction its parameters, its initial states and those of resets.
+            given: of each direction its parameters, its initial states and those of resets.
             resets: the mask, if there is one.
-            lengths: of the sequences, where they differ.
+            lengths: of the sequences, if they differ.
+            recordings: one per direction, if gates are recorded.
         """
-        ragged = None if lengths is None else self._passes.ragged(lengths)
-        tensors = [data]
-        for own, (noise, draw) in zip(given, self._noise, strict=True):
-            tensors += own
-            if noise:
-                tensors += [v.contiguous() for v in (noise | draw()).values()]
+        passes, tensors = self.passes, (data, *given)
+        if self._draws:
+            tensors = self._with_noise(tensors)
+        ragged = None if lengths is None else passes.ragged(lengths)
         if self._save:
-            results: tuple[Tensor, ...] = PreparedLayer.apply(self._passes, self._backend, resets, ragged, *tensors)
+            results: tuple[Tensor, ...] = PreparedLayer.apply(
+                passes, self._backend, resets, ragged, recordings, *tensors
+            )
             return results
-        return self._passes.forward(tensors, resets, ragged)[0]
+        return passes.forward(tensors, resets, ragged, recordings)[0]
+
+    def _with_noise(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The tensors, those of each direction followed by its noise."""
+        rest, found = iter(tensors), [tensors[0]]
+        next(rest)
+        for plan, (noise, draw) in zip(self.passes.plans, self._noise, strict=True):
+            found += islice(rest, plan.given - len(plan.noise))
+            found += [v.contiguous() for v in (noise | draw()).values()]
+        return tuple(found)

@@ -1,8 +1,10 @@
-"""Rows and memory of a call: what is a step and what is padding, and tensors as kernels take them."""
+"""The memory of a call, and tensors in the form that kernels read."""
 
 import ctypes
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
 
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ COMPUTED_IN = {
     torch.bfloat16: torch.float32,
     torch.float16: torch.float32,
 }
-"""What a kernel computes in, by what it is given."""
+"""The type that kernels compute in, by the type of their tensors."""
 
 
 _CPU = torch.device("cpu")
@@ -35,6 +37,13 @@ def empty(form: Sequence[int], dtype: torch.dtype) -> Tensor:
         start = memory.data_ptr() + -memory.data_ptr() % mmap.PAGESIZE
         _advise(ctypes.c_void_p(start), ctypes.c_size_t(memory.data_ptr() + size - start), mmap.MADV_HUGEPAGE)
     return memory
+
+
+def allocator(form: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
+    """`empty` with these arguments; torch's own function where the memory is small."""
+    if prod(form) * dtype.itemsize < LARGE:
+        return partial(torch.empty, tuple(form), dtype=dtype, device=_CPU)
+    return partial(empty, form, dtype)
 
 
 def first_rows(tensor: Tensor, rows: int) -> Tensor:

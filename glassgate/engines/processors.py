@@ -39,28 +39,28 @@ def worth(work: int, each: int) -> int:
 
 
 def setting() -> tuple[int, bool]:
-    """All that `worth` depends on, beside the work."""
-    return threads(), bool(contention)
+    """The settings that `worth` depends on."""
+    return threads(), contention.until > monotonic()
 
 
 def available() -> int:
     """How many processors the caller may run on, and its control groups let it keep busy."""
-    return min(_allowed(), _limit.processors())
+    return min(_allowed(), _limit.known if monotonic() < _limit.until else _limit.processors())
 
 
 class Contention:
     """Remembers that threads had to wait for each other, as they do when other processes have their processors."""
 
     def __init__(self) -> None:
-        self._until, self._pause = 0.0, CONTENDED_FOR[0]
+        self.until, self._pause = 0.0, CONTENDED_FOR[0]
 
     def __bool__(self) -> bool:
-        return monotonic() < self._until
+        return monotonic() < self.until
 
     def note(self, waited: bool) -> None:
         """See whether they had to; each time they had, the next try comes later."""
         if waited:
-            self._until = monotonic() + self._pause
+            self.until = monotonic() + self._pause
             self._pause = min(2 * self._pause, CONTENDED_FOR[1])
         else:
             self._pause = max(self._pause / 2, CONTENDED_FOR[0])
@@ -74,15 +74,15 @@ class Limit:
     """
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
-        self._process, self._until, self._known = process, 0.0, 0
+        self._process, self.until, self.known = process, 0.0, 0
 
     def processors(self) -> int:
         """The nearest whole number to the least limit, but one at least; all there are where there is none."""
         now = monotonic()
-        if now >= self._until:
+        if now >= self.until:
             least = min(self._limits(), default=os.cpu_count() or 1)
-            self._known, self._until = max(1, int(least + 0.5)), now + READ_EVERY
-        return self._known
+            self.known, self.until = max(1, int(least + 0.5)), now + READ_EVERY
+        return self.known
 
     def _limits(self) -> Iterator[float]:
         """Of each group around the process: the processors' time that it may use, in seconds a second."""

@@ -53,7 +53,7 @@ def torchs(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
     function: Callable[..., Any] = getattr(torch._VF, _name(cell))
     rest = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
 
-    def run(input: Tensor, given: Sequence[Tensor], lengths: None = None) -> Sequence[Tensor]:
+    def run(input: Tensor, given: Sequence[Tensor], resets: Any = None, lengths: Any = None) -> Sequence[Tensor]:
         found: Sequence[Tensor] = function(input, given[-1], given[:-1], *rest)
         return found
 
@@ -88,7 +88,7 @@ def _is_plain_layer(layer: "Recurrent") -> bool:
 
 
 def _fits(hx: Any, shape: tuple[int, ...]) -> bool:
-    """Whether it is what torch takes as it is; what is wrong with it is said elsewhere."""
+    """Whether torch takes the states as they are. Other functions report faults."""
     return type(hx) is Tensor and hx.shape == shape and hx.dtype is torch.float32 and is_plain(hx)
 
 

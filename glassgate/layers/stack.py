@@ -71,7 +71,6 @@ class Recurrent(Shown, nn.Module):
     """The cell that a namesake of `torch.nn` stands for."""
 
     weight_ih_l0: Tensor
-    _edits: Edits | None = None
 
     def __init__(
         self,
@@ -99,6 +98,7 @@ class Recurrent(Shown, nn.Module):
         init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]] = (),
     ) -> None:
         super().__init__()
+        inherited = {*self.__dict__}
         name = self._name = type(self).__name__
         check_cell(name, cell)
         check_size(name, "input_size", input_size)
@@ -131,10 +131,17 @@ class Recurrent(Shown, nn.Module):
         self._sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         self._check_sizes()
         self._parts = tuple(self._make_parts())
+        self._edits: Edits | None = None
+        self._decisive = frozenset(self.__dict__) - inherited
         self._watchers: list[Watcher] = []
         self._repeated = Repeated()
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in self.__dict__.get("_decisive", ()):
+            self._repeated.forget()
 
     @property
     def num_directions(self) -> int:

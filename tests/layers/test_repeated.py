@@ -2,8 +2,10 @@
 
 import copy
 import pickle
+import sys
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -203,6 +205,26 @@ def test_whatever_changes_between_two_calls_counts():
             for one, other in zip(found, expected, strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
         assert (name == "another cell") == torch.equal(before[0], found[0]), name
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_prepared_call_passes_through_few_functions(monkeypatch, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    layer, x, called = gg.LSTM(8, 8), noise(1, 5, 2, 8), []
+
+    def profile(frame, event, argument):
+        if event == "call" and package in frame.f_code.co_filename:
+            called.append(frame.f_code.co_qualname)
+
+    package = str(Path(gg.__file__).parent)
+    with torch.no_grad():
+        for _ in range(3):
+            layer(x)
+        sys.setprofile(profile)
+        layer(x)
+        sys.setprofile(None)
+    assert prepared(layer)
+    assert 5 < len(called) <= 15, called
 
 
 def test_what_a_cell_means_is_looked_at_before_each_call():

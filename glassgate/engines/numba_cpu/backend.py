@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.numba_cpu.costs import COSTS
@@ -81,9 +82,7 @@ class Kernels(NamedTuple):
         given: Sequence[Tensor],
         steps: Steps,
         dtype: torch.dtype,
-        form: Sequence[int],
-        states: Sequence[tuple[int, ...]],
-        save: bool,
+        signature: Signature,
     ) -> "PreparedPasses | None":
         """`Compiled.prepared`."""
         from glassgate.engines.numba_cpu.prepared import PreparedPasses
@@ -93,7 +92,7 @@ class Kernels(NamedTuple):
         inside = data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
         each = by_direction(self.plans, given)
         sizes = tuple([plan.sizes(own, inside, terms_of(dtype, [plan], own)) for plan, own in each])
-        return PreparedPasses(self.plans, sizes, data.shape[0] // sizes[0].N, dtype, tuple(form), states, save)
+        return PreparedPasses(self.plans, sizes, data.shape[0] // sizes[0].N, dtype, signature)
 
 
 _kernels = lru_cache(1024)(Kernels)

@@ -18,7 +18,7 @@ from glassgate.engines.memory import empty
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.launch import Launch
-from glassgate.engines.numba_cpu.loops.batch import BatchLayout, two_turns
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout, two_turns
 from glassgate.engines.numba_cpu.partition import Pace, Partition, bounds_of_rows, units_of_part
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.pool import threads
@@ -33,6 +33,10 @@ WORKSPACE, BARRIERS, WEIGHTS = range(3)
 BARRIER_BYTES = 16
 MOST_LAYOUTS = 256
 """Layouts whose numbers an executable keeps."""
+
+
+FEW_ROWS = 2**12
+"""Up to so many padded rows, a batch of different lengths takes the memory of one of equal lengths."""
 
 
 class Region:
@@ -220,7 +224,13 @@ class Executable:
     def _place(self, layout: BatchLayout) -> Placed:
         """The numbers of a layout, in the order of `_number`."""
         (many, _), steps, rows = self.partition, layout.steps, layout.rows
-        numbers = array("q", (steps, rows, layout.sizes.data_ptr() + 8, layout.starts.data_ptr() + 8))
+        if not layout.even and self._alone and steps * layout.N <= FEW_ROWS:
+            # The memory for all rows is enough, and nothing else differs.
+            placed = self._placed.get(steps) or self._place(batch_layout(None, steps * layout.N, layout.N))
+            numbers = placed.numbers[:]
+            numbers[1:4] = array("q", (rows, *layout.addresses))
+            return Placed(numbers, placed.size, (layout, placed))
+        numbers = array("q", (steps, rows, *layout.addresses))
         numbers.extend([of * k // many for of in (steps, rows) for k in range(1, many)])
         if self._row_parts > 1:
             numbers.extend(bounds_of_rows(layout, self._row_parts)[1:])

@@ -16,7 +16,7 @@ from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.numba_cpu.entry import Entry
 from glassgate.engines.numba_cpu.launch import Launch, in_turn
 from glassgate.engines.numba_cpu.loops.batch import batch_layout
-from glassgate.engines.numba_cpu.partition import Partition, partition
+from glassgate.engines.numba_cpu.partition import Partition
 from glassgate.engines.numba_cpu.passes import ForwardPass, forward_pass
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.workspace import aligned
@@ -72,7 +72,7 @@ class PackedDirection:
         key = kernel.processor, plan.record
         with self._lock:
             if key not in self._packed:
-                executable = run.executable(ALONE)
+                executable = run.executable(batch_layout(None, N, N), ALONE)
                 (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
                 for matrix in kernel.quantised:
                     at = aligned(memory.data_ptr()) + executable.place(matrix.to)
@@ -159,7 +159,7 @@ class PackedPass:
             states: those of the initial states.
             written: those of the output and the final states.
         """
-        found = self._pass.executable(partition(self._pass.kernels, self._layout))
+        found = self._pass.executable(self._layout)
         found.run(self._layout, [0, data, *self._weights, *states, *written], self._packed)
 
 
@@ -207,7 +207,7 @@ class Step:
         output = empty((N, whole.sizes[0].P), direction.dtype)
         addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
         free = None if x.numel() else 1
-        bound = whole.executable(ALONE).bound(self._layout, addresses, packed, free)
+        bound = whole.executable(self._layout, ALONE).bound(self._layout, addresses, packed, free)
         self._alive += [direction, packed, bound]
         return bound.launch, bound.places, output
 

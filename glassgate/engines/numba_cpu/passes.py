@@ -15,7 +15,7 @@ from glassgate.engines import products
 from glassgate.engines.memory import empty, unwritten
 from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
-from glassgate.engines.numba_cpu.executable import Addresses, Executable
+from glassgate.engines.numba_cpu.executable import MOST_LAYOUTS, Addresses, Executable
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.partition import Partition, partition
 from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
@@ -48,6 +48,7 @@ class Pass:
         rows: Sequence[Sequence[Argument]] = (),
     ) -> None:
         self.kernels, self._executables = kernels, dict[Partition, Executable]()
+        self._least: dict[int, list[int]] = {}
         self._extents = [*map(kernels[0].extent, shared[0])]
         self._extents += [k.extent(a) for group in groups for k, own in zip(kernels, group, strict=True) for a in own]
         self._addresses: list[Addresses] = [dict(zip((RESETS, *own), count(), strict=False)) for own in shared]
@@ -56,8 +57,9 @@ class Pass:
             for d, arguments in enumerate(group):
                 self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
 
-    def executable(self, parts: Partition) -> Executable:
-        """The executable for such a division among threads."""
+    def executable(self, layout: BatchLayout, parts: Partition | None = None) -> Executable:
+        """The executable for such a division among threads; for as many threads as are worth it if none is given."""
+        parts = parts or partition(self.kernels, layout)
         found = self._executables.get(parts)
         if found is None:
             found = self._executables[parts] = Executable(self.kernels, parts, self._addresses)
@@ -70,8 +72,9 @@ class Pass:
         tensors: Sequence[Tensor],
         rows: Sequence[Tensor] = (),
         packed: Sequence[Tensor] | None = None,
+        executable: Executable | None = None,
     ) -> None:
-        """Run it on as many threads as are worth it.
+        """Run it.
 
         Args:
             layout: the rows of each step.
@@ -79,8 +82,9 @@ class Pass:
             tensors: those of `shared`, then those of the groups.
             rows: those whose rows are at any distance from each other.
             packed: the weights of each direction, if they are packed.
+            executable: of this pass; without it, one for as many threads as are worth it.
         """
-        least = [fixed + by_row * layout.rows for fixed, by_row in self._extents]
+        least = self._least.get(layout.rows) or self._count(layout.rows)
         assert all(map(ge, map(Tensor.numel, tensors), least)), "tensors have as many numbers as kernels expect"
         addresses = [*map(Tensor.data_ptr, tensors)]
         if min(addresses) < LOW:
@@ -88,7 +92,15 @@ class Pass:
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
         for tensor in rows:
             addresses += tensor.data_ptr(), tensor.stride(-2) * tensor.element_size()
-        self.executable(partition(self.kernels, layout)).run(layout, addresses, packed)
+        (executable or self.executable(layout)).run(layout, addresses, packed)
+
+    def _count(self, rows: int) -> list[int]:
+        """The least number of elements of each tensor in a call with so many rows."""
+        least = [fixed + by_row * rows for fixed, by_row in self._extents]
+        if len(self._least) >= MOST_LAYOUTS:
+            self._least.clear()
+        self._least[rows] = least
+        return least
 
 
 def check_storage(tensors: Sequence[Tensor]) -> None:
@@ -169,7 +181,7 @@ class ForwardPass(Pass):
             tensors: the input and all tensors of the directions, contiguous.
             resets: (rows,) bool.
             memory: that of the results.
-            S: its rows; those behind the layout's rows become zero.
+            S: its rows; those after the layout's rows become zero.
             packed: the weights of each direction, if they are packed.
         """
         written = [empty(form, dtype) for form, dtype in memory]
@@ -224,6 +236,7 @@ class BackwardPass(Pass):
         d_final: Sequence[Sequence[Tensor | None]],
         d_data: Tensor | None,
         S: int,
+        executable: Executable | None = None,
     ) -> tuple[list[Tensor | None], list[dict[str, Tensor]]]:
         """The gradients of all tensors of the directions, None where there is none; and what recordings show.
 
@@ -233,7 +246,8 @@ class BackwardPass(Pass):
             d_states, d_final: for each direction the gradients of its states at every step, rows at equal distances,
                 and of its final states; None for zero.
             d_data: where the gradient of the input goes, if it is computed.
-            S: the rows of a recording; those behind the layout's rows become zero.
+            S: the rows of a recording; those after the layout's rows become zero.
+            executable: as in `run`.
         """
         written, found, shown, rows, at = [], [], [], [], 1
         for d, (kernel, plan) in enumerate(zip(self.backwards, self.plans, strict=True)):
@@ -251,7 +265,7 @@ class BackwardPass(Pass):
             shown.append(recorded)
             at += plan.given
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
-        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows)
+        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, executable=executable)
         return [d for gradients in found for d in gradients.by_tensor()], shown
 
 

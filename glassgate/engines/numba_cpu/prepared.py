@@ -1,30 +1,32 @@
 """A layer's passes for one call signature: tensors come and go in the shapes and types that the user sees."""
 
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
+from operator import call
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.memory import computable, empty
+from glassgate.engines.backend import Signature
+from glassgate.engines.contract import Recording
+from glassgate.engines.memory import allocator, computable, empty
+from glassgate.engines.numba_cpu.executable import Executable
 from glassgate.engines.numba_cpu.loops.batch import batch_layout
-from glassgate.engines.numba_cpu.passes import Form, backward_pass, forward_pass
+from glassgate.engines.numba_cpu.passes import BackwardPass, Form, backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.ragged import Ragged, gather, ragged, scatter
+from glassgate.engines.numba_cpu.ragged import GATHER, SCATTER, Ragged, mover, ragged
 from glassgate.engines.plan import Plan, Sizes
 
 
 class PreparedPasses:
-    """The pass forward and, where it is for training, the one back, for sequences of equal lengths.
+    """The forward pass for sequences of one shape and, in training, the backward passes.
 
     Args:
         plans, sizes: of each direction.
-        steps: how many.
-        result: the type of the outputs and the final states.
-        form: the shape of the input and the outputs without the last axis.
-        final: the shape of each initial and final state of a direction.
-        save: whether there will be a pass back.
+        steps: their number.
+        result: the type of the visible states and the final states.
+        signature: of the calls.
     """
 
     def __init__(
@@ -33,78 +35,102 @@ class PreparedPasses:
         sizes: tuple[Sizes, ...],
         steps: int,
         result: torch.dtype,
-        form: Form,
-        final: Sequence[Form],
-        save: bool,
+        signature: Signature,
     ) -> None:
+        form, final, save, resting, every_state, _ = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
         few = tuple([are_few(rows, own) for own in sizes])
-        self._forward = forward_pass(plans, sizes, result, save, save, few, host())
+        self._forward = forward_pass(plans, sizes, result, save or every_state, save, few, host())
+        self._executable = self._forward.executable(self._layout)
         self._inside = torch.float64 if sizes[0].bits == 64 else torch.float32
-        self._result, self._memory, self._flat = result, self._forward.memory(rows), self._forward.memory(rows)
+        self._result, self._bits, self._rows = result, sizes[0].bits, rows
+        self._backwards: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
         self._states = [0]
         """Indices of the tensors that have a row per sequence: the input and the initial states."""
         for plan, at in zip(plans, accumulate((plan.given for plan in plans), initial=1), strict=False):
             self._states += range(at + len(plan.weights), at + len(plan.weights) + len(plan.cell.state))
-        self._outputs, self._finals, self._saved, at = list[int](), list[int](), list[int](), 0
-        for states, finals, kept, _ in self._forward.counts:
-            (_, width), dtype = self._memory[at]
-            self._memory[at] = (*form, width), dtype
-            own = range(at, at + states + finals + kept)
-            self._outputs.append(at)
-            for k, shape in zip(own[states:], final, strict=False):
-                self._memory[k] = shape, self._memory[k][1]
-            self._finals += own[states : states + finals]
-            self._saved += own[:states]
-            at = own.stop
-        at = 0
-        for states, finals, kept, _ in self._forward.counts:
-            self._saved += range(at + states + finals, at + states + finals + kept)
-            at += states + finals + kept
-        self.count = len(self._outputs)
-        self.shapes = {0: (*form, sizes[0].D)}
-        """Of those tensors, as the user has them."""
-        by_state = [shape for _ in plans for shape in final]
-        self.shapes |= dict(zip(self._states[1:], by_state, strict=True))
+        self._place_results(form, final, every_state)
+        self.shapes = {0: (*form, sizes[0].D)} | dict(
+            zip(self._states[1:], chain.from_iterable([final] * len(plans)), strict=True)
+        )
+        self._sorted = [0] if resting else self._states
+        """Indices of the tensors whose rows depend on the order of the sequences."""
+        self._gather = mover(GATHER, tuple([self.shapes[k][-1] for k in self._sorted]), 1, self._bits)
+
+    def _place_results(self, form: Form, final: Sequence[Form], every_state: bool) -> None:
+        """Find the indices of the results by their purpose, and the memory of each."""
+        flat = self._forward.memory(self._rows)
+        memory, at = [*flat], 0
+        states, shown = list[list[int]](), list[list[int]]()
+        finals, saved, kept = list[int](), list[int](), list[int]()
+        for states_of, finals_of, kept_of, shown_of in self._forward.counts:
+            own = iter(range(at, at + states_of + finals_of + kept_of + shown_of))
+            written = [*islice(own, states_of)]
+            states.append(written if every_state else written[:1])
+            finals += islice(own, finals_of)
+            saved += written
+            kept += islice(own, kept_of)
+            shown.append([*own])
+            at += states_of + finals_of + kept_of + shown_of
+        visible = [k for own in states for k in own]
+        for k in visible:
+            (_, width), dtype = memory[k]
+            memory[k] = (*form, width), dtype
+        for k, shape in zip(finals, chain.from_iterable([final] * len(states)), strict=True):
+            memory[k] = shape, memory[k][1]
+        self.states = tuple([len(own) for own in states])
+        self.count, self._visible, self._saved, self._shown = len(visible), visible + finals, saved + kept, shown
+        self._flat, self._memory = ([allocator(*each) for each in every] for every in (flat, memory))
+        widths = tuple([flat[k][0][-1] for k in self._visible])
+        self._scatter = mover(SCATTER, widths, self.count, self._bits)
 
     def ragged(self, lengths: Sequence[int]) -> Ragged:
         """The layout of a call whose sequences have these lengths."""
         return ragged(lengths, self._layout.steps)
 
     def forward(
-        self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged | None = None
-    ) -> tuple[list[Tensor], list[Tensor], Sequence[Tensor]]:
-        """The outputs of all directions and their final states; and for a pass back its `saved` and `tensors`.
+        self,
+        tensors: Sequence[Tensor],
+        resets: Tensor | None,
+        lengths: Ragged | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        """The states after each step and the final states of all directions; and `saved` and `tensors` for `backward`.
 
         Args:
-            tensors: the input, and all tensors of the directions; all of them contiguous.
+            tensors: the input, then all tensors of the directions, contiguous.
             resets: their mask, if there is one.
-            lengths: where they differ, for tensors of the type that kernels compute in.
+            lengths: the layout if lengths differ. The tensors then have the type that kernels compute in.
+            recordings: one per direction, if gates are recorded; lengths are then equal.
         """
-        inside, layout, memory = computable(tensors, self._inside), self._layout, self._memory
         if lengths is not None:
-            inside, layout, memory = self._sorted(inside, self._states, lengths), lengths.layout, self._flat
-        written = self._forward.results(layout, inside, resets, memory, 0)
-        seen = *self._outputs, *self._finals
-        saved = [written[k] for k in self._saved]
-        if lengths is not None:
-            padded = [empty(*self._memory[k]) for k in seen]
-            scatter(lengths, [written[k] for k in seen], padded, [k < self.count for k in range(len(seen))])
-            return padded, saved, inside
+            return self._forward_ragged(tensors, resets, lengths)
+        inside = tensors if tensors[0].dtype is self._inside else computable(tensors, self._inside)
+        written = [*map(call, self._memory)]
+        self._forward.run(self._layout, resets, (*inside, *written), executable=self._executable)
         if self._result is not self._inside:
-            for k in seen:
+            for k in self._visible:
                 written[k] = written[k].to(self._result)
-            saved = [written[k] for k in self._saved]
-        return [written[k] for k in seen], saved, tensors
+        for d, recording in enumerate(recordings or ()):
+            recording.values = dict(
+                zip(self.plans[d].trace.recorded, map(written.__getitem__, self._shown[d]), strict=True)
+            )
+        return tuple(map(written.__getitem__, self._visible)), tuple(map(written.__getitem__, self._saved)), tensors
 
-    @staticmethod
-    def _sorted(tensors: Sequence[Tensor], which: Sequence[int], lengths: Ragged) -> list[Tensor]:
-        """The tensors, some of them with their rows as kernels read them; the first has a row per step, too."""
-        found = [*tensors]
-        for k, rows in zip(which, gather(lengths, [tensors[k] for k in which], [k == 0 for k in which]), strict=True):
-            found[k] = rows
-        return found
+    def _forward_ragged(
+        self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        """`forward` for sequences of different lengths."""
+        inside = [*tensors]
+        for k in self._sorted:
+            inside[k] = empty((tensors[k].numel() // self.shapes[k][-1], self.shapes[k][-1]), self._inside)
+        self._gather(lengths, [tensors[k] for k in self._sorted], [inside[k] for k in self._sorted])
+        written = [*map(call, self._flat)]
+        self._forward.run(lengths.layout, resets, (*inside, *written))
+        padded = [self._memory[k]() for k in self._visible]
+        self._scatter(lengths, padded, [written[k] for k in self._visible])
+        return padded, [written[k] for k in self._saved], inside
 
     def backward(
         self,
@@ -114,35 +140,42 @@ class PreparedPasses:
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
         lengths: Ragged | None = None,
+        recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """The gradients of all `tensors`; None where there is none, or where it is not needed.
 
         Args:
             tensors, saved: as `forward` has returned them.
-            resets, lengths: as in `forward`.
-            d_visible: the gradients of the outputs and of the final states; None for zero.
-            needed: whether that of each tensor is wanted.
+            resets, lengths, recordings: as in `forward`.
+            d_visible: the gradients of the visible states and of the final states; None for zero.
+            needed: whether the gradient of each tensor is needed.
         """
-        wanted, at = [], 1
-        for plan in self.plans:
-            needs = needed[at : at + len(plan.weights)]
-            wanted.append(tuple([name for name, need in zip(plan.weights, needs, strict=True) if need]))
-            at += plan.given
-        run = backward_pass(self.plans, self._sizes, tuple(wanted), needed[0], host())
+        run, executable = self._backward_of(tuple(needed))
         inside = computable(tensors, self._inside)
         d = [v if v is None or v.dtype is self._inside else v.to(self._inside) for v in d_visible]
         if lengths is not None:
-            has = [k for k, v in enumerate(d) if v is not None]
-            rows = gather(lengths, [_contiguous(d[k]) for k in has], [k < self.count for k in has])
-            for k, v in zip(has, rows, strict=True):
-                d[k] = v
-        d_outputs = [v if v is None else _rows(v) for v in d[: self.count]]
-        d_states = [[v, *[None] * (len(own.cell.state) - 1)] for v, own in zip(d_outputs, self.plans, strict=True)]
-        final = iter(d[self.count :])
-        d_final = [list(islice(final, len(own.cell.state))) for own in self.plans]
+            self._gather_gradients(d, lengths)
+        every, final = iter(d[: self.count]), iter(d[self.count :])
+        d_states, d_final = [], []
+        for plan, count in zip(self.plans, self.states, strict=True):
+            rows = [v if v is None else _rows(v) for v in islice(every, count)]
+            d_states.append(rows + [None] * (len(plan.cell.state) - count))
+            d_final.append([*islice(final, len(plan.cell.state))])
         d_data = empty(tensors[0].shape, self._inside) if needed[0] else None
         layout = self._layout if lengths is None else lengths.layout
-        found, _ = run.gradients(layout, inside, computable(saved, self._inside), resets, d_states, d_final, d_data, 0)
+        found, shown = run.gradients(
+            layout,
+            inside,
+            computable(saved, self._inside),
+            resets,
+            d_states,
+            d_final,
+            d_data,
+            self._rows,
+            executable if lengths is None else None,
+        )
+        for recording, grad in zip(recordings or (), shown, strict=bool(recordings)):
+            recording.add(grad)
         gradients = [d_data, *found]
         if lengths is not None:
             self._to_padded(gradients, needed, lengths)
@@ -150,20 +183,35 @@ class PreparedPasses:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
 
+    def _backward_of(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
+        """The backward pass to the needed gradients, and its executable for sequences of equal lengths."""
+        if needed not in self._backwards:
+            wanted, at = [], 1
+            for plan in self.plans:
+                needs = needed[at : at + len(plan.weights)]
+                wanted.append(tuple([name for name, need in zip(plan.weights, needs, strict=True) if need]))
+                at += plan.given
+            run = backward_pass(self.plans, self._sizes, tuple(wanted), needed[0], host())
+            self._backwards[needed] = run, run.executable(self._layout)
+        return self._backwards[needed]
+
+    def _gather_gradients(self, d: list[Tensor | None], lengths: Ragged) -> None:
+        """Put the gradients of visible tensors in the order of kernels."""
+        has = [k for k, v in enumerate(d) if v is not None]
+        padded = [v.contiguous() for v in d if v is not None]
+        flat = [empty((v.numel() // v.shape[-1], v.shape[-1]), self._inside) for v in padded]
+        gather = mover(GATHER, tuple([v.shape[-1] for v in flat]), sum([k < self.count for k in has]), self._bits)
+        gather(lengths, padded, flat)
+        for k, v in zip(has, flat, strict=True):
+            d[k] = v
+
     def _to_padded(self, gradients: list[Tensor | None], needed: Sequence[bool], lengths: Ragged) -> None:
         """Put the gradients of the input and of initial states back in the order of the user's sequences."""
-        has = [k for k in self._states if needed[k] and gradients[k] is not None]
-        flat = [_contiguous(gradients[k]) for k in has]
-        padded = [empty(self.shapes[k], self._inside) for k in has]
-        if has:
-            scatter(lengths, flat, padded, [k == 0 for k in has])
-        for k, v in zip(has, padded, strict=True):
-            gradients[k] = v
-
-
-def _contiguous(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor.contiguous()
+        found = {k: v.contiguous() for k in self._states if needed[k] and (v := gradients[k]) is not None}
+        padded = [empty(self.shapes[k], self._inside) for k in found]
+        scatter = mover(SCATTER, tuple([v.shape[-1] for v in padded]), int(0 in found), self._bits)
+        scatter(lengths, padded, [*found.values()])
+        gradients[:] = [dict(zip(found, padded, strict=True)).get(k, d) for k, d in enumerate(gradients)]
 
 
 def _rows(d: Tensor) -> Tensor:

@@ -1,23 +1,20 @@
-"""Sequences of different lengths, sorted by length and without padding, as kernels read them; and back."""
+"""Sequences of different lengths: sorted by length and without padding, as kernels read them, and back."""
 
 from array import array
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.numba_cpu.compile import Function
-from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.native import native
 
 SORT = '''
-def sort(address):
+def sort(lengths: words, order: words, sizes: words, starts: words, N, L):
     """Sequences by falling length: the sequence of each rank, and the rows of each step and the first of them."""
-    job = words(address)
-    lengths, order, sizes, starts = words(job[0]), words(job[1]), words(job[2]), words(job[3])
-    N, L, rows = job[4], job[5], 0
+    rows = 0
     for t in range(L + 2):
         sizes[t] = 0
     for n in range(N):
@@ -35,56 +32,47 @@ def sort(address):
 '''
 
 GATHER = '''
-def gather(address):
-    """Rows of some padded tensors (L, N, W) in the order of ranks, without the padding."""
-    job = words(address)
-    order, N, tensors = words(job[0]), job[1], job[2]
-    for k in range(3, 3 + 6 * tensors, 6):
-        padded, flat, width, L = job[k], job[k + 1], job[k + 2], job[k + 3]
-        sizes, starts = words(job[k + 4]), words(job[k + 5])
-        for t in range(L):
-            for rank in range(sizes[t + 1]):
-                source = padded + (t * N + order[rank]) * width * BYTES
-                to = flat + (starts[t + 1] + rank) * width * BYTES
-                for unit in range(0, width, LANES):
-                    store(to, unit, width - unit, load(source, unit, width - unit))
+def gather(widths: words, tensors, by_step, order: words, N, L, sizes: words, starts: words, *addresses):
+    """Rows of some padded tensors (L, N, W), then of some (N, W), in the order of ranks and without the padding.
+
+    The addresses are those of the padded tensors, then those of the rows.
+    """
+    for k in range(tensors):
+        padded, flat, pitch = addresses[k], addresses[tensors + k], widths[k] * BYTES
+        for t in range(L if k < by_step else 1):
+            count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
+            for rank in range(count):
+                source, to = padded + (t * N + order[rank]) * pitch, flat + (first + rank) * pitch
+                for unit in range(0, widths[k], LANES):
+                    store(to, unit, widths[k] - unit, load(source, unit, widths[k] - unit))
 '''
 
 SCATTER = '''
-def scatter(address):
-    """What `gather` does, backward; the padding becomes zero."""
-    job = words(address)
-    order, N, tensors = words(job[0]), job[1], job[2]
-    for k in range(3, 3 + 6 * tensors, 6):
-        padded, flat, width, L = job[k], job[k + 1], job[k + 2], job[k + 3]
-        sizes, starts = words(job[k + 4]), words(job[k + 5])
-        for t in range(L):
+def scatter(widths: words, tensors, by_step, order: words, N, L, sizes: words, starts: words, *addresses):
+    """The inverse of `gather`; the padding becomes zero."""
+    for k in range(tensors):
+        padded, flat, pitch = addresses[k], addresses[tensors + k], widths[k] * BYTES
+        for t in range(L if k < by_step else 1):
+            count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
             for rank in range(N):
-                to = padded + (t * N + order[rank]) * width * BYTES
-                source = flat + (starts[t + 1] + rank) * width * BYTES
-                for unit in range(0, width, LANES):
+                to, source = padded + (t * N + order[rank]) * pitch, flat + (first + rank) * pitch
+                for unit in range(0, widths[k], LANES):
                     value = fill(0.0)
-                    if rank < sizes[t + 1]:
-                        value = load(source, unit, width - unit)
-                    store(to, unit, width - unit, value)
+                    if rank < count:
+                        value = load(source, unit, widths[k] - unit)
+                    store(to, unit, widths[k] - unit, value)
 '''
 
 
-@cache
-def _function(text: str, bits: int) -> Function:
-    return native(text, bits)
-
-
 class Ragged(NamedTuple):
-    """The layout of sequences of different lengths.
-
-    Attributes:
-        layout: the rows of each step.
-        order: (N,) the sequence at each rank.
-    """
+    """The layout of sequences of different lengths. Its memory holds the sequence at each rank after the layout."""
 
     layout: BatchLayout
-    order: Tensor
+
+    @property
+    def order(self) -> Tensor:
+        """(N,) the sequence at each rank."""
+        return self.layout.memory[2 * self.layout.steps + 4 :]
 
     @property
     def batch_sizes(self) -> Tensor:
@@ -101,33 +89,38 @@ class Ragged(NamedTuple):
 
 def ragged(lengths: Sequence[int], L: int) -> Ragged:
     """The layout of sequences of these lengths, from 0 to L."""
-    N, memory = len(lengths), torch.empty(len(lengths) + 2 * (L + 2), dtype=torch.int64, device="cpu")
-    given, start = array("q", lengths), memory.data_ptr()
-    sizes = start + 8 * N
-    arguments = array("q", (given.buffer_info()[0], start, sizes, sizes + 8 * (L + 2), N, L))
-    _function(SORT, 64).run(arguments.buffer_info()[0])
-    order, sizes_of, starts = memory.split((N, L + 2, L + 2))
-    return Ragged(BatchLayout(sizes_of, starts, sum(lengths), L, N, False), order)
+    N, given = len(lengths), array("q", lengths)
+    memory = torch.empty(2 * (L + 2) + N, dtype=torch.int64, device="cpu")
+    sizes = memory.data_ptr()
+    starts = sizes + 8 * (L + 2)
+    arguments = array("q", (given.buffer_info()[0], starts + 8 * (L + 2), sizes, starts, N, L))
+    native(SORT).run(arguments.buffer_info()[0])
+    return Ragged(BatchLayout(memory, sum(lengths), L, N, False))
 
 
-def gather(ragged: Ragged, tensors: Sequence[Tensor], by_step: Sequence[bool]) -> list[Tensor]:
-    """Contiguous tensors (L, N, W), or (N, W) where not `by_step`, as rows."""
-    flat = [torch.empty((v.numel() // v.shape[-1], v.shape[-1]), dtype=v.dtype, device="cpu") for v in tensors]
-    _move(GATHER, ragged, tensors, flat, by_step)
-    return flat
+class Mover:
+    """Copies tensors between the padded form and the rows of kernels.
+
+    Args:
+        text: `GATHER` or `SCATTER`.
+        widths: of the tensors' rows.
+        by_step: how many of the tensors have a row per step, (L, N, W); the others (N, W) follow them.
+        bits: of a number.
+    """
+
+    def __init__(self, text: str, widths: tuple[int, ...], by_step: int, bits: int) -> None:
+        self._function, self._widths = native(text, bits), array("q", widths)
+        self._constants = self._widths.buffer_info()[0], len(widths), by_step
+
+    def __call__(self, ragged: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor]) -> None:
+        """Copy between contiguous padded tensors and rows."""
+        memory, _, L, N, _ = ragged.layout
+        sizes = memory.data_ptr()
+        starts = sizes + 8 * (L + 2)
+        arguments = array("q", (*self._constants, starts + 8 * (L + 2), N, L, sizes + 8, starts + 8))
+        arguments.extend(map(Tensor.data_ptr, padded))
+        arguments.extend(map(Tensor.data_ptr, flat))
+        self._function.run(arguments.buffer_info()[0])
 
 
-def scatter(ragged: Ragged, flat: Sequence[Tensor], into: Sequence[Tensor], by_step: Sequence[bool]) -> None:
-    """Rows back to contiguous tensors (L, N, W), or (N, W) where not `by_step`."""
-    _move(SCATTER, ragged, into, flat, by_step)
-
-
-def _move(text: str, ragged: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor], by_step: Sequence[bool]) -> None:
-    layout = ragged.layout
-    once = batch_layout(None, layout.N, layout.N)
-    arguments = array("q", (ragged.order.data_ptr(), layout.N, len(flat)))
-    for whole, rows, steps in zip(padded, flat, by_step, strict=True):
-        rows_of = layout if steps else once
-        arguments.extend((whole.data_ptr(), rows.data_ptr(), rows.shape[-1], rows_of.steps))
-        arguments.extend((rows_of.sizes.data_ptr(), rows_of.starts.data_ptr()))
-    _function(text, 8 * flat[0].element_size()).run(arguments.buffer_info()[0])
+mover = lru_cache(1024)(Mover)

@@ -1,6 +1,7 @@
 """What a layer's kernels are to autograd: a function for calls in Python, and the gradients of the operators."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -57,10 +58,12 @@ class PreparedLayer(torch.autograd.Function):
         backend: str,
         resets: Tensor | None,
         lengths: Ragged | None,
+        recordings: Sequence[Recording] | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        visible, saved, inside = passes.forward(tensors, resets, lengths)
+        visible, saved, inside = passes.forward(tensors, resets, lengths, recordings)
         ctx.passes, ctx.backend, ctx.lengths, ctx.count = passes, backend, lengths, len(tensors)
+        ctx.recordings = recordings
         ctx.save_for_backward(resets, *tensors, *(() if lengths is None else inside), *saved)
         ctx.set_materialize_grads(False)
         return tuple(visible)
@@ -71,9 +74,10 @@ class PreparedLayer(torch.autograd.Function):
         passes, lengths, n, (resets, *saved) = ctx.passes, ctx.lengths, ctx.count, ctx.saved_tensors
         tensors = saved[:n]
         inside, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
-        needed = ctx.needs_input_grad[4:]
+        needed = ctx.needs_input_grad[5:]
         if not torch.is_grad_enabled():
-            return None, None, None, None, *passes.backward(inside, saved, resets, d_visible, needed, lengths)
+            d = passes.backward(inside, saved, resets, d_visible, needed, lengths, ctx.recordings)
+            return None, None, None, None, None, *d
         rows = _rows(passes, lengths)
         data, *given = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
         steps = Steps(
@@ -85,18 +89,17 @@ class PreparedLayer(torch.autograd.Function):
             None if d is None else _selected(d, rows.get(0) if k < passes.count else order)
             for k, d in enumerate(d_visible)
         ]
-        d_results, d_final = list[Tensor | None](), d_flat[passes.count :]
-        for plan, d_output in zip(passes.plans, d_flat, strict=False):
+        d_results, d_states, d_final = list[Tensor | None](), iter(d_flat[: passes.count]), iter(d_flat[passes.count :])
+        for plan, count in zip(passes.plans, passes.states, strict=True):
             states = len(plan.equations.state)
-            d_results += [d_output, *[None] * (states - 1), *d_final[:states]]
-            d_final = d_final[states:]
+            d_results += [*islice(d_states, count), *[None] * (states - count), *islice(d_final, states)]
         text = text_of(ctx.backend, [plan.text for plan in passes.plans])
         d_data, d_given = _by_operator(steps, given, saved, text, d_results, needed[0])
         d = [
             None if d is None else _placed(d, v, rows.get(k))
             for k, (d, v) in enumerate(zip((d_data, *d_given), tensors, strict=True))
         ]
-        return None, None, None, None, *d
+        return None, None, None, None, None, *d
 
 
 def _rows(passes: PreparedPasses, lengths: Ragged | None) -> dict[int, Tensor]:

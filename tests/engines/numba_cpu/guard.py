@@ -91,10 +91,11 @@ class Guard:
             tensors: Sequence[Tensor],
             rows: Sequence[Tensor] = (),
             packed: Sequence[Tensor] | None = None,
+            executable: executable.Executable | None = None,
         ) -> None:
             copies = [*map(self.copy, tensors)]
             apart = [self.copy(v.contiguous()) if v.stride(-2) else v for v in rows]
-            run(own, layout, None if resets is None else self.copy(resets), copies, apart, packed)
+            run(own, layout, None if resets is None else self.copy(resets), copies, apart, packed, executable)
             self.passes += 1
             for tensor, copy in zip(tensors, copies, strict=True):
                 if tensor.numel():  # without a new version, which autograd would notice

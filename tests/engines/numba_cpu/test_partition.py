@@ -30,7 +30,7 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
             assert pace.has_waited(plan, layout, 0, 3.1)
             assert pace.has_waited(plan, layout, 9, 1.0)
             for until, sharers in ((float("inf"), 1), (0.0, 2)):
-                contention._until = until
+                contention.until = until
                 monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
                 assert partition.partition([plan], layout).sharers == (sharers,)
     finally:

@@ -8,21 +8,35 @@ from torch import Tensor
 
 
 class BatchLayout(NamedTuple):
-    """Which rows each step has."""
+    """The rows of each step."""
 
-    sizes: Tensor
-    """(L + 2,) int64: rows of each step, with a zero before and behind."""
-    starts: Tensor
-    """(L + 2,) int64: the first row of each step."""
+    memory: Tensor
+    """int64, contiguous. It begins with `sizes` and `starts`."""
     rows: int
     steps: int
     N: int
     even: bool
     """Whether each step has all N rows."""
 
+    @property
+    def sizes(self) -> Tensor:
+        """(L + 2,): the rows of each step, with a zero before and after."""
+        return self.memory[: self.steps + 2]
+
+    @property
+    def starts(self) -> Tensor:
+        """(L + 2,): the first row of each step."""
+        return self.memory[self.steps + 2 : 2 * self.steps + 4]
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """The addresses of the first step's numbers in `sizes` and `starts`."""
+        at = self.memory.data_ptr() + 8
+        return at, at + 8 * (self.steps + 2)
+
 
 def batch_layout(batch_sizes: Tensor | None, S: int, N: int) -> BatchLayout:
-    """That of `Steps` with S rows, of N sequences."""
+    """The layout of `Steps` with S rows, of N sequences."""
     if batch_sizes is None:
         return _even(S // max(N, 1), N)
     if len(batch_sizes) and int(batch_sizes[-1]) == N:
@@ -39,7 +53,7 @@ def _layout(batch_sizes: Tensor, N: int, even: bool) -> BatchLayout:
     zero = batch_sizes.new_zeros(1)
     sizes = torch.cat([zero, batch_sizes, zero])
     ends = sizes.cumsum(0)
-    return BatchLayout(sizes, ends - sizes, int(ends[-1]), len(batch_sizes), N, even)
+    return BatchLayout(torch.cat([sizes, ends - sizes]), int(ends[-1]), len(batch_sizes), N, even)
 
 
 @lru_cache(256)
