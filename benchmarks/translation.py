@@ -109,7 +109,7 @@ def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[t
     encoded = task.encoded(pairs)
     made = []
     sizes = [len(each["source"]) for each in encoded]
-    for pieces in whole(sizes, at_once) if at_once else task.evaluation_batches(sizes):
+    for pieces in whole(sizes, at_once) if at_once else task.batching().evaluation(sizes):
         rows = [torch.from_numpy(encoded[piece.index]["source"]) for piece in pieces]
         lengths = torch.tensor([len(row) for row in rows])
         limits = [10 + int(2 * task.facts["ratio"] * len(row)) for row in rows]

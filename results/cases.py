@@ -154,7 +154,7 @@ SEGRNN = {96: (0.368, 0.395), 192: (0.408, 0.419), 336: (0.444, 0.440), 720: (0.
 
 
 def _against_naive(task: Any, split: Split[Any]) -> str:
-    return str(task.table(task.evaluate(split.test)))
+    return str(task.summary.table(task.evaluate(split.test)))
 
 
 def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False) -> Case:

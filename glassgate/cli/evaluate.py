@@ -11,7 +11,8 @@ from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import run_class
 from glassgate.tasks.data.unknown_labels import said_of
 from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
-from glassgate.tasks.metrics.scores import by_label, label_table, scored
+from glassgate.tasks.metrics.scores import by_label, label_table
+from glassgate.tasks.training.scoring import measured, scored
 
 
 def command(words: list[str]) -> None:
@@ -26,19 +27,22 @@ def command(words: list[str]) -> None:
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, progress=Bar(bars, task.name))
     encoded = task.encoded(examples)
-    unknown = unknown_fraction(task, encoded)
-    for sentence in (*said_of(task, examples, arguments.file), note_on(unknown, arguments.file)):
+    unknown = unknown_fraction(task.given_field, encoded) if task.vocabularies else None
+    for sentence in (
+        *said_of(task.targets, task.vocabularies, examples, arguments.file),
+        note_on(unknown, arguments.file),
+    ):
         if sentence:
             print(f"warning: {sentence}", file=sys.stderr)
-    metrics = task.measured(encoded)
+    metrics = measured(task, encoded)
     scores, labels = scored(metrics), by_label(metrics)
     if arguments.json:
-        signatures = task.signatures()
+        signatures = task.summary.signatures()
         content: dict[str, object] = {**scores, **({} if unknown is None else {"unknown_tokens": unknown})}
         content |= {f"by_{counted}": rows for counted, rows in labels.items()}
         print(json.dumps(content | ({"signatures": signatures} if signatures else {})))
     else:
-        print(task.table(scores) or told(scores))
+        print(task.summary.table(scores) or told(scores))
         if unknown is not None:
             print(f"unknown tokens {unknown:.2%}")
         for counted, rows in labels.items():
@@ -46,7 +50,7 @@ def command(words: list[str]) -> None:
     if arguments.report:
         folder = Path(arguments.report)
         folder.mkdir(parents=True, exist_ok=True)
-        files = task.report(encoded, folder)
+        files = task.summary.write(encoded, folder)
         for file in files:
             print(file, file=sys.stderr)
         if not files:

@@ -103,7 +103,7 @@ def resumable(*runs: str) -> Iterator[None]:
 def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
     for name in ("dev", "test"):
         if result[name]:
-            table = task.table(result[name])
+            table = task.summary.table(result[name])
             print(f"{name}\n{table}" if table else f"{name:<6}{told(result[name])}")
     for sentence in result.get("warnings", ()):
         print(f"warning: {sentence}")

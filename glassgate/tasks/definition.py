@@ -1,7 +1,7 @@
 """What a task defines: how its data is read, its network, its loss, its scores, and what its answers look like."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -11,22 +11,21 @@ from torch import nn
 from torchmetrics import MetricCollection
 
 from glassgate.tasks.data import records
-from glassgate.tasks.data.batches import Batch, Batches, Cuts, Encoded, Lengths, shuffled, whole
+from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.held_out import hold_out
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.loss import Loss
+from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.options import Options
 from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import Seen, Shown
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
-
-_ROWS = 32  # of a batch that is scored, at least
 
 Vocabularies = dict[str, Vocabulary]
 
@@ -56,8 +55,8 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         targets: an example's attributes that are labels, and the vocabulary of each
         given_field: the field of an encoded example that numbers what is given, a vocabulary's unknown ones among it
         answer_field: the field that numbers the right answers; empty where they are no numbers
-        answers_itself: whether `of_text` takes the run's own answer in place of a reference
         own_options: what differs from the options' defaults when no data is given
+        summary_type: the class that shows its scores
         vocabularies: the symbols met in training, once there are any
         unseen: labels that other data has and the training data lacked, by the names of `vocabularies`
         warnings: what is to be said of the data of a training
@@ -77,8 +76,8 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     targets: ClassVar[dict[str, str]] = {}
     given_field: ClassVar[str] = "units"
     answer_field: ClassVar[str] = ""
-    answers_itself: ClassVar[bool] = False
     own_options: ClassVar[dict[str, Any]] = {}
+    summary_type: ClassVar[type[Summary]] = Summary
 
     vocabularies: Vocabularies
     network: nn.Module
@@ -88,6 +87,11 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         self.facts: dict[str, Any] = {}
         self.unseen: Vocabularies = {}
         self.warnings: list[str] = []
+
+    @property
+    def summary(self) -> Summary:
+        """How its scores are shown."""
+        return self.summary_type(self)
 
     def answers(self, name: str) -> list[str]:
         """Return the labels of a vocabulary in the order of their numbers, those that training lacked at the end."""
@@ -103,33 +107,6 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
             unseen = self.unseen[name] = Vocabulary([*before, *sorted({*new}.difference(before))])
             numbers[numbers < 0] = unseen.encode(new) - FIRST + len(known.symbols)
         return numbers
-
-    @property
-    def longest_piece(self) -> int:
-        """Units of the pieces that training cuts longer sequences into; 0 to cut none."""
-        return 0
-
-    def examples_of_an_epoch(self, lengths: Lengths) -> int:
-        """Return how many examples an epoch has, pieces of long ones each counted: what a batch counts."""
-        return len(Cuts(lengths, self.longest_piece).index)
-
-    def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
-        """Return the batches of an epoch, counted from 0: a function of options, lengths and epoch alone."""
-        options = self.options
-        return shuffled(lengths, options.batch_size, self.longest_piece, options.seed, epoch)
-
-    def evaluation_batches(self, lengths: Lengths) -> Batches:
-        """Return the batches in which examples are scored and predicted."""
-        return whole(lengths, self.evaluation_rows)
-
-    @property
-    def evaluation_rows(self) -> int:
-        """Examples of a batch in which nothing is learned: small ones would only take longer."""
-        return max(_ROWS, self.options.batch_size)
-
-    def units_of_an_epoch(self, lengths: Lengths) -> int:
-        """Return how many units the batches of an epoch hold together."""
-        return int(np.sum(lengths, dtype=np.int64))
 
     @property
     @abstractmethod
@@ -153,11 +130,11 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     def hold_out(self, examples: Sequence[Example], fraction: float) -> Split[Example]:
         """Split the examples of --data, if neither --dev nor --test is given: the same parts for every seed."""
-        return Split(*hold_out(examples, fraction, self.content))
+        return Split(*hold_out(examples, fraction))
 
-    def content(self, example: Example) -> Any:
-        """Return the content of an example, a text, texts or an array; equal ones are in the same part of the data."""
-        return getattr(example, "content")  # noqa: B009
+    def batching(self) -> Batching:
+        """Return how examples are batched: sequences of similar length together, none of them cut."""
+        return Batching(self.options)
 
     @abstractmethod
     def collect(self, examples: Sequence[Example]) -> Vocabularies:
@@ -190,10 +167,6 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     def begin_step(self, done: float) -> None:
         """Prepare for a step of training, so much of which is done, from 0 to 1."""
 
-    def signatures(self) -> dict[str, str]:
-        """Return for some of the scores how exactly they are counted, for others to compare theirs with."""
-        return {}
-
     @abstractmethod
     def text(self, example: Example, prediction: Prediction) -> str:
         """Return a prediction as lines of text."""
@@ -206,47 +179,6 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     def decode(self, output: Any, batch: Batch) -> list[Prediction]:
         """Return a prediction for each row; those of a sequence in pieces are lists, and joined."""
 
-    def see(self, output: Any, batch: Batch) -> Seen:
-        """Return the answers that the report shows of a batch, whose rows are alike: see `tasks.seen`.
-
-        Raises:
-            UserError: the task has none to show
-        """
-        raise UserError(f"report: there is none for {self.name} yet")
-
-    def attention(self, example: Example) -> np.ndarray | None:
-        """Return where each answer of the report looks, `(A, L)`; None of a network without attention."""
-        return None
-
-    def steps(self, example: Example) -> Sequence[str]:
-        """Return what each step of the recurrent layers reads, as text."""
-        return list(getattr(example, "units"))  # noqa: B009
-
-    def series(self, example: Example) -> np.ndarray | None:
-        """Return the numbers `(L, C)` that the steps read, where they are no text."""
-        return None
-
-    def stretch(self, example: Example, usual: tuple[int, int]) -> tuple[int, int]:
-        """Return which units of a long example the report shows; `usual` is a telling stretch."""
-        return usual
-
-    def shown(self, example: Example, start: int, stop: int) -> Shown:
-        """Return what the recurrent layers read of a stretch."""
-        series = self.series(example)
-        return Shown(self.steps(example)[start:stop], None if series is None else series[start:stop])
-
-    def look(self, network: nn.Module, batch: Batch) -> Any:
-        """Run a network so that its layer `encoder` reads what the report shows in its first call."""
-        return network(batch)
-
-    def of_text(self, text: str) -> Example:
-        """Make an example of a text.
-
-        Raises:
-            UserError: the task reads no text
-        """
-        raise UserError(f"report: a run of {self.name} reads no text; give a file with --file, or nothing")
-
     def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Example]:
         """Make examples of rows with named values, each with its number and the names of labels that are numbers.
 
@@ -255,14 +187,6 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
         raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
 
-    def table(self, scores: Mapping[str, float]) -> str:
-        """Return scores as a table, where one line does not show them well; empty for one line."""
-        return ""
-
-    def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """Return the scores that the line of an epoch shows."""
-        return dict(scores)
-
     def attend(self, example: Example) -> Attended:
         """Return where the network looks at an example.
 
@@ -270,7 +194,3 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
             OptionError: it has no attention
         """
         raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
-
-    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write what is worth seeing beside the scores of encoded examples into a folder, and return the files."""
-        return []

@@ -10,21 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torchmetrics import MetricCollection
 
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import (
-    ALL,
     Batch,
     Batches,
     Encoded,
     EncodedLater,
     Lengths,
-    Loader,
     Piece,
-    Share,
-    is_idle,
     lengths,
 )
 from glassgate.tasks.data.store.examples import Stored
@@ -32,13 +27,13 @@ from glassgate.tasks.data.unknown_labels import lacking, said_of
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
 from glassgate.tasks.errors import OptionError, RunError, UserError
-from glassgate.tasks.metrics.scores import scored
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, damaged, not_known_here
 from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.training.devices import check_device
 from glassgate.tasks.training.processes.group import Group, group
+from glassgate.tasks.training.scoring import outputs, score
 from glassgate.tasks.wording import plural
 
 _LONGER = 4  # times the epochs chosen by the size of the data are the bound while the dev score improves
@@ -124,7 +119,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             train: the units of each training sequence
         """
         asked = self.asked
-        size = by_size(self.examples_of_an_epoch(train), asked.batch_size, asked.epochs)
+        size = by_size(self.batching().examples(train), asked.batch_size, asked.epochs)
         rate = asked.rate_for(size.batch_size)
         most = asked.max_epochs or (0 if asked.epochs else _LONGER * size.epochs)
         return replace(asked, batch_size=size.batch_size, epochs=size.epochs, max_epochs=most, learning_rate=rate)
@@ -141,7 +136,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def _plan(self, train: Lengths, found: "Found | None") -> str:
         """What a training is about to do, and what was decided by the size of the data."""
         options = self.options
-        examples = self.examples_of_an_epoch(train)
+        examples = self.batching().examples(train)
         steps = options.epochs * -(-examples // options.batch_size)
         names = ["batch_size", *([] if found else ["learning_rate"]), "epochs"]
         chosen = [each.replace("_", " ") for each in names if getattr(self.asked, each) != getattr(options, each)]
@@ -197,32 +192,20 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
         """Return the scores on labelled examples."""
-        for sentence in said_of(self, examples, "the data"):
+        for sentence in said_of(self.targets, self.vocabularies, examples, "the data"):
             warnings.warn(sentence, stacklevel=2)
-        return self.score(self.encoded(examples))
+        return score(self, self.encoded(examples))
 
-    def score(
-        self, encoded: Sequence[Encoded], quickly: bool = False, processes: Group | None = None
-    ) -> dict[str, float]:
-        """Return the scores on encoded examples.
-
-        Args:
-            quickly: whether as between epochs; see `glance`
-            processes: that divide the examples among themselves; only this one if None
-        """
-        return scored(self.measured(encoded, quickly, processes.share if processes else ALL), processes)
-
-    def measured(self, encoded: Sequence[Encoded], quickly: bool = False, share: Share = ALL) -> MetricCollection:
-        """Return the metrics, updated with encoded examples; see `score`.
+    def outputs(
+        self, encoded: Sequence[Encoded], batches: Batches | None = None
+    ) -> Iterator[tuple[Any, Batch, list[Piece]]]:
+        """Yield the network's output for each batch, the batch, and the pieces that are its rows.
 
         Args:
-            share: the rows of the batches that are counted
+            encoded: the encoded examples
+            batches: those of evaluation if None
         """
-        observe = self.glance if quickly else self.observe
-        metrics = self.metrics().to(next(self.network.parameters()).device)
-        for output, batch, _ in self.outputs(encoded, share=share):
-            metrics.update(**observe(output, batch))
-        return metrics
+        return outputs(self, encoded, batches)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """Return a prediction for each example, in their order."""
@@ -338,33 +321,14 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 place = examples.first_without(field)
                 if place is not None:
                     self.encode(examples[place])
-        for name, labels in lacking(self, examples).items():
+        for name, labels in lacking(self.targets, self.vocabularies, examples).items():
             self.numbered(name, list(labels))
         return EncodedLater(examples, self.encode)
 
     def _encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
-        held_out = {"the dev data": split.dev, "the test data": split.test}
-        self.warnings = [each for name, part in held_out.items() for each in said_of(self, part, name)]
+        known, held_out = (self.targets, self.vocabularies), {"the dev data": split.dev, "the test data": split.test}
+        self.warnings = [each for name, part in held_out.items() for each in said_of(*known, part, name)]
         return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}
-
-    @torch.inference_mode()
-    def outputs(
-        self, encoded: Sequence[Encoded], batches: Batches | None = None, share: Share = ALL
-    ) -> Iterator[tuple[Any, Batch, list[Piece]]]:
-        """Yield the network's output for each batch, the batch, and the pieces that are its rows.
-
-        Args:
-            encoded: the encoded examples
-            batches: those of evaluation if None
-            share: the rows of them that are read
-        """
-        batches = self.evaluation_batches(lengths(encoded)) if batches is None else batches
-        device = next(self.network.parameters()).device
-        self.network.eval()
-        for pieces, batch in zip(batches, Loader(encoded, batches, self.padding, share=share), strict=True):
-            if not is_idle(batch):
-                batch = {name: tensor.to(device) for name, tensor in batch.items()}
-                yield self.network(batch), batch, share.of(pieces)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from glassgate.cli import main
 from glassgate.glass.data import array
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.task import Split
 from tests.tasks.test_every_task import SPLITS
 
@@ -100,7 +101,7 @@ def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:
     _, data = content(page)
     task: Any = task_class("translation").load(runs / "translation")
     found = array(data["connections"][0]["attention"]).reshape(data["connections"][0]["shape"])
-    example = task.of_text(TEXTS["translation"])
+    example = questions_of(task).example(TEXTS["translation"])
     np.testing.assert_allclose(found, task.attend(example).weights, atol=1e-5)
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
     network, fields = task.network, task.encode(example)

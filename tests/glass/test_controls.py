@@ -24,6 +24,7 @@ from glassgate.tasks.data.series import given
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
+from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Stretch, study
 from glassgate.tasks.task import Split, Task
 
@@ -66,7 +67,8 @@ def trained(name: str, seed: int, epochs: int, hidden_size: int = 12) -> tuple[A
     task = kind(kind.options_type.from_mapping(options))
     task.fit(data)
     shown = data.dev or data.train
-    return task, [Stretch(each, *task.stretch(each, (0, min(150, len(task.steps(each)))))) for each in shown]
+    asks = questions_of(task)
+    return task, [Stretch(each, *asks.stretch(each, (0, min(150, len(asks.steps(each)))))) for each in shown]
 
 
 @cache

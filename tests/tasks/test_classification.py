@@ -10,7 +10,7 @@ import torch
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.metrics import confusion
+from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.pictures import charts as pictures
 from glassgate.tasks.task import Split
 
@@ -129,10 +129,10 @@ def test_scores_and_confusion_by_hand(tmp_path: Path) -> None:
     labels = task.vocabularies["labels"].symbols
     counts = [[pairs.count((true, given)) for given in labels] for true in labels]
     encoded = [task.encode(each) for each in examples]
-    assert confusion.matrix(task, encoded) == counts
+    assert LabelSummary(task).matrix(encoded) == counts
     f1 = [2 * counts[k][k] / (sum(counts[k]) + sum(row[k] for row in counts)) for k in range(3)]
     assert task.evaluate(examples)["macro_f1"] == pytest.approx(sum(f1) / 3)
-    files = task.report(encoded, tmp_path)
+    files = task.summary.write(encoded, tmp_path)
     assert json.loads(files[0].read_text()) == {"labels": labels, "counts": counts}
 
 

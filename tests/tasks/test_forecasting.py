@@ -90,10 +90,10 @@ def test_windows_are_exact() -> None:
             assert origin.naive == pytest.approx([values[place - 1]] * 4)
             assert origin.seasonal == pytest.approx(values[place - 6 : place - 2])
             assert str(part[0].times(origin.place, origin.place + 1)[0]) == str(series.times(place, place + 1)[0])
-    batches = list(task.training_batches([20, 11, 12], epoch=0))
+    batches = list(task.batching().training([20, 11, 12], epoch=0))
     pieces = sorted((piece.index, piece.start, piece.stop) for batch in batches for piece in batch)
     assert pieces == [(0, k, k + 12) for k in range(9)] + [(2, 0, 12)]
-    assert list(task.training_batches([20, 11, 12], epoch=1)) != batches
+    assert list(task.batching().training([20, 11, 12], epoch=1)) != batches
 
 
 def test_scores_are_those_of_numpy() -> None:
@@ -137,7 +137,11 @@ def test_scores_are_those_of_numpy() -> None:
     assert scores["naive_mape"] == pytest.approx(np.mean(wanted["last_mape"]), rel=1e-3)
     assert scores["naive_mse"] == pytest.approx(np.mean(plain["naive"]), rel=1e-4)
     assert scores["seasonal_mse"] == pytest.approx(np.mean(plain["seasonal"]), rel=1e-4)
-    assert [line.split()[0] for line in task.table(scores).splitlines()[1:4]] == ["model", "last", "season"]
+    assert [line.split()[0] for line in task.summary.table(scores).splitlines()[1:4]] == [
+        "model",
+        "last",
+        "season",
+    ]
 
 
 def test_percentages_leave_zeros_out() -> None:
@@ -155,10 +159,10 @@ def test_percentages_leave_zeros_out() -> None:
 
 def test_a_model_that_does_not_beat_the_naive_forecast_says_so() -> None:
     task = trained([made(count=120)], learning_rate=0.0)
-    told = task.table(task.evaluate(task.split([made(count=120)]).test))
+    told = task.summary.table(task.evaluate(task.split([made(count=120)]).test))
     assert "The model does not beat the season before (mse " in told
     better = trained([made(count=400)], learning_rate=0.02, epochs=8, hidden_size=16)
-    assert "does not beat" not in better.table(better.evaluate([made(count=400, seed=2)]))
+    assert "does not beat" not in better.summary.table(better.evaluate([made(count=400, seed=2)]))
 
 
 def test_a_recursive_model_reads_the_covariates_of_the_step_that_it_forecasts() -> None:

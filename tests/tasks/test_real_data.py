@@ -26,7 +26,7 @@ def test_little_of_a_batch_is_padding(file: str) -> None:
     """By the default options, sentences are batched with their likes in length."""
     path = ROOT / file
     words = read_columns(path) if path.is_file() else read_text(path / "seq.in", labelled=False)
-    batches = Tagging(TaggingOptions()).training_batches([len(each.units) for each in words], epoch=0)
+    batches = Tagging(TaggingOptions()).batching().training([len(each.units) for each in words], epoch=0)
     assert padding(batches) < 0.1
 
 

@@ -1,5 +1,6 @@
 """Regression: one and several numbers, from texts and series, scored in their own units; wrong data is refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,8 @@ def test_it_learns_several_numbers_and_scores_in_their_units() -> None:
     result = task.fit(Split(life(60, 0), life(20, 1), test))
     numbers = np.array([[float(word) for word in each.label.split(";")] for each in test])  # type: ignore[union-attr]
     predicted = np.array(task.predict(test))
+    record = task.record(test[0], task.predict(test[:1])[0])
+    assert [*record["prediction"]] == ["label_1", "label_2"]
     assert np.abs(predicted - numbers).mean() == pytest.approx(result["test"]["mae"], rel=1e-4)
     assert np.square(predicted - numbers).mean() == pytest.approx(result["test"]["mse"], rel=1e-4)
     assert (np.abs(predicted - numbers).mean(0) < 0.3 * numbers.std(0)).all()
@@ -50,7 +53,10 @@ def test_command_line_holds_out_and_predicts(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.startswith("mae ")
     (tmp_path / "new.csv").write_text("review\ngood good day\n")
     assert main(["predict", run, str(tmp_path / "new.csv")]) == 0
-    assert len(capsys.readouterr().out.split()) == 1
+    plain = capsys.readouterr().out.split()
+    assert main(["predict", run, str(tmp_path / "new.csv"), "--format", "json"]) == 0
+    (name, number), *others = json.loads(capsys.readouterr().out)["prediction"].items()
+    assert (name, f"{number:.6g}", others) == ("stars", *plain, [])
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,11 @@ from glassgate.tasks.data.unknown_labels import UNLABELLED
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, full
-from glassgate.tasks.metrics import confusion
+from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.metrics.scores import MacroF1
 from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record, tokens_of
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import Seen, seen
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.wording import plural
 
@@ -67,6 +66,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     padding = {"units": PADDING, "series": 0, "label": UNLABELLED}
     targets = {"label": "labels"}
     answer_field = "label"
+    summary_type = LabelSummary
     own_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
     own_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
@@ -187,9 +187,8 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         """Return the label and its probability; with attention each unit, or step, and its weight."""
         words = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
         if prediction.attention is not None:
-            numbered = isinstance(example.content, np.ndarray)
-            steps = range(1, len(example.content) + 1) if numbered else self._units(example)
-            words.append(" ".join(f"{s}:{w:.3f}" for s, w in zip(steps, prediction.attention, strict=True)))
+            pairs = zip(self.steps(example), prediction.attention, strict=True)
+            words.append(" ".join(f"{step}:{weight:.3f}" for step, weight in pairs))
         return "\t".join(words)
 
     def record(self, example: Labelled, prediction: Answer) -> Record:
@@ -212,33 +211,13 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             raise OptionError(
                 f"pooling: this run was trained with {self.options.pooling}; train one with --pooling attention"
             )
-        content = example.content
-        steps = range(1, len(content) + 1) if isinstance(content, np.ndarray) else self._units(example)
-        return Attended([str(step) for step in steps], [answer.label], np.array([answer.attention]))
+        return Attended(self.steps(example), [answer.label], np.array([answer.attention]))
 
-    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write the confusion matrix."""
-        return confusion.report(self, encoded, folder)
-
-    def see(self, output: Scores, batch: Batch) -> Seen:
-        """Return the label of the whole."""
-        target = batch["label"][:, None] if "label" in batch else None
-        chances = output.labels.log_softmax(-1)[:, None]
-        return seen(chances, self.vocabularies["labels"].symbols, target, [None])
-
-    def attention(self, example: Labelled) -> np.ndarray | None:
-        return self.attend(example).weights if self.options.pooling == "attention" else None
-
-    def steps(self, example: Labelled) -> Sequence[str]:
+    def steps(self, example: Labelled) -> list[str]:
+        """Return the units of a text, or the numbers of a series' steps from 1."""
         if isinstance(example.content, np.ndarray):
             return [str(step) for step in range(1, len(example.content) + 1)]
         return list(self._units(example))
-
-    def series(self, example: Labelled) -> np.ndarray | None:
-        return example.content if isinstance(example.content, np.ndarray) else None
-
-    def of_text(self, text: str) -> Labelled:
-        return super().of_text(text) if self.facts else Labelled(text)
 
     def _units(self, example: Labelled) -> Sequence[str]:
         content = example.content

@@ -16,8 +16,8 @@ Batch = dict[str, Tensor]
 Lengths = Sequence[int] | np.ndarray
 Row = TypeVar("Row")
 
-# Evaluation pads whole sequences; a batch holds no more units than this, unless one sequence alone does.
-_MOST_UNITS = 2**18
+MOST_UNITS = 2**18
+"""The most units of an evaluation batch, padding included, unless one sequence alone has more."""
 
 # So many batches are looked at for their padding.
 _TELLING = 10_000
@@ -126,7 +126,7 @@ class Cuts:
         return self.stop - self.start
 
 
-def whole(lengths: Lengths, batch_size: int, longest: int = 0, most_units: int = _MOST_UNITS) -> Cuts:
+def whole(lengths: Lengths, batch_size: int, longest: int = 0, most_units: int = MOST_UNITS) -> Cuts:
     """Batch sequences by falling length, for evaluation.
 
     Args:

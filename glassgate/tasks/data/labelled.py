@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,13 +14,30 @@ from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.files import STDIN, encoding_note, read_lines, suffix_of
 from glassgate.tasks.data.series.labelled import KINDS as SERIES
 from glassgate.tasks.data.series.labelled import mended, read_arrays
+from glassgate.tasks.data.texts import UNITS
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.options import Options, option
 
 FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext", "text", "folder", *SERIES)
 MISSING = ("error", "drop", "interpolate")
 
 _LABEL = "__label__"
 _ROWS = 1000  # that are looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledOptions(Options):
+    """The options of tasks on labelled texts and series."""
+
+    common: ClassVar = (*Options.common, "text_column", "label_column")
+
+    format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
+    text_column: str = option("text", "text column: a name, or a number from 1", group="data")
+    label_column: str = option("label", "label column: a name, or a number from 1", group="data")
+    unit: str = option("word", "unit that a text is split into", group="data", choices=UNITS)
+    missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
+    least_count: int = option(2, "occurrences in training that give a token its own vector", least=1)
+
 
 Row = tuple[int, str, str | None]
 """A line's number, a text and its label."""

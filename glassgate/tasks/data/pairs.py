@@ -1,7 +1,6 @@
 """Pairs of sentences: a file with a tab between the two, or two files whose lines belong together."""
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -48,25 +47,6 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     if not pairs:
         raise DataError(path, None, "the file holds nothing but empty lines; give one with at least one pair")
     return pairs
-
-
-def hold_out(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair], list[Pair]]:
-    """Split pairs into train, dev and test by a hash of the source, so that no source is in two parts.
-
-    Args:
-        share: of dev and of test, each
-
-    Example:
-        >>> train, dev, test = hold_out([Pair(f"{number}") for number in range(1000)], 0.1)
-        >>> len(train), len(dev), len(test)
-        (819, 104, 77)
-    """
-    parts: tuple[list[Pair], list[Pair], list[Pair]] = ([], [], [])
-    for pair in pairs:
-        digest = hashlib.blake2b(pair.source.strip().lower().encode(), digest_size=8).digest()
-        place = int.from_bytes(digest, "big") / 2**64
-        parts[1 if place < share else 2 if place < 2 * share else 0].append(pair)
-    return parts
 
 
 def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]:

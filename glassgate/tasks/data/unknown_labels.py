@@ -1,7 +1,7 @@
 """Labels that other data has and the training data lacked: no model can predict them, so each counts as an error."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -10,17 +10,22 @@ from glassgate.tasks.data.store.examples import Stored, counts
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.wording import plural
 
-if TYPE_CHECKING:
-    from glassgate.tasks.definition import Definition
-
 UNLABELLED = -100
 """The number of what has no label; neither losses nor scores count it."""
 
 
-def lacking(task: "Definition[Any, Any, Any]", examples: Sequence[Any]) -> dict[str, dict[str, int]]:
-    """How often each label occurs that the training data lacked, by the name of its vocabulary."""
+def lacking(
+    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any]
+) -> dict[str, dict[str, int]]:
+    """Return the counts of labels that the training data lacked, by the name of their vocabulary.
+
+    Args:
+        targets: the name of the vocabulary of each attribute of an example that is a label
+        vocabularies: of the training data
+        examples: other examples
+    """
     found = {}
-    for field, name, known in _answers(task, examples):
+    for field, name, known in _answers(targets, vocabularies, examples):
         if isinstance(examples, Stored) and not examples.has_others(field, known.__contains__):
             continue
         new = {label: count for label, count in _met(examples, field).items() if label not in known}
@@ -29,18 +34,20 @@ def lacking(task: "Definition[Any, Any, Any]", examples: Sequence[Any]) -> dict[
     return found
 
 
-def said_of(task: "Definition[Any, Any, Any]", examples: Sequence[Any], data: str) -> list[str]:
-    """A sentence for each kind of labels that the training data lacked.
+def said_of(
+    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any], data: str
+) -> list[str]:
+    """Return a sentence for each kind of labels that the training data lacked; see `lacking`.
 
     Args:
         data: the name of the examples in the sentence
     """
-    found = lacking(task, examples)
+    found = lacking(targets, vocabularies, examples)
     return [
         f"{data} has {plural(len(found[name]), name[:-1])} that the training data lacks, {_counted(found[name])}, so "
         f"{sum(found[name].values()):,} of {sum(_met(examples, field).values()):,} answers must be wrong; see with "
         "`glassgate look` that the right column is read, or train with examples of each"
-        for field, name, _ in _answers(task, examples)
+        for field, name, _ in _answers(targets, vocabularies, examples)
         if name in found
     ]
 
@@ -54,12 +61,14 @@ def seen_alone(numbers: Tensor, labels: int) -> Tensor:
     return numbers.where(numbers < labels, UNLABELLED)
 
 
-def _answers(task: "Definition[Any, Any, Any]", examples: Sequence[Any]) -> Iterator[tuple[str, str, Vocabulary]]:
+def _answers(
+    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any]
+) -> Iterator[tuple[str, str, Vocabulary]]:
     """The fields of labelled examples that hold labels, the names of their vocabularies, and these."""
-    for field, name in task.targets.items() if len(examples) else ():
+    for field, name in targets.items() if len(examples) else ():
         there = field in examples.fields if isinstance(examples, Stored) else hasattr(examples[0], field)
-        if there and name in task.vocabularies:
-            yield field, name, task.vocabularies[name]
+        if there and name in vocabularies:
+            yield field, name, vocabularies[name]
 
 
 def _met(examples: Sequence[Any], field: str) -> dict[str, int]:

@@ -1,30 +1,28 @@
 """Tokens of an input that the training data lacks: how many, and a note where they are too many for useful answers."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.vocabulary import UNKNOWN
-
-if TYPE_CHECKING:
-    from glassgate.tasks.definition import Definition
 
 MANY = 0.3
 """Above this fraction of unknown tokens the data is probably of another kind or language."""
 _AT_ONCE = 2**20
 
 
-def unknown_fraction(task: "Definition[Any, Any, Any]", encoded: Sequence[Encoded]) -> float | None:
+def unknown_fraction(field: str, encoded: Sequence[Encoded]) -> float | None:
     """Return the fraction of the input's tokens that the vocabulary of a run lacks.
 
+    Args:
+        field: the field of the tokens
+        encoded: the examples
+
     Returns:
-        the fraction; None for a task whose input has no vocabulary, such as numbers
+        the fraction; None if the field is missing or holds several numbers per step
     """
-    if not task.vocabularies:
-        return None
     unknown = total = 0
     for fields in encoded:
-        numbers = fields.get(task.given_field)
+        numbers = fields.get(field)
         if numbers is None or numbers.ndim != 1:
             return None
         total += len(numbers)

@@ -13,7 +13,8 @@ from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
 from glassgate.tasks.data import records, texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
+from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -24,7 +25,6 @@ from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.metrics.scores import Likelihood
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 BLANK = "___"
@@ -71,13 +71,6 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     answer_field = "units"
     own_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
-    @property
-    def longest_piece(self) -> int:
-        return self.options.longest
-
-    def evaluation_batches(self, lengths: Lengths) -> Batches:
-        return whole(lengths, self.evaluation_rows, _LONGEST_PIECE)
-
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
         """Read texts, or the lines that are to be filled."""
         if labelled:
@@ -93,6 +86,9 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def hold_out(self, examples: Sequence[Text | str], fraction: float) -> Split[Text | str]:
         return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
+
+    def batching(self) -> Batching:
+        return Batching(self.options, self.options.longest, evaluated=_LONGEST_PIECE)
 
     def collect(self, examples: Sequence[Text | str]) -> Vocabularies:
         return {"units": texts.vocabulary(cast(Sequence[Text], examples), self.options.unit, self.options.least_count)}
@@ -130,15 +126,6 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
             ]
             for of_row, which, length in rows
         ]
-
-    def see(self, output: Blanks, batch: Batch) -> Seen:
-        """Return each unit as if it were missing."""
-        names = ["unknown", *map(visible, self.vocabularies["units"].symbols)]
-        targets = batch["units"] - UNKNOWN
-        return seen(output.units.log_softmax(-1), names, targets, range(targets.shape[1]))
-
-    def of_text(self, text: str) -> Text | str:
-        return Text(texts.split(text, self.options.unit))
 
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
         """Return candidates for each blank of a line; for each unit of a text, as if it were missing."""

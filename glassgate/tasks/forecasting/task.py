@@ -9,39 +9,32 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, lengths
+from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.series import Frame, Series, Table, given, infer, is_indexed, read_series, resolved
 from glassgate.tasks.data.toy import hourly_series as made_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
-from glassgate.tasks.forecasting.network import Forecaster, Output, Recursive, Sizes, network
+from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.output import (
-    PICTURE,
-    SHOWN,
     Forecast,
     Origin,
-    fan_picture,
     long_frame,
     rows,
     wide_frame,
 )
 from glassgate.tasks.forecasting.scores import (
-    IN_UNITS,
-    WHO,
     DataErrors,
     Errors,
     Intervals,
     naive_forecasts,
-    score_table,
 )
-from glassgate.tasks.forecasting.windows import EncodedSeries, Windows, count
+from glassgate.tasks.forecasting.summary import ForecastingSummary
+from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows
 from glassgate.tasks.loss import Loss, Mean
-from glassgate.tasks.pictures.charts import has_pictures
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, Shown
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 
@@ -59,6 +52,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     name = "forecasting"
     options_type = ForecastingOptions
     lower_is_better = True
+    summary_type = ForecastingSummary
     try_next = ("forecast {run} -o forecast.csv", "evaluate {run} {file}")
     own_try_next = ("forecast {run} -o forecast.csv",)
     padding = {"values": 0, "known": 0, "past": 0, "number": 0, "shift": 0, "scale": 1, "absolute": 1, "squared": 1}
@@ -94,22 +88,6 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def context(self) -> int:
         """Steps before an origin that are read: by the network, or by the seasonal naive forecast."""
         return max(self.options.steps_back, self.learned.season)
-
-    def examples_of_an_epoch(self, lengths: Lengths) -> int:
-        return int(count(lengths, self.options.steps_back + self.options.horizon).sum())
-
-    def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
-        options = self.options
-        random = np.random.default_rng([options.seed, epoch])
-        return Windows(lengths, options.steps_back + options.horizon, options.batch_size, random=random)
-
-    def evaluation_batches(self, lengths: Lengths) -> Batches:
-        options = self.options
-        return Windows(lengths, self.context + options.horizon, self.evaluation_rows, options.every)
-
-    def units_of_an_epoch(self, lengths: Lengths) -> int:
-        size = self.options.steps_back + self.options.horizon
-        return int(count(lengths, size).sum()) * size
 
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
@@ -177,6 +155,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             return Split(**{part: self.read(each) for part, each in given.items()})
         return self.split(self.read(given))
 
+    def batching(self) -> WindowBatching:
+        return WindowBatching(self.options, self.context if self.facts else 0)
+
     def collect(self, examples: Sequence[Series]) -> Vocabularies:
         """Learn scales, and how wrong the naive forecast is, of the training part alone."""
         options = self.options
@@ -241,7 +222,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         for series in examples:
             self._check_length(series, back)
         encoded = [self.learned.encode(each.part(len(each) - back, len(each)), horizon) for each in examples]
-        batches = Windows(lengths(encoded), back + horizon, self.evaluation_rows)
+        batches = Windows(lengths(encoded), back + horizon, self.batching().rows)
         for output, batch, pieces in self.outputs(encoded, batches):
             for piece, (forecast,) in zip(pieces, self.decode(output, batch), strict=True):
                 series = examples[piece.index]
@@ -258,7 +239,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             every: steps between origins; the option if None
         """
         encoded, horizon, back = self.encoded(examples), self.options.horizon, self.options.steps_back
-        batches = Windows(lengths(encoded), self.context + horizon, self.evaluation_rows, every or self.options.every)
+        batches = Windows(lengths(encoded), self.context + horizon, self.batching().rows, every or self.options.every)
         for output, batch, pieces in self.outputs(encoded, batches):
             shift, scale, values = batch["shift"][:, None], batch["scale"][:, None], batch["values"]
             others = naive_forecasts(values, horizon, self.learned.season)
@@ -285,61 +266,6 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         found = wide_frame(origins, self.options.levels)
         return found.set_index(found.columns[0]) if is_indexed(source) else found
 
-    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Draw the last forecasts of some series, and what came."""
-        if not isinstance(encoded, EncodedSeries) or not has_pictures():
-            return []
-        size = self.context + self.options.horizon
-        long = [each for each in encoded.examples if len(each) >= size][:SHOWN]
-        origins = list(self.backtest([each.part(len(each) - size, len(each)) for each in long]))
-        fan_picture(origins, self.options.levels, folder / PICTURE)
-        return [folder / PICTURE]
-
-    def look(self, network: Any, batch: Batch) -> Any:
-        return network.follow(batch) if isinstance(network, Recursive) else super().look(network, batch)
-
-    def see(self, output: Output, batch: Batch) -> Seen:
-        """Return each step of the horizon, as a number; the recursive model's from the true values before it."""
-        assert output.forecast is not None
-        scale, shift = batch["scale"][:, None], batch["shift"][:, None]
-        point = self.head.point(output.forecast, scale)
-        target = batch["values"][:, -point.shape[1] :]
-        shown = [(each * scale + shift)[0].tolist() for each in (point, target)]
-        first = self.options.steps_back - 1 if self.options.model == "recursive" else None
-        answers = [
-            Answer(None if first is None else first + k, (Choice(f"{said:.5g}", None),), Choice(f"{came:.5g}", None))
-            for k, (said, came) in enumerate(zip(*shown, strict=True))
-        ]
-        chances = Chances.of_losses(
-            (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
-        )
-        return Seen(answers, point, "the forecast", (chances,), "in the series' own units")
-
-    def steps(self, example: Series) -> Sequence[str]:
-        return [str(step) for step in range(1, len(example) + 1)]
-
-    def series(self, example: Series) -> np.ndarray | None:
-        return np.asarray(example.values[0 : len(example)], dtype=float).reshape(len(example), -1)
-
-    def stretch(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
-        return max(0, len(example) - self.context - self.options.horizon), len(example)
-
-    def shown(self, example: Series, start: int, stop: int) -> Shown:
-        """The look-back; of the recursive model the values before each step; of segments a step for each."""
-        options = self.options
-        origin = stop - options.horizon
-        end = stop - 1 if options.model == "recursive" else origin
-        start = origin - options.steps_back
-        every = super().shown(example, start, end)
-        stamps = example.frequency.times(example.start, np.arange(start, stop))
-        times = [example.frequency.text(each) for each in stamps] if example.frequency.dated else []
-        every = every._replace(names=[example.name or options.target or "the series"], times=times)
-        if options.model != "segments":
-            return every
-        firsts, size = range(0, len(every.steps), options.segment), options.segment
-        words = [f"{every.steps[first]} to {every.steps[first + size - 1]}" for first in firsts]
-        return every._replace(steps=words, pace=size)
-
     def text(self, example: Series, prediction: list[Forecast]) -> str:
         """Return a line for each step: series, time, value and quantiles."""
         return "\n".join("\t".join(map(str, row)) for row in rows(example, len(example), prediction[0]))
@@ -357,13 +283,6 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 step["quantiles"] = dict(zip(levels, forecast.quantiles[k], strict=True))
             steps.append(step)
         return {"series": example.name, "steps": steps}
-
-    def table(self, scores: Mapping[str, float]) -> str:
-        return score_table(scores, self.options.levels)
-
-    def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
-        left_out = (*WHO[1:], *IN_UNITS)
-        return {name: value for name, value in scores.items() if not name.startswith(left_out)}
 
     def _made(self) -> Series:
         times, values = made_series.made()

@@ -5,8 +5,10 @@ from typing import cast
 
 import numpy as np
 
-from glassgate.tasks.data.batches import Cuts, Encoded, Lengths
+from glassgate.tasks.data.batches import Batches, Cuts, Encoded, Lengths
+from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.series import Series
+from glassgate.tasks.forecasting.options import ForecastingOptions
 
 Part = Callable[[int, int], np.ndarray]
 """From a stretch to its numbers, `(stop - start, C)`."""
@@ -50,6 +52,33 @@ class Windows(Cuts):
 def count(lengths: Lengths, size: int, every: int = 1) -> np.ndarray:
     """Return how many windows each series has, `(N,)`."""
     return np.maximum(0, (np.asarray(lengths, np.int64) - size) // every + 1)
+
+
+class WindowBatching(Batching):
+    """All windows of a look-back and a horizon.
+
+    Args:
+        options: of the task
+        context: steps before an origin that evaluation reads
+    """
+
+    def __init__(self, options: ForecastingOptions, context: int):
+        super().__init__(options)
+        self.size = options.steps_back + options.horizon
+        self.evaluated, self.every = context + options.horizon, options.every
+
+    def examples(self, lengths: Lengths) -> int:
+        return int(count(lengths, self.size).sum())
+
+    def units(self, lengths: Lengths) -> int:
+        return self.examples(lengths) * self.size
+
+    def training(self, lengths: Lengths, epoch: int) -> Batches:
+        random = np.random.default_rng([self.options.seed, epoch])
+        return Windows(lengths, self.size, self.options.batch_size, random=random)
+
+    def evaluation(self, lengths: Lengths) -> Batches:
+        return Windows(lengths, self.evaluated, self.rows, self.every)
 
 
 class Lazy:

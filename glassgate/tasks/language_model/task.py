@@ -15,7 +15,8 @@ from torchmetrics import MeanMetric, Metric, MetricCollection
 
 import glassgate as gg
 from glassgate.tasks.data import records, texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, Streams
+from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batching import Batching, StreamBatching
 from glassgate.tasks.data.music import KEYS, LOWEST, Roll, is_music, read_rolls
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -27,11 +28,7 @@ from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.metrics.scores import Likelihood
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, seen, visible
 from glassgate.tasks.task import Split, Task, Vocabularies
-
-# A column of evaluation starts without state: it is long enough for this to show in no score.
-_SHORTEST_COLUMN = 10_000
 
 
 class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
@@ -58,29 +55,6 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         if options.data and options.unit == LanguageModelOptions.unit and is_music(options.data):
             options = replace(options, unit=NOTES)
         super().__init__(options)
-
-    @property
-    def streamed(self) -> bool:
-        """Whether sequences are read in columns, with the state carried from chunk to chunk."""
-        return self.options.sequence == "file" and self.options.unit != NOTES
-
-    def examples_of_an_epoch(self, lengths: Lengths) -> int:
-        if not self.streamed:
-            return super().examples_of_an_epoch(lengths)
-        return -(-int(np.sum(lengths, dtype=np.int64)) // self.options.chunk)
-
-    def training_batches(self, lengths: Lengths, epoch: int) -> Batches:
-        options = self.options
-        if not self.streamed:
-            return super().training_batches(lengths, epoch)
-        first = 1 + int(np.random.default_rng([options.seed, epoch]).integers(options.chunk))
-        return Streams(lengths, options.batch_size, options.chunk, first)
-
-    def evaluation_batches(self, lengths: Lengths) -> Batches:
-        if not self.streamed:
-            return super().evaluation_batches(lengths)
-        columns = min(self.evaluation_rows, max(1, sum(lengths) // _SHORTEST_COLUMN))
-        return Streams(lengths, columns, self.options.chunk)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text; or piano rolls, of a file in parts those for test."""
@@ -115,6 +89,12 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         if self.options.unit == NOTES:  # their file has parts
             return Split(examples)
         return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
+
+    def batching(self) -> Batching:
+        """Read files in columns, with the state carried from chunk to chunk; read lines and music one by one."""
+        if self.options.sequence == "file" and self.options.unit != NOTES:
+            return StreamBatching(self.options, self.options.chunk)
+        return Batching(self.options)
 
     def collect(self, examples: Sequence[Text | Roll]) -> Vocabularies:
         if self.options.unit == NOTES:
@@ -159,7 +139,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
         """Return a line for each unit, or step: what it is, and its surprise in nats."""
         if isinstance(example, Roll):
-            said = [_notes(step) for step in example.steps]
+            said = [notes_of(step) for step in example.steps]
         else:
             said = [unit if unit.isprintable() else unit.encode("unicode_escape").decode() for unit in example.units]
         return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))
@@ -168,46 +148,9 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         """Return each token, or step of music, with its nats and its probability given those before it."""
         scores = [{"nats": nats, "probability": math.exp(-nats)} for nats in prediction]
         if isinstance(example, Roll):
-            notes = [{"notes": _notes(step)} for step in example.steps]
+            notes = [{"notes": notes_of(step)} for step in example.steps]
             return {"steps": [note | score for note, score in zip(notes, scores, strict=True)]}
         return text_record(example.units, self.options.unit, scores)
-
-    def see(self, output: Tensor, batch: Batch) -> Seen:
-        """Return the prediction of each unit; of music the set of notes that are likelier than not."""
-        targets, length = batch["targets"], output.shape[1]
-        if self.options.unit != NOTES:
-            names = ["unknown", *map(visible, self.vocabularies["units"].symbols)]
-            return seen(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
-        nats = _surprise(output, targets)
-        found = output.detach() > 0
-        answers = [
-            Answer(
-                step,
-                (Choice(_notes(notes.numpy()), float((-of_found).exp())),),
-                Choice(_notes(right.numpy()), float((-of_step).exp())),
-                float(2 * (notes & (right > 0)).sum() / max(1, int(notes.sum() + (right > 0).sum()))),
-            )
-            for step, (notes, of_found, right, of_step) in enumerate(
-                zip(
-                    found[0].cpu(),
-                    _surprise(output, found)[0].detach(),
-                    targets[0].cpu(),
-                    nats[0].detach(),
-                    strict=True,
-                )
-            )
-        ]
-        others = _surprise(output, targets.roll(length // 2, 1))
-        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats, others),))
-
-    def steps(self, example: Text | Roll) -> Sequence[str]:
-        """Return the unit before each that is predicted; the first is the start."""
-        if isinstance(example, Roll):
-            return ["start", *(_notes(step) for step in example.steps[:-1])]
-        return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.units[:-1]]
-
-    def of_text(self, text: str) -> Text | Roll:
-        return super().of_text(text) if self.options.unit == NOTES else Text(texts.split(text, self.options.unit))
 
     def generate(
         self,
@@ -287,7 +230,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             logits, state = _heard(network, step[None, None], state)
             chances = (logits / max(temperature, COLDEST)).sigmoid() if temperature else (logits > 0).float()
             step = torch.bernoulli(chances, generator=random)
-            yield _notes(step.numpy()) + "\n"
+            yield notes_of(step.numpy()) + "\n"
 
     def _nats(self, output: Tensor, batch: Batch) -> Tensor:
         """Minus the logarithm of the probability of each unit, or of all notes of a step, `(S,)`."""
@@ -312,10 +255,11 @@ def _inside(batch: Batch) -> Tensor:
     return steps < batch["lengths"][:, None]
 
 
-def _surprise(output: Tensor, notes: Tensor) -> Tensor:
-    """Minus the logarithm of the probability of chords (N, L, K), `(N, L)`."""
+def surprise(output: Tensor, notes: Tensor) -> Tensor:
+    """Return minus the logarithm of the probability of chords, `(N, L, K)`, as `(N, L)`."""
     return F.binary_cross_entropy_with_logits(output.float(), notes.float(), reduction="none").sum(-1)
 
 
-def _notes(step: np.ndarray) -> str:
+def notes_of(step: np.ndarray) -> str:
+    """Return the MIDI numbers of a step, separated by blanks; "-" for silence."""
     return " ".join(str(key + LOWEST) for key in np.flatnonzero(step)) or "-"

@@ -1,6 +1,5 @@
 """Metrics that torchmetrics lacks, scores per label, and the values of a collection of metrics."""
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -8,8 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
-
-from glassgate.tasks.training.processes.group import Group
 
 LabelScores = dict[str, float]
 """Precision, recall and F1, from 0 to 1, and support: how often the label occurs."""
@@ -20,24 +17,6 @@ _ROWS = 60  # labels in a table
 def alone() -> bool:
     """Make torchmetrics compute scores in this process, without waiting for others."""
     return False
-
-
-def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
-    """Return the scores that have a value, from the counts of all processes."""
-    for each in metrics.values():
-        each.distributed_available_fn = alone
-    if processes is None or processes.size == 1:
-        return _computed(metrics)
-    counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
-    for others in processes.gathered(counted)[1:]:
-        for name, each in metrics.items(keep_base=True):
-            each.merge_state(others[name].to(each.device))
-    return processes.first(_computed(metrics) if processes.leads else {})
-
-
-def _computed(metrics: MetricCollection) -> dict[str, float]:
-    scores = {name: float(value) for name, value in metrics.compute().items()}
-    return {name: score for name, score in scores.items() if not math.isnan(score)}
 
 
 class Likelihood(Metric):

@@ -16,6 +16,7 @@ from glassgate.tasks.data.number_labels import numbers_of, scale
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.options import RegressionOptions
@@ -86,6 +87,12 @@ class Regression(Task[RegressionOptions, Labelled, list[float]]):
 
     def text(self, example: Labelled, prediction: list[float]) -> str:
         return "\t".join(f"{number:.6g}" for number in prediction)
+
+    def record(self, example: Labelled, prediction: list[float]) -> Record:
+        """Return the numbers by name: that of the label column, numbered from 1 if there are several."""
+        column, several = self.options.label_column, len(prediction) > 1
+        names = (f"{column}_{k}" if several else column for k in range(1, len(prediction) + 1))
+        return {"prediction": dict(zip(names, prediction, strict=True))}
 
     def _tokens(self, example: Labelled) -> Sequence[str]:
         return text.split(str(example.content), self.options.unit)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 import glassgate as gg
 from glassgate.glass import spread
@@ -15,7 +16,7 @@ from glassgate.glass.ablate import Held, Places, held_in_rows, parts_held, runs_
 from glassgate.glass.study import Cause, Lapse, Study
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.answers import Seen, compared
-from glassgate.tasks.task import Task
+from glassgate.tasks.report.questions import Questions
 
 # Up to so many steps of all directions are run by the reference engine.
 _SHORT = 600
@@ -42,20 +43,20 @@ class Answers(NamedTuple):
     others: np.ndarray
 
 
-def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
+def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
     """Fill in the causes and lapses of a study: the parts of the layer and of a decoder, and windows of steps.
 
     Args:
-        task: with its network
+        questions: for the task
         batch_of: from a passage's number and a count of copies to a batch
         made: the study, with its passages
         layer: the layer's name in the network
     """
-    lengths = [len(each.steps) for each in made.passages]
+    lengths, network = [len(each.steps) for each in made.passages], questions.task.network
 
     def seen(number: int, copies: int) -> Seen:
         batch = batch_of(number, copies)
-        return task.see(task.look(task.network, batch), batch)
+        return questions.answers(questions.run(network, batch), batch)
 
     with torch.no_grad():
         first = [seen(number, 1) for number in range(len(lengths))]
@@ -71,20 +72,20 @@ def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], mad
     # A loop in plain torch takes less time for a short text than the translation of a kernel that can be edited.
     short = made.starts[-1] * len(made.directions) <= _SHORT
     with gg.engine("reference") if short else nullcontext():
-        places, means, rows = typical(task.network, every)
+        places, means, rows = typical(network, every)
         whole = every()
         own = {name: place for name, place in places.items() if name.startswith(f"{layer}.")}
         decoder = {name: place for name, place in places.items() if name.startswith("decoder.")}
         parts = partial(parts_held, means=means, groups=4 if len(made.directions) <= 2 else 1)
         held = parts(own)
-        found = runs_without(task.network, every, lambda *_: parts(decoder)) if decoder else {}
+        found = runs_without(network, every, lambda *_: parts(decoder)) if decoder else {}
         found = {name: each for name, each in found.items() if name} | {name: [] for name in held}
         lapses: list[tuple[int, Window, Answers]] = []
         for number, length in enumerate(lengths):
             windows = {each: windows_held(own, means, each) for each in _windows(length, sum(lengths))}
             # A layer that is called once for a sequence can hold something else in each row of a batch.
             size = length if len(rows[layer]) == len(lengths) else None
-            run = partial(_held, task, partial(answered, number), own, size)
+            run = partial(_held, network, partial(answered, number), own, size)
             for name, each in zip(held, run(list(held.values())), strict=True):
                 found[name].append(each)
             for window, each in zip(windows, run(list(windows.values())), strict=True):
@@ -93,7 +94,7 @@ def causes(task: Task[Any, Any, Any], batch_of: Callable[[int, int], Batch], mad
 
 
 def _held(
-    task: Task[Any, Any, Any],
+    network: nn.Module,
     answered: Callable[[int], list[Answers]],
     places: Places,
     length: int | None,
@@ -103,7 +104,7 @@ def _held(
     at_once = 1 if length is None else 1 + _HELD_AT_ONCE // (length * sum(width for *_, width in places.values()))
     for start in range(0, len(every), at_once):
         some = every[start : start + at_once]
-        with held_in_rows(task.network, places, some, length):
+        with held_in_rows(network, places, some, length):
             yield from answered(len(some))
 
 

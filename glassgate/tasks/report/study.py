@@ -21,6 +21,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
 from glassgate.tasks.report.causes import causes
+from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
 from glassgate.tasks.training.logs import FILE, FOLDER
@@ -57,16 +58,17 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
     """
     if not text.strip():
         raise OptionError("text: expected some text, got an empty one; leave it out to see examples of the run's data")
-    example = task.of_text(text)
-    length = len(task.steps(example))
+    questions = questions_of(task)
+    example = questions.example(text)
+    length = len(questions.steps(example))
     known = task.vocabularies.get("units") or task.vocabularies.get("source")
-    units = list(getattr(example, "units", None) or task.steps(example))
+    units = list(getattr(example, "units", None) or questions.steps(example))
     if known is not None and not any(unit in known for unit in units):
         raise OptionError(
             f"text: none of its {len(units)} units ({', '.join(map(repr, units[:5]))}) was in the training data, so "
             "every one is the same unknown unit to the run; give a text in its language"
         )
-    known_answers, whole = not task.answers_itself, task.stretch(example, (0, min(length, MOST_STEPS)))
+    known_answers, whole = not questions.answers_itself, questions.stretch(example, (0, min(length, MOST_STEPS)))
     return [Stretch(example, *whole, known_answers, _cut("the text", length))]
 
 
@@ -82,15 +84,16 @@ def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stret
         examples = task.read(path, labelled=False, progress=progress)
     if not len(examples):
         raise DataError(path, None, "expected something to show, got an empty file")
+    questions = questions_of(task)
     stretches: list[Stretch] = []
     left = MOST_STEPS
     for example in examples[:MOST_STEPS]:
-        length = len(task.steps(example))
+        length = len(questions.steps(example))
         if stretches and length > left:
             shown = f"{len(stretches):,} of {len(examples):,}"
             stretches[0] = stretches[0]._replace(note=f"{path}: the first {shown} examples are shown; {_LIMIT}")
             break
-        stretches.append(Stretch(example, *task.stretch(example, (0, min(length, left))), note=_cut(path, length)))
+        stretches.append(Stretch(example, *questions.stretch(example, (0, min(length, left))), note=_cut(path, length)))
         left -= stretches[-1].stop - stretches[-1].start
     return stretches
 
@@ -103,33 +106,35 @@ def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any
     Raises:
         UserError: the data is not there any more
     """
-    split = task.read_split(progress)
+    questions, split = questions_of(task), task.read_split(progress)
     examples = split.dev or split.test or split.train
     chosen: list[Stretch] = []
     left = _OWN_STEPS
-    if len(examples) and len(task.steps(examples[0])) > _OWN_STEPS:
+    if len(examples) and len(questions.steps(examples[0])) > _OWN_STEPS:
         some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
-        stretches = [Stretch(example, *task.stretch(example, _telling(task, example)[:2])) for example in some]
-        return [_average(task, stretches, metrics or {})]
+        stretches = [
+            Stretch(example, *questions.stretch(example, _telling(questions, example)[:2])) for example in some
+        ]
+        return [_average(questions, stretches, metrics or {})]
     for example in (examples[place] for place in range(len(examples))):
-        length = len(task.steps(example))
+        length = len(questions.steps(example))
         if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
             break
-        chosen.append(Stretch(example, *task.stretch(example, _telling(task, example)[:2])))
+        chosen.append(Stretch(example, *questions.stretch(example, _telling(questions, example)[:2])))
         left -= length
     if not chosen:
         raise OptionError("the run's data holds no example; give a text, or a file with --file")
     return chosen
 
 
-def _average(task: Task[Any, Any, Any], stretches: Sequence[Stretch], metrics: Mapping[str, Any]) -> Stretch:
+def _average(questions: Questions[Any], stretches: Sequence[Stretch], metrics: Mapping[str, Any]) -> Stretch:
     """The stretch whose answers are as often right as the run's answers on average."""
-    right = []
+    task, right = questions.task, []
     for each in stretches:
         batch = collate([task.encode(each.example)], [Piece(0, each.start, each.stop)], task.padding)
         batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
         with torch.no_grad():
-            seen = task.see(task.look(task.network.eval(), batch), batch)
+            seen = questions.answers(questions.run(task.network.eval(), batch), batch)
         known = [Said(*answer).right for answer in seen.answers]
         right.append(float(np.mean([each is True for each in known if each is not None] or [False])))
     scores = [(metrics.get(data) or {}).get("accuracy") for data in ("dev", "test")]
@@ -137,9 +142,9 @@ def _average(task: Task[Any, Any, Any], stretches: Sequence[Stretch], metrics: M
     return stretches[int(np.argmin([abs(each - average) for each in right]))]
 
 
-def _telling(task: Task[Any, Any, Any], example: Any) -> tuple[int, int, float]:
+def _telling(questions: Questions[Any], example: Any) -> tuple[int, int, float]:
     """The stretch of an example whose labels differ most, from a line's start on, and their entropy."""
-    steps, labels = task.steps(example), getattr(example, "labels", None)
+    steps, labels = questions.steps(example), getattr(example, "labels", None)
     if len(steps) <= _OWN_STEPS or labels is None:
         return 0, min(len(steps), _OWN_STEPS), 0.0
     starts = [0, *(place + 1 for place, step in enumerate(steps) if step == "\n")]
@@ -175,6 +180,7 @@ def study(
         run: the folder, for the course of the training
         tick: called with the next task in words
     """
+    questions = questions_of(task)
     encoded: list[Encoded] = [task.encode(each.example) for each in stretches]
     pieces = [Piece(0, each.start, each.stop) for each in stretches]
     device = next(task.network.parameters()).device
@@ -185,7 +191,7 @@ def study(
 
     def evidence(network: nn.Module, number: int, copies: int) -> Tensor:
         batch = batch_of(number, copies)
-        return task.see(task.look(network, batch), batch).evidence
+        return questions.answers(questions.run(network, batch), batch).evidence
 
     network = task.network.eval()
     tick("recording gates and states")
@@ -193,23 +199,23 @@ def study(
     for number, stretch in enumerate(stretches):
         batch = batch_of(number, 1)
         with torch.no_grad():
-            seen = task.see(task.look(network, batch), batch)
+            seen = questions.answers(questions.run(network, batch), batch)
         said = seen.said
         answers = [Said(*answer) for answer in seen.answers]
         if not stretch.reference:
             answers = [each._replace(target=None, agreement=None) for each in answers]
-        passages.append(_passage(task, stretch, answers))
+        passages.append(_passage(questions, stretch, answers))
     whole = collate(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(stretches)], task.padding)
     together = {name: tensor.to(device) for name, tensor in whole.items()}
     with torch.no_grad(), gg.record(network, first=True) as tape:
-        task.look(network, together)
+        questions.run(network, together)
     parts = directions(tape, LAYER)
     made = Study(title, "", passages, parts, evidence=said)
     tick("reading with fresh weights")
     untrained = [_untrained(task, task.options.seed + number) for number in range(CONTROLS)]
     for each in untrained:
         with torch.no_grad(), gg.record(each, first=True) as tape:
-            task.look(each, together)
+            questions.run(each, together)
         made.controls.append(directions(tape, LAYER, brief=True))
     made.subtitle = described(made, task.name)
     made.notes = [each.note for each in stretches if each.note]
@@ -222,11 +228,11 @@ def study(
     made.connections = [
         each if looked is None else each._replace(attention=looked[each.targets, stretch.start : stretch.stop])
         for each, looked, stretch in zip(
-            made.connections, (task.attention(stretch.example) for stretch in stretches), stretches, strict=True
+            made.connections, (questions.attention(stretch.example) for stretch in stretches), stretches, strict=True
         )
     ]
     tick("holding each part at its mean")
-    causes(task, batch_of, made, LAYER)
+    causes(questions, batch_of, made, LAYER)
     tick("reading the training's log")
     made.monitor = task.monitor
     if run is not None:
@@ -236,8 +242,8 @@ def study(
     return made
 
 
-def _passage(task: Task[Any, Any, Any], stretch: Stretch, said: list[Said]) -> Passage:
-    shown = task.shown(stretch.example, stretch.start, stretch.stop)
+def _passage(questions: Questions[Any], stretch: Stretch, said: list[Said]) -> Passage:
+    shown = questions.shown(stretch.example, stretch.start, stretch.stop)
     steps = [visible(step) if step != "\n" else "\n" for step in shown.steps]
     title = _source(stretch, len(steps))
     return Passage(steps, said, shown.series, title, shown.pace, shown.names, shown.times)

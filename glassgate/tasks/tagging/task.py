@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,11 +16,13 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.files import encoding_note
 from glassgate.tasks.data.formats import recognised, sources_of
+from glassgate.tasks.data.held_out import hold_out
 from glassgate.tasks.data.labels import check_labels, counted, some, source_of
-from glassgate.tasks.data.raw_text import raw_text_like, read_raw, starts_of
+from glassgate.tasks.data.raw_text import raw_text_like, read_raw
 from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
@@ -33,11 +34,10 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.data.word_vectors import Vectors, read_vectors
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, full
-from glassgate.tasks.metrics import confusion
+from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.metrics.scores import MacroF1
 from glassgate.tasks.predictions import Record, tagged_record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import Seen, seen
 from glassgate.tasks.tagging.network import Scores, Tagger
 from glassgate.tasks.tagging.options import TaggingOptions
 from glassgate.tasks.tagging.scores import EntityScores, Frames, WholeTokens
@@ -103,6 +103,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     answer_field = "labels"
     own_try_next = ("predict {run} FILE.py", "evaluate {run} FILE.py")
 
+    summary_type = LabelSummary
+
     network: Tagger
     _vectors: Vectors | None = None
     _columns: dict[str, Any] | None = None
@@ -112,10 +114,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if "intents" in self.vocabularies:
             return "frame_accuracy"
         return "f1" if self.facts["bio"] else "accuracy"
-
-    @property
-    def longest_piece(self) -> int:
-        return self.options.longest
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
@@ -180,8 +178,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         train, held_out = python_source.standard_library()
         return Split(train, test=held_out)
 
-    def content(self, example: Tagged) -> Sequence[str]:
-        return example.units
+    def hold_out(self, examples: Sequence[Tagged], fraction: float) -> Split[Tagged]:
+        return Split(*hold_out(examples, fraction, lambda each: each.units))
+
+    def batching(self) -> Batching:
+        return Batching(self.options, self.options.longest)
 
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
         for each in () if isinstance(examples, Stored) else examples:
@@ -319,35 +320,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if prediction.intent is not None:
             record |= {"intent": prediction.intent, "intent_probability": prediction.intent_probability}
         return record
-
-    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write the confusion matrix of the labels."""
-        return confusion.report(self, encoded, folder)
-
-    def see(self, output: Scores, batch: Batch) -> Seen:
-        """Return each unit's label, and the intent; with a chain of labels each unit's own scores, before the chain."""
-        steps = range(output.labels.shape[1])
-        shown = seen(output.labels.log_softmax(-1), self.vocabularies["labels"].symbols, batch.get("labels"), steps)
-        if output.intents is None:
-            return shown
-        intent = batch["intent"][:, None] if "intent" in batch else None
-        names = self.vocabularies["intents"].symbols
-        whole = seen(output.intents.log_softmax(-1)[:, None], names, intent, [None])
-        evidence = torch.cat([shown.evidence, whole.evidence], 1)
-        return Seen([*shown.answers, *whole.answers], evidence, shown.said, (*shown.chances, *whole.chances))
-
-    def of_text(self, text: str) -> Tagged:
-        """Split as the training data was; Python code that can be read has its labels with it."""
-        if self.options.format == "python":
-            try:
-                return python_source.label(text)
-            except (SyntaxError, TokenError):
-                return Tagged(text, None)
-        raw = raw_text_like(self.vocabularies["units"])
-        if raw.characters:
-            return Tagged(text, None)
-        units = raw.split(text)
-        return Tagged(units, None, starts=starts_of(units, text))
 
     def _keeps_to_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
         """Whether results are to keep to BIO."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -16,10 +16,8 @@ from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import Run
 from glassgate.tasks.training.health import Health
 from glassgate.tasks.training.logs import Logs
+from glassgate.tasks.training.module import Training
 from glassgate.tasks.training.signals import SIGNALS, Stop
-
-if TYPE_CHECKING:
-    from glassgate.tasks.training.loop import Training
 
 _MODEL = "model."
 _BUFFER = "buffer."
@@ -29,7 +27,7 @@ _OPTIMIZER = "optimizer."
 class Keeper(Callback):
     """Saves the place, the weights and the optimizer's state, keeps the best epoch's weights, and ends the training."""
 
-    def __init__(self, module: "Training", run: Run | None, progress: Progress):
+    def __init__(self, module: Training, run: Run | None, progress: Progress):
         self.module = module
         self.run = run
         self.progress = progress
@@ -163,7 +161,7 @@ class Keeper(Callback):
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in module.network.state_dict().items()}
             if self.run:
                 self.run.save_model(self.best)
-        self.progress.epoch(module.epoch, module.task.brief({k: v for k, v in entry.items() if k != "epoch"}))
+        self.progress.epoch(module.epoch, module.task.summary.brief({k: v for k, v in entry.items() if k != "epoch"}))
         total = module.schedule.total
         if module.dev:
             module.schedule.after(self._scores())

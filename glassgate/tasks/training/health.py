@@ -4,16 +4,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glassgate.tasks.data.batches import Encoded, sample
 from glassgate.tasks.data.vocabulary import UNKNOWN
-
-if TYPE_CHECKING:
-    from glassgate.tasks.options import Options
-    from glassgate.tasks.task import Task
+from glassgate.tasks.definition import Definition
+from glassgate.tasks.options import Options
 
 _SAMPLE = 20_000  # units of the dev data that are looked at
 _FIRST = 3  # steps whose loss is that of the untrained network
@@ -37,7 +35,7 @@ class Signs:
         labels: how many there are
     """
 
-    options: "Options"
+    options: Options
     epoch: int
     first: float
     recent: float
@@ -134,7 +132,7 @@ class Health:
         said: the sentences
     """
 
-    task: "Task[Any, Any, Any]"
+    task: Definition[Any, Any, Any]
     dev: Sequence[Encoded]
     said: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)

@@ -2,23 +2,21 @@
 
 import io
 import tempfile
+from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from lightning.pytorch.tuner.tuning import Tuner
 
+from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures.charts import has_pictures, rate_picture
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.training.loop import Training, quiet, trainer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from glassgate.tasks.data.batches import Encoded
-    from glassgate.tasks.task import Task
-    from glassgate.tasks.training.processes.group import Group
+from glassgate.tasks.training.loop import quiet, trainer
+from glassgate.tasks.training.module import Training
+from glassgate.tasks.training.processes.group import Group
+from glassgate.tasks.training.scoring import AnyTask
 
 PICTURE = "learning_rate.svg"
 
@@ -58,7 +56,7 @@ class _Test(Training):
         self.epoch, self.batch = self.epoch + 1, 0
 
 
-def find_rate(task: "Task[Any, Any, Any]", data: "Sequence[Encoded]", processes: "Group") -> Found:
+def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> Found:
     """Train a task's network for 100 steps while the rate rises from 1e-5 to 1; its weights are of no use then.
 
     Raises:
@@ -78,6 +76,6 @@ def find_rate(task: "Task[Any, Any, Any]", data: "Sequence[Encoded]", processes:
     return Found(float(f"{rate:.2g}"), finder.results["lr"], _corrected(finder.results["loss"]))
 
 
-def _corrected(losses: "Sequence[float]") -> list[float]:
+def _corrected(losses: Sequence[float]) -> list[float]:
     """Lightning's smoothed losses; it corrects their start by one step too many, and the first would be half."""
     return [loss * (1 - _KEPT ** (step + 1)) / (1 - _KEPT**step) for step, loss in enumerate(losses, 1)]

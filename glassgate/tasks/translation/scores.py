@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.errors import OptionError
 
 TOKENIZERS = ("13a", "zh", "char", "intl", "none")
@@ -65,6 +66,11 @@ class TranslationScores(Metric):
             "character_error_rate": edits(got, right).sum() / max(1, sum(map(len, right))),
         }
         return {name: torch.tensor(float(value)) for name, value in scores.items()}
+
+
+def references(batch: Batch) -> list[str]:
+    """Return the right translations of a batch, as they were given."""
+    return [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()]
 
 
 def signatures(tokenizer: str) -> dict[str, str]:

@@ -14,33 +14,33 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from glassgate.tasks.data import texts
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Lengths, whole
+from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.files import encoding_note
-from glassgate.tasks.data.pairs import BETWEEN, Pair, hold_out, read_pairs
+from glassgate.tasks.data.held_out import hold_out
+from glassgate.tasks.data.pairs import BETWEEN, Pair, read_pairs
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
 from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
 from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.metrics.scores import Likelihood
-from glassgate.tasks.pictures.attention import Attended, attention_picture
+from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import Seen, seen, visible
-from glassgate.tasks.runs import Run, write
+from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.attention import DIVIDED
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions
-from glassgate.tasks.translation.scores import TranslationScores, signatures, tokenizer_for
-from glassgate.tasks.translation.search import END, Found, Search, search
+from glassgate.tasks.translation.scores import TranslationScores, references, tokenizer_for
+from glassgate.tasks.translation.search import Found, Search, search
 from glassgate.tasks.translation.subwords import Subwords
+from glassgate.tasks.translation.summary import TranslationSummary
 
 _END = "\n"  # no sentence has it
 _AT_ONCE, _UNITS_AT_ONCE = 256, 4096  # sentences that are translated together, and their units, at most
 _OWN = 12_000  # pairs made by rule
-_SHOWN = 200  # translations in a report
-_DRAWN = 4
 
 
 class Translated(NamedTuple):
@@ -80,7 +80,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     own_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
     padding = {"source": PADDING, "target": PADDING, "reference": 0}
     given_field = "source"
-    answers_itself = True
+    summary_type = TranslationSummary
     own_options = {
         "source_unit": "character",
         "target_unit": "character",
@@ -100,9 +100,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def monitor(self) -> str:
         return self.options.best_by
 
-    def evaluation_batches(self, lengths: Lengths) -> Batches:
-        return whole(lengths, _AT_ONCE, most_units=_UNITS_AT_ONCE)
-
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
         pairs = read_pairs(path, labelled, self.options.reverse)
         if progress is not None and BETWEEN not in str(path) and (encoding := encoding_note(path)):
@@ -112,13 +109,16 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         unsegmented = [pair.line or 0 for pair in pairs if self._raw_text.is_unsegmented(self._lower(pair.source))]
         if unsegmented and progress is not None:
             progress.note(note_on_unsegmented(path, unsegmented))
-        return [dataclasses.replace(pair, source=self._prepared(pair.source)) for pair in pairs]
+        return [dataclasses.replace(pair, source=self.prepared(pair.source)) for pair in pairs]
 
     def read_own(self) -> Split[Pair]:
         return self.hold_out(dates_and_numbers(_OWN), self.options.held_out)
 
     def hold_out(self, examples: Sequence[Pair], fraction: float) -> Split[Pair]:
-        return Split(*hold_out(examples, fraction))
+        return Split(*hold_out(examples, fraction, lambda each: each.source.strip().lower()))
+
+    def batching(self) -> Batching:
+        return Batching(self.options, rows=_AT_ONCE, most_units=_UNITS_AT_ONCE)
 
     def collect(self, examples: Sequence[Pair]) -> Vocabularies:
         options = self.options
@@ -146,7 +146,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return Translator(self.options, len(known["source"]), len(known["target"]), self.options.joint)
 
     def encode(self, example: Pair) -> Encoded:
-        units = self._split(self._lower(example.source), 0)
+        units = self.source_units(example)
         if not units:
             raise DataError(example.file, example.line, "the source is empty; remove the line, or fill it in")
         fields = {"source": self.vocabularies["source"].encode(units)}
@@ -158,7 +158,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def unknown(self, example: Pair) -> bool:
         """Whether training met no unit of a source, so that its translation is a guess at nothing."""
-        return not (self.vocabularies["source"].encode(self._split(self._lower(example.source), 0)) != UNKNOWN).any()
+        return not (self.vocabularies["source"].encode(self.source_units(example)) != UNKNOWN).any()
 
     def begin_step(self, done: float) -> None:
         assert isinstance(self.network, Translator)
@@ -172,9 +172,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def metrics(self) -> MetricCollection:
         return MetricCollection({"likelihood": Likelihood(), "translations": TranslationScores(self.facts["bleu"])})
 
-    def signatures(self) -> dict[str, str]:
-        return signatures(self.facts["bleu"])
-
     def observe(self, output: Output, batch: Batch) -> dict[str, Any]:
         return self._observed(output, batch, self.search)
 
@@ -184,8 +181,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:
         return [
-            [Translated(self._text(each), each.score, math.exp(self.search.log_probability(each))) for each in found]
-            for found in self._found(output, batch, self.search)
+            [
+                Translated(self.target_text(each), each.score, math.exp(self.search.log_probability(each)))
+                for each in found
+            ]
+            for found in self.found(output, batch, self.search)
         ]
 
     def text(self, example: Pair, prediction: list[Translated]) -> str:
@@ -199,7 +199,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def translate(self, sources: Sequence[str]) -> list[str]:
         """Return the best translation of each source."""
-        return [found[0].text for found in self.predict([Pair(self._prepared(source)) for source in sources])]
+        return [found[0].text for found in self.predict([Pair(self.prepared(source)) for source in sources])]
 
     def attend(self, example: Pair) -> Attended:
         """Return where the decoder looks while it writes a translation: the one given, or the best that it finds."""
@@ -207,40 +207,20 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         if example.target is None:
             example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
         fields, target = self.encode(example), self._lower(example.target or "")
-        units = [*self._split(self._lower(example.source), 0)], [*self._split(target, 1), ""]
-        return Attended(*units, self._weights(fields["source"], fields["target"]))
-
-    def report(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write the translations of the first examples, and where the decoder looked in the first few."""
-        encoded = encoded[:_SHOWN]
-        rows: list[list[str]] = [[] for _ in encoded]
-        pictures: dict[int, Attended] = {}
-        source, target = (self.vocabularies[side].symbols for side in ("source", "target"))
-        for output, batch, pieces in self.outputs(encoded):
-            found, right = self._found(output, batch, self.search), _references(batch)
-            for piece, best, reference in zip(pieces, found, right, strict=True):
-                numbers = encoded[piece.index]["source"]
-                units = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers]
-                rows[piece.index] = [self._joined(units, 0), reference, self._text(best[0])]
-                if piece.index < _DRAWN and self.options.attention != "none":
-                    weights = self._weights(numbers, np.array([*best[0].units, END]))
-                    written = [*(target[number - FIRST] for number in best[0].units), ""]
-                    pictures[piece.index] = Attended(units, written, weights)
-        files = [folder / "translations.tsv"]
-        lines = ["\t".join(row) for row in (["source", "reference", "translation"], *rows)]
-        write(files[0], "".join(f"{line}\n" for line in lines).encode())
-        if pictures:
-            files.append(folder / "attention.svg")
-            write(files[1], attention_picture(*(pictures[place] for place in sorted(pictures))).encode())
-        return files
+        units = [*self.source_units(example)], [*self._split(target, 1), ""]
+        return Attended(*units, self.weights(fields["source"], fields["target"]))
 
     def _check_attention(self) -> None:
         if self.options.attention == "none":
             raise OptionError("attention: this run was trained without; train one with --attention general, say")
 
     @torch.inference_mode()
-    def _weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Where the decoder looks while it reads a translation, `(T, S)`, from the numbers of both sides."""
+    def weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the attention to each source unit while the decoder reads a translation, `(T, S)`.
+
+        Args:
+            source, target: the numbers of their units
+        """
         assert isinstance(self.network, Translator)
         device = next(self.network.parameters()).device
         self.network.eval()
@@ -251,23 +231,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         assert weights is not None
         return weights[0].float().cpu().numpy()
 
-    def see(self, output: Output, batch: Batch) -> Seen:
-        """Return each unit of the target, given those before it."""
-        assert output.scores is not None
-        names = ["unknown", "the end", *map(visible, self.vocabularies["target"].symbols[1:])]
-        chances, targets = output.scores.log_softmax(-1), batch["target"] - UNKNOWN
-        return seen(chances, names, targets, [None] * targets.shape[1])
-
-    def attention(self, example: Pair) -> np.ndarray | None:
-        return None if self.options.attention == "none" else self.attend(example).weights
-
-    def steps(self, example: Pair) -> Sequence[str]:
-        return self._split(self._lower(example.source), 0)
-
-    def of_text(self, text: str) -> Pair:
-        """A source and, as its target, its translation by this run."""
-        return Pair(self._prepared(text), self.translate([text])[0])
-
     @property
     def _raw_text(self) -> RawText | None:
         """What splits raw text like the sources of the training data; None if they are not words."""
@@ -275,8 +238,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             return None
         return raw_text_like(self.vocabularies["source"])
 
-    def _prepared(self, text: str) -> str:
-        """A source whose units are separated by blanks where raw text lacks them."""
+    def source_units(self, example: Pair) -> Sequence[str]:
+        """Return the units of the source."""
+        return self._split(self._lower(example.source), 0)
+
+    def prepared(self, text: str) -> str:
+        """Return a source whose units are separated by blanks where raw text lacks them."""
         if self._raw_text is None:
             return text
         units = texts.split(self._lower(text), self.options.source_unit)
@@ -287,11 +254,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         scores, targets = _inside(output, batch)
         return {
             "nats": F.cross_entropy(scores, targets, reduction="none"),
-            "hypotheses": [self._text(found[0]) for found in self._found(output, batch, how)],
-            "references": _references(batch),
+            "hypotheses": [self.target_text(found[0]) for found in self.found(output, batch, how)],
+            "references": references(batch),
         }
 
-    def _found(self, output: Output, batch: Batch, how: Search) -> list[list[Found]]:
+    def found(self, output: Output, batch: Batch, how: Search) -> list[list[Found]]:
+        """Return the translations of each source of a batch, the best first."""
         assert isinstance(self.network, Translator)
         limits = [10 + int(2 * self.facts["ratio"] * length) for length in batch["lengths"].tolist()]
         return search(self.network.decoder, output.memory, output.state, limits, how)
@@ -327,11 +295,13 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         unit = (self.options.source_unit, self.options.target_unit)[side]
         return subwords.split(text) if subwords else texts.split(text, unit)
 
-    def _text(self, found: Found) -> str:
+    def target_text(self, found: Found) -> str:
+        """Return a translation as text."""
         symbols = self.vocabularies["target"].symbols
-        return self._joined([symbols[number - FIRST] for number in found.units], 1)
+        return self.joined([symbols[number - FIRST] for number in found.units], 1)
 
-    def _joined(self, units: Sequence[str], side: int) -> str:
+    def joined(self, units: Sequence[str], side: int) -> str:
+        """Join units of the source's side, 0, or of the target's, 1."""
         unit = (self.options.source_unit, self.options.target_unit)[side]
         return Subwords.join(units) if unit == SUBWORD else texts.join(units, unit)
 
@@ -349,8 +319,3 @@ def _inside(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
     inside = batch["target"] != PADDING
     assert output.scores is not None
     return full(output.scores[inside]), batch["target"][inside] - UNKNOWN
-
-
-def _references(batch: Batch) -> list[str]:
-    """The right translations of a batch, as they were given."""
-    return [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()]

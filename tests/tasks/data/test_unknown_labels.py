@@ -11,7 +11,7 @@ from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.data.tagged import Tagged
-from glassgate.tasks.metrics import confusion
+from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.metrics.scores import MacroF1
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
@@ -46,8 +46,8 @@ def test_a_training_goes_on_and_says_so() -> None:
     with pytest.warns(UserWarning, match="the data " + SAID):
         assert task.evaluate(TEST) == result["test"]
     assert task.evaluate(TRAIN)["accuracy"] == 1
-    assert confusion.labels_of(task) == [*task.vocabularies["labels"].symbols, "not in training"]
-    assert sum(confusion.matrix(task, task.encoded(TEST))[2]) == 2
+    assert LabelSummary(task).labels() == [*task.vocabularies["labels"].symbols, "not in training"]
+    assert sum(LabelSummary(task).matrix(task.encoded(TEST))[2]) == 2
 
 
 @pytest.mark.parametrize("head", ["softmax", "crf"])

@@ -11,7 +11,7 @@ from glassgate.tasks.data.bio import is_valid
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError, UserError
-from glassgate.tasks.metrics import confusion
+from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.tagging.network import Tagger
@@ -68,7 +68,7 @@ def test_scores_by_hand() -> None:
     assert "whole_tokens" not in scores
     symbols = tagging.vocabularies["labels"].symbols
     counted = [[pairs.count((said, right)) for said in symbols] for right in symbols]
-    assert confusion.matrix(tagging, [tagging.encode(each) for each in examples]) == counted
+    assert LabelSummary(tagging).matrix([tagging.encode(each) for each in examples]) == counted
 
 
 def test_whole_tokens() -> None:

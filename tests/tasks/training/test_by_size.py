@@ -45,8 +45,8 @@ def test_each_task_counts_what_its_batches_hold(name: str) -> None:
         )
     )
     lengths = [len(getattr(each, "units", getattr(each, "values", "1234"))) for each in SPLITS[name].train]
-    batches = task.training_batches(lengths, 0)
-    assert 0 <= len(batches) - task.examples_of_an_epoch(lengths) <= 1
+    batches = task.batching().training(lengths, 0)
+    assert 0 <= len(batches) - task.batching().examples(lengths) <= 1
 
 
 def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,22 @@
+"""The report's questions to filling blanks."""
+
+from glassgate.tasks.data import texts
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.texts import Text
+from glassgate.tasks.data.vocabulary import UNKNOWN
+from glassgate.tasks.fill_blanks.network import Blanks
+from glassgate.tasks.fill_blanks.task import FillBlanks
+from glassgate.tasks.report.answers import Seen, seen, visible
+from glassgate.tasks.report.questions import Questions
+
+
+class FillBlanksQuestions(Questions[FillBlanks]):
+    """One answer per unit, as if it were missing."""
+
+    def example(self, text: str) -> Text:
+        return Text(texts.split(text, self.task.options.unit))
+
+    def answers(self, output: Blanks, batch: Batch) -> Seen:
+        names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
+        targets = batch["units"] - UNKNOWN
+        return seen(output.units.log_softmax(-1), names, targets, range(targets.shape[1]))

@@ -1,0 +1,63 @@
+"""The report's questions to forecasting."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.series import Series
+from glassgate.tasks.forecasting.network import Output, Recursive
+from glassgate.tasks.forecasting.task import Forecasting
+from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, Shown
+from glassgate.tasks.report.questions import Questions
+
+
+class ForecastingQuestions(Questions[Forecasting]):
+    """One number per step of the horizon."""
+
+    def run(self, network: Any, batch: Batch) -> Any:
+        return network.follow(batch) if isinstance(network, Recursive) else super().run(network, batch)
+
+    def answers(self, output: Output, batch: Batch) -> Seen:
+        """Return each step of the horizon; the recursive model forecasts it from the true values before it."""
+        assert output.forecast is not None
+        scale, shift = batch["scale"][:, None], batch["shift"][:, None]
+        point = self.task.head.point(output.forecast, scale)
+        target = batch["values"][:, -point.shape[1] :]
+        both = [(each * scale + shift)[0].tolist() for each in (point, target)]
+        options = self.task.options
+        first = options.steps_back - 1 if options.model == "recursive" else None
+        answers = [
+            Answer(None if first is None else first + k, (Choice(f"{said:.5g}", None),), Choice(f"{came:.5g}", None))
+            for k, (said, came) in enumerate(zip(*both, strict=True))
+        ]
+        chances = Chances.of_losses(
+            (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
+        )
+        return Seen(answers, point, "the forecast", (chances,), "in the series' own units")
+
+    def steps(self, example: Series) -> Sequence[str]:
+        return [str(step) for step in range(1, len(example) + 1)]
+
+    def series(self, example: Series) -> np.ndarray | None:
+        return np.asarray(example.values[0 : len(example)], dtype=float).reshape(len(example), -1)
+
+    def stretch(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
+        return max(0, len(example) - self.task.context - self.task.options.horizon), len(example)
+
+    def shown(self, example: Series, start: int, stop: int) -> Shown:
+        """Return the look-back; of the recursive model the values before each step; of segments a step for each."""
+        options = self.task.options
+        origin = stop - options.horizon
+        end = stop - 1 if options.model == "recursive" else origin
+        start = origin - options.steps_back
+        every = super().shown(example, start, end)
+        stamps = example.frequency.times(example.start, np.arange(start, stop))
+        times = [example.frequency.text(each) for each in stamps] if example.frequency.dated else []
+        every = every._replace(names=[example.name or options.target or "the series"], times=times)
+        if options.model != "segments":
+            return every
+        firsts, size = range(0, len(every.steps), options.segment), options.segment
+        words = [f"{every.steps[first]} to {every.steps[first + size - 1]}" for first in firsts]
+        return every._replace(steps=words, pace=size)

@@ -1,0 +1,50 @@
+"""The report's questions to language models."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from glassgate.tasks.data import texts
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.music import Roll
+from glassgate.tasks.data.texts import Text
+from glassgate.tasks.data.vocabulary import UNKNOWN
+from glassgate.tasks.language_model.options import NOTES
+from glassgate.tasks.language_model.task import LanguageModel, notes_of, surprise
+from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, seen, visible
+from glassgate.tasks.report.questions import Questions
+
+
+class LanguageModelQuestions(Questions[LanguageModel]):
+    """One answer per step: the next unit, or the next notes."""
+
+    def example(self, text: str) -> Text:
+        unit = self.task.options.unit
+        found: Text = super().example(text) if unit == NOTES else Text(texts.split(text, unit))
+        return found
+
+    def answers(self, output: Tensor, batch: Batch) -> Seen:
+        """Return the prediction of each unit; of music the notes with a probability above one half."""
+        targets, length = batch["targets"], output.shape[1]
+        if self.task.options.unit != NOTES:
+            names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
+            return seen(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
+        found, nats = output.detach() > 0, surprise(output, targets)
+        rows = zip(found[0].cpu(), surprise(output, found)[0].detach(), targets[0].cpu(), nats[0].detach(), strict=True)
+        answers = [
+            Answer(
+                step,
+                (Choice(notes_of(notes.numpy()), float((-of_found).exp())),),
+                Choice(notes_of(right.numpy()), float((-of_step).exp())),
+                float(2 * (notes & (right > 0)).sum() / max(1, int(notes.sum() + (right > 0).sum()))),
+            )
+            for step, (notes, of_found, right, of_step) in enumerate(rows)
+        ]
+        others = surprise(output, targets.roll(length // 2, 1))
+        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats, others),))
+
+    def steps(self, example: Text | Roll) -> Sequence[str]:
+        """Return the unit before each predicted one; the first is the start."""
+        if isinstance(example, Roll):
+            return ["start", *(notes_of(step) for step in example.steps[:-1])]
+        return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.units[:-1]]

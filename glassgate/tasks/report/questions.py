@@ -1,0 +1,90 @@
+"""What the report asks of a task: how its examples and its answers are shown. One file per task has its own replies."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from torch import nn
+
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.errors import UserError
+from glassgate.tasks.report.answers import Seen, Shown
+from glassgate.tasks.task import Task
+
+TaskType = TypeVar("TaskType", bound=Task[Any, Any, Any])
+
+_QUESTIONS = {
+    "tagging": "TaggingQuestions",
+    "classification": "ClassificationQuestions",
+    "language-model": "LanguageModelQuestions",
+    "fill-blanks": "FillBlanksQuestions",
+    "translation": "TranslationQuestions",
+    "forecasting": "ForecastingQuestions",
+}
+
+
+class Questions(Generic[TaskType]):
+    """The replies of a task.
+
+    Args:
+        task: with its network
+
+    Attributes:
+        answers_itself: whether `example` takes the run's own answer in place of a reference
+    """
+
+    answers_itself: ClassVar[bool] = False
+
+    def __init__(self, task: TaskType):
+        self.task = task
+
+    def example(self, text: str) -> Any:
+        """Make an example of a text.
+
+        Raises:
+            UserError: the task reads no text
+        """
+        raise UserError(f"report: a run of {self.task.name} reads no text; give a file with --file, or nothing")
+
+    def run(self, network: nn.Module, batch: Batch) -> Any:
+        """Run a network so that its layer `encoder` reads in its first call what the report shows."""
+        return network(batch)
+
+    def answers(self, output: Any, batch: Batch) -> Seen:
+        """Return the answers for a batch of equal rows."""
+        raise NotImplementedError
+
+    def attention(self, example: Any) -> np.ndarray | None:
+        """Return the attention of each answer, `(A, L)`; None for a network without attention."""
+        return None
+
+    def steps(self, example: Any) -> Sequence[str]:
+        """Return what each step of the recurrent layers reads, as text."""
+        return list(example.units)
+
+    def series(self, example: Any) -> np.ndarray | None:
+        """Return the numbers `(L, C)` that the steps read; None for text."""
+        return None
+
+    def stretch(self, example: Any, usual: tuple[int, int]) -> tuple[int, int]:
+        """Return the first and last unit that the report shows of a long example, `usual` by default."""
+        return usual
+
+    def shown(self, example: Any, start: int, stop: int) -> Shown:
+        """Return what the recurrent layers read of a stretch."""
+        series = self.series(example)
+        return Shown(self.steps(example)[start:stop], None if series is None else series[start:stop])
+
+
+def questions_of(task: Task[Any, Any, Any]) -> Questions[Any]:
+    """Return the questions for a task.
+
+    Raises:
+        UserError: the report does not support the task
+    """
+    if task.name not in _QUESTIONS:
+        raise UserError(f"report: there is none for {task.name} yet")
+    module = import_module(f"glassgate.tasks.report.{task.name.replace('-', '_')}")
+    found: Questions[Any] = getattr(module, _QUESTIONS[task.name])(task)
+    return found

@@ -1,0 +1,44 @@
+"""The report's questions to tagging."""
+
+from tokenize import TokenError
+
+import torch
+
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.raw_text import raw_text_like, starts_of
+from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.data.toy import python_code
+from glassgate.tasks.report.answers import Seen, seen
+from glassgate.tasks.report.questions import Questions
+from glassgate.tasks.tagging.network import Scores
+from glassgate.tasks.tagging.task import Tagging
+
+
+class TaggingQuestions(Questions[Tagging]):
+    """One answer per unit, and the intent."""
+
+    def example(self, text: str) -> Tagged:
+        """Split as the training data was; Python code that can be parsed has its labels."""
+        task = self.task
+        if task.options.format == "python":
+            try:
+                return python_code.label(text)
+            except (SyntaxError, TokenError):
+                return Tagged(text, None)
+        raw = raw_text_like(task.vocabularies["units"])
+        if raw.characters:
+            return Tagged(text, None)
+        units = raw.split(text)
+        return Tagged(units, None, starts=starts_of(units, text))
+
+    def answers(self, output: Scores, batch: Batch) -> Seen:
+        """Return each unit's label, and the intent; with a chain of labels each unit's own scores, before the chain."""
+        vocabularies, steps = self.task.vocabularies, range(output.labels.shape[1])
+        labels = seen(output.labels.log_softmax(-1), vocabularies["labels"].symbols, batch.get("labels"), steps)
+        if output.intents is None:
+            return labels
+        intent = batch["intent"][:, None] if "intent" in batch else None
+        names = vocabularies["intents"].symbols
+        whole = seen(output.intents.log_softmax(-1)[:, None], names, intent, [None])
+        evidence = torch.cat([labels.evidence, whole.evidence], 1)
+        return Seen([*labels.answers, *whole.answers], evidence, labels.said, (*labels.chances, *whole.chances))

@@ -1,0 +1,80 @@
+"""Scores and outputs of a task's network on encoded examples, in one process or in several."""
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torchmetrics import MetricCollection
+
+from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Share, is_idle, lengths
+from glassgate.tasks.definition import Definition
+from glassgate.tasks.metrics.scores import alone
+from glassgate.tasks.training.processes.group import Group
+
+AnyTask = Definition[Any, Any, Any]
+
+
+def score(
+    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, processes: Group | None = None
+) -> dict[str, float]:
+    """Return the scores on encoded examples.
+
+    Args:
+        task: with its network
+        encoded: the examples
+        quickly: whether as between epochs; see `Definition.glance`
+        processes: that divide the examples among themselves; only this one if None
+    """
+    return scored(measured(task, encoded, quickly, processes.share if processes else ALL), processes)
+
+
+def measured(task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, share: Share = ALL) -> MetricCollection:
+    """Return the metrics, updated with encoded examples; see `score`.
+
+    Args:
+        share: the rows of the batches that are counted
+    """
+    observe = task.glance if quickly else task.observe
+    metrics = task.metrics().to(next(task.network.parameters()).device)
+    for output, batch, _ in outputs(task, encoded, share=share):
+        metrics.update(**observe(output, batch))
+    return metrics
+
+
+@torch.inference_mode()
+def outputs(
+    task: AnyTask, encoded: Sequence[Encoded], batches: Batches | None = None, share: Share = ALL
+) -> Iterator[tuple[Any, Batch, list[Piece]]]:
+    """Yield the network's output for each batch, the batch, and the pieces that are its rows.
+
+    Args:
+        batches: those of evaluation if None
+        share: the rows of them that are read
+    """
+    batches = task.batching().evaluation(lengths(encoded)) if batches is None else batches
+    device = next(task.network.parameters()).device
+    task.network.eval()
+    for pieces, batch in zip(batches, Loader(encoded, batches, task.padding, share=share), strict=True):
+        if not is_idle(batch):
+            batch = {name: tensor.to(device) for name, tensor in batch.items()}
+            yield task.network(batch), batch, share.of(pieces)
+
+
+def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
+    """Return the scores that have a value, from the counts of all processes."""
+    for each in metrics.values():
+        each.distributed_available_fn = alone
+    if processes is None or processes.size == 1:
+        return _computed(metrics)
+    counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
+    for others in processes.gathered(counted)[1:]:
+        for name, each in metrics.items(keep_base=True):
+            each.merge_state(others[name].to(each.device))
+    return processes.first(_computed(metrics) if processes.leads else {})
+
+
+def _computed(metrics: MetricCollection) -> dict[str, float]:
+    scores = {name: float(value) for name, value in metrics.compute().items()}
+    return {name: score for name, score in scores.items() if not math.isnan(score)}
