@@ -11,13 +11,14 @@ essential := tests/layers/test_against_torch.py tests/layers/test_errors.py test
   tests/test_conversion.py tests/engines/test_reference.py tests/cli/test_commands.py tests/test_house.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-all fuzz clients machines bench results defaults claims docs dist check clean
+.PHONY: help demo test test-all test-gpu fuzz clients machines bench results defaults claims docs dist check clean
 
 help:
 	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
 	@echo "make test    the tests that show that the project works, some minutes"
 	@echo "make test-all the whole test suite"
 	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
+	@echo "make test-gpu every test of the GPU engine: in Triton's interpreter, and its kernels compiled for GPUs that need not be present"
 	@echo "make clients other people's programs on these layers, the same numbers and the times: docs/clients.md, half an hour"
 	@echo "make machines training on several processes: killed, under torchrun, on two hosts (root), under SLURM where it runs"
 	@echo "make browser the report in a real browser, and the pictures of it in docs/; it needs chromium and npm"
@@ -38,6 +39,9 @@ test: .venv/installed
 
 test-all: .venv/installed
 	@$(pytest)
+
+test-gpu: .venv/installed
+	@$(pytest) -m "gpu or not gpu" tests/engines/triton_gpu
 
 fuzz: .venv/installed
 	@echo "Random constructions against torch.nn, cells with regularisers, and 10,000 written cells; about an hour ..."

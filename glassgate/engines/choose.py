@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassgate.engines import processors, reference, stock
 from glassgate.engines.backend import Signature
-from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
+from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, result_type
 from glassgate.engines.kernels import Kernels, Prepared
 from glassgate.engines.meaning import meant, untraceable
 from glassgate.engines.registry import BACKENDS
@@ -41,6 +41,22 @@ def engines() -> dict[str, Engine]:
     return backends | {"torch": stock, "reference": reference}
 
 
+def order(steps: Steps, directions: list[Direction]) -> list[str]:
+    """The names of the engines in the order in which "auto" tries them for a call.
+
+    On a CUDA GPU, torch's engine comes first if cuDNN has a persistent kernel for the call.
+    """
+    names, data, first = list(engines()), steps.data, directions[0]
+    if data.device.type == "cuda":
+        N, H = len(first.initial[0]), first.weights["weight_ih"].shape[0] // len(first.cell.gates)
+        train = torch.is_grad_enabled() and any(v.requires_grad for v in (data, *first.weights.values()))
+        dtype, packed = result_type(data.dtype, "cuda"), steps.batch_sizes is not None
+        sizes, projected = (N, data.shape[1], H), "weight_hr" in first.weights
+        if stock.is_persistent(first.cell, dtype, sizes, len(directions), packed, projected, train):
+            names.sort(key=lambda name: name != "torch")
+    return names
+
+
 class _Wanted(threading.local):
     """The engine that the user named, for each thread."""
 
@@ -59,7 +75,8 @@ def engine(name: str) -> Iterator[None]:
 
     Args:
         name: "reference" (plain torch, differentiable to any order), "cpu" (fused kernels made from the cell's
-            equations), "torch" (the stock kernel, for a plain cell), or "auto", which chooses.
+            equations), "triton" (the same for CUDA GPUs), "torch" (the stock kernel, for a plain cell), or "auto",
+            which chooses.
 
     Example:
         >>> import torch, glassgate as gg
@@ -125,7 +142,7 @@ def run(
         raise EngineError("torch.jit.trace cannot follow these layers; torch.export.export takes them as they are")
     record = recordings is not None
     more = {"recordings": recordings} if record else {}
-    for name in engines() if _wanted.name == "auto" else (_wanted.name,):
+    for name in order(steps, directions) if _wanted.name == "auto" else (_wanted.name,):
         reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
             if record and name == "reference":
@@ -170,9 +187,11 @@ def prepared(
 
 def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
     """The backend that would run a call, if one would: the named one, or with "auto" the first that can."""
-    for name in BACKENDS if _wanted.name == "auto" else (_wanted.name,):
+    for name in order(steps, directions) if _wanted.name == "auto" else (_wanted.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
             return Kernels(name)
+        if name == "torch" and stock.why_not(steps, directions) is None:
+            return None
     return None
 
 
@@ -181,7 +200,7 @@ def choose(steps: Steps, directions: list[Direction]) -> Choice:
     found = {name: _why_not(name, steps, directions, False, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
     wanted = _wanted.name
-    name = wanted if wanted != "auto" else next(n for n, why in reasons.items() if why is None)
+    name = wanted if wanted != "auto" else next(n for n in order(steps, directions) if reasons[n] is None)
     return Choice(name, reasons, BACKENDS[name].explain(steps, directions) if name in BACKENDS else None)
 
 

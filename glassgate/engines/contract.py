@@ -100,10 +100,15 @@ def is_undisturbed() -> bool:
     )
 
 
-def result_type(dtype: torch.dtype) -> torch.dtype:
-    """That of a layer's results: the input's, or autocast's where that is on."""
-    if torch.is_autocast_enabled("cpu") and dtype != torch.float64:
-        return torch.get_autocast_dtype("cpu")
+def result_type(dtype: torch.dtype, device: str = "cpu") -> torch.dtype:
+    """The type of a layer's results: the input's, or that of autocast where it is on.
+
+    Args:
+        dtype: of the input.
+        device: its type of device.
+    """
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
     return dtype
 
 

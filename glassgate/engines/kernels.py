@@ -76,7 +76,7 @@ class Kernels(NamedTuple):
         """One layer, all of its directions in one call. The caller has checked `why_not`."""
         record, given = recordings is not None, given_of(directions)
         data, sizes, resets = steps
-        dtype = result_type(data.dtype)
+        dtype = result_type(data.dtype, data.device.type)
         save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
         compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
         # torch.compile looks at every function that it calls, also at code that it leaves as it is.
@@ -108,7 +108,7 @@ class Kernels(NamedTuple):
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> "Prepared | None":
         """Calls with the signature of this one, see `choose.prepared`; None if the backend does not prepare calls."""
-        dtype = result_type(steps.data.dtype)
+        dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.compiled(directions, signature.record)
         passes = compiled.prepared(given_of(directions), steps, dtype, signature)
         return None if passes is None else Prepared(passes, self.name, directions, signature.save, draws)

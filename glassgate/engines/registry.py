@@ -2,6 +2,7 @@
 
 from glassgate.engines.backend import Backend
 from glassgate.engines.numba_cpu.backend import CPU
+from glassgate.engines.triton_gpu.backend import GPU
 
-BACKENDS: dict[str, Backend] = {"cpu": CPU()}
+BACKENDS: dict[str, Backend] = {"cpu": CPU(), "triton": GPU()}
 """In the order in which "auto" tries them. `gg.engine(name)` selects one."""

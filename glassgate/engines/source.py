@@ -1,4 +1,4 @@
-"""The text of the kernels that are printed for a cell."""
+"""The text of the kernels that are generated for a cell."""
 
 from glassgate.cell import Cell
 from glassgate.engines.meaning import meant
@@ -12,14 +12,14 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
 
     Args:
         cell: the cell.
-        engine: whose kernels; "cpu" prints Numba.
+        engine: the engine; "cpu" prints Numba, "triton" prints Triton for training without lengths and resets.
         projected: whether the output goes through `weight_hr`.
 
     Returns:
-        Python source of two functions.
+        Python source of the functions.
 
     Raises:
-        TypeError: the cell uses what no kernel has.
+        TypeError: the cell uses an operation that no kernel has.
 
     Example:
         >>> import glassgate as gg
@@ -28,7 +28,11 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
     """
     if not isinstance(cell, Cell):
         raise TypeError(f"source: cell must be an instance of glassgate.Cell, got {cell!r}")
-    check_choice("source", "engine", engine, ("cpu",))
+    check_choice("source", "engine", engine, ("cpu", "triton"))
+    if engine == "triton":
+        from glassgate.engines.triton_gpu.layer import source_of
+
+        return source_of(meant(cell, projected))
     from glassgate.engines.numba_cpu.kernel import printed
 
     traced = differentiated(meant(cell, projected), COSTS)

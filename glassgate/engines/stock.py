@@ -40,6 +40,38 @@ def _lack(steps: Steps, directions: list[Direction], all_states: bool) -> str | 
     return None
 
 
+def is_persistent(
+    cell: Cell,
+    dtype: torch.dtype,
+    sizes: tuple[int, int, int],
+    directions: int,
+    packed: bool,
+    projected: bool,
+    train: bool,
+) -> bool:
+    """Whether cuDNN has a persistent kernel for a call: one launch per sequence, with the weights on the chip.
+
+    cuDNN runs all other calls with its standard algorithm.
+
+    Args:
+        cell: the cell.
+        dtype: of the results.
+        sizes: the batch size, the width of the input and the hidden size.
+        directions: their number.
+        packed: whether sequences have lengths of their own.
+        projected: whether the output goes through `weight_hr`.
+        train: whether a backward pass follows.
+    """
+    rows, width, units = sizes
+    if packed or projected or type(cell) not in (LSTM, GRU, RNN):
+        return False
+    small = 128 if train else 192
+    if type(cell) is not RNN and units <= small:
+        return True
+    fits = directions == 1 and units <= 1024 and units % 128 == 0 and width % 128 == 0 and rows <= 128 and rows % 8 == 0
+    return dtype == torch.float16 and type(cell) is not GRU and fits
+
+
 def _form(direction: Direction) -> list[tuple[int, ...]]:
     return [tuple(w.shape) for w in direction.weights.values()]
 

@@ -4,9 +4,12 @@ import threading
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glassgate as gg
-from glassgate.engines.choose import engines
+from glassgate.engines import stock
+from glassgate.engines.choose import engines, order
+from glassgate.engines.contract import Direction, Steps
 
 X = torch.randn(5, 2, 3)
 RESETS = torch.zeros(5, 2, dtype=torch.bool)
@@ -83,3 +86,44 @@ def test_unknown_engine():
 def test_explain_checks_the_call():
     with pytest.raises(gg.ShapeError, match="LSTM: input must have H_in = input_size = 3 features, got 2"):
         gg.explain(gg.LSTM(3, 4), X[..., :2])
+
+
+HALF, BF16, SINGLE = torch.float16, torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("cell", "dtype", "sizes", "options", "expected"),
+    [
+        (gg.cells.LSTM(), HALF, (16, 768, 768), {}, True),
+        (gg.cells.LSTM(), BF16, (16, 768, 768), {}, False),
+        (gg.cells.LSTM(), HALF, (16, 768, 768), {"directions": 2}, False),
+        (gg.cells.LSTM(), HALF, (12, 768, 768), {}, False),
+        (gg.cells.LSTM(), HALF, (16, 100, 768), {}, False),
+        (gg.cells.LSTM(), HALF, (16, 768, 1152), {}, False),
+        (gg.cells.GRU(), HALF, (16, 768, 768), {}, False),
+        (gg.cells.LSTM(), SINGLE, (5, 7, 128), {}, True),
+        (gg.cells.LSTM(), SINGLE, (5, 7, 129), {}, False),
+        (gg.cells.GRU(), SINGLE, (5, 7, 192), {"train": False}, True),
+        (gg.cells.GRU(), SINGLE, (5, 7, 64), {"packed": True}, False),
+        (gg.cells.LSTM(), SINGLE, (5, 7, 64), {"projected": True}, False),
+        (gg.cells.RNN(), SINGLE, (5, 7, 64), {}, False),
+        (gg.cells.MGU(), SINGLE, (5, 7, 64), {}, False),
+    ],
+)
+def test_cudnn_has_persistent_kernels_for_some_calls(cell, dtype, sizes, options, expected):
+    options = {"directions": 1, "packed": False, "projected": False, "train": True} | options
+    assert stock.is_persistent(cell, dtype, sizes, **options) is expected
+
+
+def test_auto_on_a_gpu_starts_with_cudnn_where_it_is_persistent():
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        data = torch.empty(8, 16, device="cuda")
+    assert order_of(gg.LSTM(16, 64), data)[0] == "torch"
+    assert order_of(gg.LSTM(16, 256), data)[:2] == ["cpu", "triton"]
+    assert order_of(gg.LSTM(16, 64), torch.empty(8, 16))[0] == "cpu"
+
+
+def order_of(layer, data):
+    weights = {name.removesuffix("_l0"): v for name, v in layer.named_parameters()}
+    initial = tuple(torch.zeros(2, layer.hidden_size) for _ in layer.cell.state)
+    return order(Steps(data, None, None), [Direction(layer.cell, weights, initial, False)])

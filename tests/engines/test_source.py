@@ -34,5 +34,5 @@ def test_errors():
         gg.source(Sorted())
     with pytest.raises(TypeError, match=r"cell must be an instance of glassgate\.Cell, got 'LSTM'"):
         gg.source("LSTM")
-    with pytest.raises(ValueError, match="engine must be one of 'cpu', got 'gpu'"):
+    with pytest.raises(ValueError, match="engine must be one of 'cpu', 'triton', got 'gpu'"):
         gg.source(gg.cells.LSTM(), engine="gpu")

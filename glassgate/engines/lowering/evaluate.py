@@ -41,10 +41,16 @@ def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, i
     Returns:
         A tensor for each output, with the axes of its type.
     """
-    return _Evaluator(program, sizes).run(inputs)
+    return Evaluator(program, sizes).run(inputs)
 
 
-class _Evaluator:
+class Evaluator:
+    """Runs one pass. Backends that compile only the loop override `loop`, and `axes_of` for a layout of their own.
+
+    Args:
+        program, sizes: as in `evaluate`.
+    """
+
     def __init__(self, program: Pass, sizes: Mapping[str, int]) -> None:
         self.program, self.axes = program, program.axes
         base = _base(self.axes, sizes)
@@ -64,9 +70,21 @@ class _Evaluator:
         self.lines(program.after)
         return {port: self.found[value] for port, value in program.outputs.items()}
 
+    def axes_of(self, of_type: Type) -> tuple[str, ...]:
+        """The dimensions of tensors of a type."""
+        return of_type.axes
+
     def shape(self, of_type: Type) -> tuple[int, ...]:
         """The extents of a type's axes."""
-        return tuple(self.sizes[axis] for axis in of_type.axes)
+        return tuple(self.sizes[axis] for axis in self.axes_of(of_type))
+
+    def dimension(self, x: Value, axis: str) -> int:
+        """The dimension of an axis in the tensor of a value."""
+        return self.axes_of(x.type).index(axis)
+
+    def aligned(self, x: Value, to: Type) -> Tensor:
+        """A value with extent 1 along the axes of another type that it lacks."""
+        return _aligned(self.found[x], self.axes_of(x.type), self.axes_of(to))
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Line after line."""
@@ -113,32 +131,37 @@ class _Evaluator:
         found = self.found
         match operation:
             case Elementwise(op, args):
-                values = [
-                    _aligned(found[v], v.type.axes, of_type.axes) if isinstance(v, Value) else float(v) for v in args
-                ]
+                values = [self.aligned(v, of_type) if isinstance(v, Value) else float(v) for v in args]
                 return torch.broadcast_to(computed(op, tuple(values), self.like.dtype), self.shape(of_type))
             case Contract(a, b, _):
-                return _contracted(self.axes, found[a], a.type.axes, found[b], b.type.axes, of_type.axes)
+                return self.contracted(a, b, of_type)
             case Sum(x, over):
-                return found[x].sum([x.type.axes.index(axis) for axis in over])
+                return found[x].sum([self.dimension(x, axis) for axis in over])
             case Constant(number):
-                return self.like.new_tensor(number)
+                return self.like.new_full((), number)
             case Size(axis):
-                return self.like.new_tensor(self.sizes[axis])
+                return self.like.new_full((), self.sizes[axis])
             case Block(x, axis, index):
-                return found[x].select(x.type.axes.index(axis), index)
+                return found[x].select(self.dimension(x, axis), index)
             case Take(x, axis, indices, _):
-                places = torch.tensor(indices, dtype=torch.long, device=found[x].device)
-                return found[x].index_select(x.type.axes.index(axis), places)
+                k = self.dimension(x, axis)
+                return torch.cat([found[x].narrow(k, first, count) for first, count in _runs(indices)], k)
             case Stack(parts, axis):
-                return torch.stack([found[v] for v in parts], of_type.axes.index(axis))
+                return torch.stack([found[v] for v in parts], self.axes_of(of_type).index(axis))
             case Reshape(x, _):
                 return found[x].reshape(self.shape(of_type))
             case Broadcast(x, _):
-                return torch.broadcast_to(_aligned(found[x], x.type.axes, of_type.axes), self.shape(of_type))
+                return torch.broadcast_to(self.aligned(x, of_type), self.shape(of_type))
             case Shift():
                 return self.shifted(operation)
         raise AssertionError(f"unknown operation {operation}")
+
+    def contracted(self, a: Value, b: Value, of_type: Type) -> Tensor:
+        """The product of two values, summed over the axes that the result lacks."""
+        names = [self.axes_of(part) for part in (a.type, b.type, of_type)]
+        letter = dict(zip(dict.fromkeys(axis for axes in names for axis in axes), ascii_letters, strict=False))
+        a_in, b_in, out = ("".join(letter[axis] for axis in axes) for axes in names)
+        return torch.einsum(f"{a_in},{b_in}->{out}", self.found[a], self.found[b])
 
     def shifted(self, shift: Shift) -> Tensor:
         """A sequence one step later."""
@@ -175,9 +198,13 @@ def _aligned(x: Tensor, axes: tuple[str, ...], to: tuple[str, ...]) -> Tensor:
     return x
 
 
-def _contracted(
-    axes: Axes, a: Tensor, a_axes: tuple[str, ...], b: Tensor, b_axes: tuple[str, ...], to: tuple[str, ...]
-) -> Tensor:
-    letter = dict(zip(axes, ascii_letters, strict=False))
-    a_in, b_in, out = ("".join(letter[axis] for axis in names) for names in (a_axes, b_axes, to))
-    return torch.einsum(f"{a_in},{b_in}->{out}", a, b)
+def _runs(indices: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Indices as runs of consecutive ones: the first of each and their number."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        first, count = runs[-1] if runs else (index, 0)
+        if runs and index == first + count:
+            runs[-1] = first, count + 1
+        else:
+            runs.append((index, 1))
+    return runs

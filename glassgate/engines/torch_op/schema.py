@@ -29,7 +29,8 @@ for _name, _compute, _gradient, _remember in (
     ("layer", "forward", "layer_gradient", "remember"),
     ("layer_backward", "backward", "layer_backward_gradient", "remember_backward"),
 ):
-    _library.impl(_name, _later("operators", _compute), "CPU")
+    for _device in ("CPU", "CUDA"):
+        _library.impl(_name, _later("operators", _compute), _device)
     torch.library.register_autograd(
         f"glassgate::{_name}",
         _later("autograd", _gradient),

@@ -1,0 +1,72 @@
+"""A CUDA GPU as a backend. Triton is loaded with the first kernel."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+
+from glassgate.engines.contract import Direction, Reason, Steps
+from glassgate.engines.plan import Plan
+from glassgate.engines.triton_gpu.costs import COSTS
+
+if TYPE_CHECKING:
+    from glassgate.engines.triton_gpu.layer import Layer
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class GPU:
+    """`Backend` for CUDA GPUs: the loop of a pass as Triton kernels, everything else in torch."""
+
+    costs = COSTS
+
+    def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
+        """Why the kernels cannot run a call."""
+        text = lacking(steps.data.device, torch.version.hip is not None)
+        if text is None and steps.data.dtype not in DTYPES:
+            text = f"Triton kernels compute in float32, bfloat16 or float16, and the input is {steps.data.dtype}"
+        return None if text is None else Reason(text)
+
+    def compile(self, plans: tuple[Plan, ...]) -> "Layer":
+        """The kernels of a layer, compiled when they first run."""
+        return _layer(plans)
+
+    def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
+        """The kernel that runs the call."""
+        return "one launch per phase"
+
+
+def lacking(device: torch.device, rocm: bool) -> str | None:
+    """What a device lacks for the kernels, or None.
+
+    Args:
+        device: of the input.
+        rocm: whether this torch is built for AMD GPUs.
+    """
+    if device.type == "mps":
+        return "Triton has no backend for Apple GPUs (MPS)"
+    if device.type == "cuda" and rocm:
+        return "Triton kernels are written for NVIDIA GPUs and have not been tested on AMD GPUs (ROCm)"
+    if device.type not in ("cuda", "cpu"):
+        return f"Triton kernels run on CUDA GPUs, and the input is on {device}"
+    if find_spec("triton") is None:
+        return "the package triton is not installed; `pip install glassgate[gpu]` installs it"
+    if device.type == "cpu" and not interpreted():
+        return "Triton kernels run on CUDA GPUs, and the input is on the CPU"
+    return None
+
+
+def interpreted() -> bool:
+    """Whether Triton's interpreter runs kernels, on tensors of the CPU (TRITON_INTERPRET=1)."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+@lru_cache(1024)
+def _layer(plans: tuple[Plan, ...]) -> "Layer":
+    from glassgate.engines.triton_gpu.layer import Layer
+
+    return Layer(plans)

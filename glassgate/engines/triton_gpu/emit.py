@@ -1,0 +1,476 @@
+"""Writes the phases of a pass as Triton kernels: one launch per phase. `phases.py` splits, `launch.py` runs."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from keyword import iskeyword
+from typing import NamedTuple
+
+from glassgate.engines.lowering.ir import (
+    Block,
+    Broadcast,
+    Constant,
+    Contract,
+    Elementwise,
+    Line,
+    Size,
+    Stack,
+    Sum,
+    Value,
+)
+from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
+from glassgate.engines.triton_gpu.phases import Phase, Phases
+
+INFIX = {
+    "add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "div": ("/", 5), "lt": ("<", 0), "le": ("<=", 0),
+    "eq": ("==", 0), "ne": ("!=", 0), "logical_and": ("&", 3), "logical_or": ("|", 1),
+}  # fmt: skip
+"""Operators with their precedence."""
+
+CALLS = {
+    "where": "tl.where", "exp": "tl.exp", "log": "tl.log", "sin": "tl.sin", "cos": "tl.cos", "abs": "tl.abs",
+    "floor": "tl.floor", "ceil": "tl.ceil", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "erf": "tl.erf",
+    "pow": "power", "round": "round_half_even",
+}  # fmt: skip
+"""Functions whose name is not that of the operation; `mathematics.py` has those without `tl`."""
+
+RESERVED = frozenset(FUNCTIONS) | {
+    "tl", "turn", "T", "N", "H", "P", "heads", "starts", "ROWS", "UNITS", "COLUMNS", "PRECISION",
+    "t", "seq", "row", "start", "live", "here", "seq_now", "seq_next", "H_of_head", "P_of_head", "blocks",
+    "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
+}  # fmt: skip
+"""Names that kernels use for themselves."""
+
+UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
+"""For each axis of units its index in a kernel, and the mask of units that exist."""
+
+
+class Pointer(NamedTuple):
+    """A tensor that a kernel reads or writes.
+
+    Attributes:
+        kind: "sequence" (a row per step), "given" (a value from outside of the loop), "carry" and "stored" (two
+            turns of N rows), "shared" (the same, in the type of products), "weight".
+        value: the value in the pass.
+        parameter: its name in the kernel.
+    """
+
+    kind: str
+    value: Value
+    parameter: str
+
+
+@dataclass
+class Kernel:
+    """The text of one kernel.
+
+    Attributes:
+        name: of the function.
+        by_rows: whether a program owns whole rows.
+        axes: the axes of units that it computes.
+        pointers: its tensors, in order of its parameters.
+        text: its source.
+    """
+
+    name: str
+    by_rows: bool
+    axes: set[str] = field(default_factory=set)
+    pointers: list[Pointer] = field(default_factory=list)
+    text: str = ""
+
+
+class Kernels(NamedTuple):
+    """The kernels of one pass.
+
+    Attributes:
+        begin: runs once, before the first step; None if a step has no product.
+        steps: run one after the other at each step.
+    """
+
+    begin: Kernel | None
+    steps: tuple[Kernel, ...]
+
+
+def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
+    """The kernels of one pass, one per phase.
+
+    Args:
+        phases: of the pass.
+        title: the first part of the kernels' names.
+        ragged: whether sequences have lengths of their own.
+    """
+    first, *rest = phases.all
+    begin = None
+    if first.published or first.writes:
+        begin = _Writer(phases, f"{title}_begin", ragged, phases.by_rows).kernel(None, (), first)
+    steps = []
+    for phase in rest:
+        name = title if len(rest) == 1 else f"{title}_{phase.number}"
+        ahead = first if phase.commits and begin else None
+        if phases.by_rows and phase.products:
+            steps.append(_Writer(phases, f"{name}_products", ragged, False).kernel(None, phase.products, None))
+            steps.append(_Writer(phases, name, ragged, True).kernel(phase, (), ahead))
+        else:
+            steps.append(_Writer(phases, name, ragged, phases.by_rows).kernel(phase, phase.products, ahead))
+    return Kernels(begin, tuple(steps))
+
+
+class _Writer:
+    """One kernel. `now` are the values of this step, by their text."""
+
+    def __init__(self, phases: Phases, name: str, ragged: bool, by_rows: bool) -> None:
+        self.phases, self.loop, self.axes = phases, phases.loop, phases.axes
+        self.ragged, self.reverse = ragged, phases.loop.reverse
+        self.out = Kernel(name, by_rows)
+        self.loads: list[str] = []
+        self.body: list[str] = []
+        self.used: set[str] = set()
+        self.defined_by = {line.result: line.operation for line in phases.program.before}
+        self.now: dict[object, str] = {}
+        self.ahead = False
+        self.uses: Counter[Value] = Counter()
+
+    def kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
+        """Products and lines of this step, then phase 0 of the next step."""
+        products = tuple(products)
+        if products:
+            self.products(products, store=phase is None)
+        if phase is not None:
+            self.lines(phase)
+        steps = [*self.loads, *self.body]
+        if self.used & {"row", "live"}:
+            steps = [*self.moment("turn"), *steps]
+        if ahead is not None:
+            self.ahead, self.used = True, self.used - {"row", "live"}
+            carried: dict[object, str] = {
+                c.before: self.now[c.before] for c in self.loop.carries if c.before in self.now
+            }
+            self.now, self.loads, self.body = carried, [], []
+            self.lines(ahead)
+            steps += [*(self.moment("turn + 1") if self.used & {"row", "live"} else []), *self.loads, *self.body]
+        self.out.text = self.header() + "\n".join(f"    {line}" for line in [*self.indices(), *steps]) + "\n"
+        return self.out
+
+    # What a kernel begins with.
+
+    def header(self) -> str:
+        """The function's first lines."""
+        tensors = [p.parameter for p in self.out.pointers]
+        strides = [f"{p.parameter}_stride" for p in self.out.pointers if p.kind == "sequence"]
+        sizes = ["turn", "T", "N", "H", "P", "heads", *(["starts"] if self.ragged else [])]
+        constants = ["ROWS", "UNITS", "COLUMNS", "PRECISION"]
+        arguments = [
+            ", ".join(tensors),
+            ", ".join([*strides, *sizes]),
+            ", ".join(f"{c}: tl.constexpr" for c in constants),
+        ]
+        lines = "".join(f"    {text},\n" for text in arguments if text)
+        return f"def {self.out.name}(\n{lines}):\n"
+
+    def indices(self) -> list[str]:
+        """The rows and units of this program, and the place of this step."""
+        lines = ["seq = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]", "here = seq < N"]
+        for axis, (index, mask) in UNIT.items():
+            if index not in self.used:
+                continue
+            if self.heads > 1 and not self.out.by_rows:
+                width = f"{axis}_of_head"
+                lines += [
+                    f"{width} = {axis} // heads",
+                    f"blocks = ({width} + UNITS - 1) // UNITS",
+                    f"{index}_head = tl.program_id(1) // blocks",
+                    f"{index} = tl.program_id(1) % blocks * UNITS + tl.arange(0, UNITS)[None, :]",
+                    f"{mask} = ({index} < {width}) & ({index}_head < heads)",
+                    f"{index} += {index}_head * {width}",
+                ]
+            else:
+                lines += [
+                    f"{index} = tl.program_id(1) * UNITS + tl.arange(0, UNITS)[None, :]",
+                    f"{mask} = {index} < {axis}",
+                ]
+        if "seq_now" in self.used:
+            lines.append("seq_now = seq + turn % 2 * N")
+        if "seq_next" in self.used:
+            lines.append("seq_next = seq + (turn + 1) % 2 * N")
+        return lines
+
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return self.axes.number("K") or 1 if "K" in self.axes else 1
+
+    def moment(self, turn: str) -> list[str]:
+        """The rows of a step in the sequences; a step before the first or after the last has none."""
+        back = "T - 1 - turn" if turn == "turn" else "T - 2 - turn"
+        lines = [f"t = {back if self.reverse else turn}"]
+        if self.ragged:
+            ends = "live = seq < tl.load(starts + t + 2) - start"
+            return [*lines, "start = tl.load(starts + t + 1)", "row = start + seq", ends]
+        inside = "" if turn == "turn" else " & (t >= 0)" if self.reverse else " & (t < T)"
+        return [*lines, "row = t.to(tl.int64) * N + seq", f"live = here{inside}"]
+
+    # Values.
+
+    def name(self, value: Value, gate: int | None = None) -> str:
+        """The variable of a value, or of one gate's block of it."""
+        name = value.name
+        if gate is not None:
+            axis = self.phases.gates_of(value)
+            assert axis is not None
+            labels = self.axes[axis].labels
+            name += f"_{labels[gate]}" + (str(gate) if labels.count(labels[gate]) > 1 else "")
+        return name + "_" if name in RESERVED or iskeyword(name) else name
+
+    def pointer(self, kind: str, value: Value) -> str:
+        """The parameter of a tensor."""
+        suffix = {"carry": "_carry", "stored": "_stored", "shared": "_shared"}.get(kind, "_ptr")
+        pointer = Pointer(kind, value, value.name + suffix)
+        if pointer not in self.out.pointers:
+            self.out.pointers.append(pointer)
+        return pointer.parameter
+
+    def units(self, value: Value) -> tuple[str, str, str] | None:
+        """The axis, the index and the mask of the units of a value."""
+        axis = self.phases.units_of(value)
+        if axis is None:
+            return None
+        self.used.add(UNIT[axis][0])
+        self.out.axes.add(axis)
+        return axis, *UNIT[axis]
+
+    def place(self, kind: str, value: Value, like: Value, gate: int | None) -> tuple[str, str]:
+        """The address and the mask of a value's elements, or of one gate's."""
+        units = self.units(like)
+        parameter = self.pointer(kind, value)
+        axes = value.type.axes
+        gates = self.phases.gates_of(like)
+        of_unit = "" if units is None else f" + {units[1]}" if not gate else f" + {gate} * {units[0]} + {units[1]}"
+        masks = [] if units is None else [units[2]]
+        if kind == "sequence":
+            self.used |= {"row", "live"}
+            return f"{parameter} + row * {parameter}_stride{of_unit}", " & ".join(["live", *masks])
+        if kind == "given":
+            width = "" if units is None else f" * {units[0]}"
+            of_row = f" + seq{width}" if "N" in axes else ""
+            return f"{parameter}{of_row}{of_unit}", " & ".join((["here"] if "N" in axes else []) + masks)
+        count = len(self.axes[gates].labels) if gates else 1
+        width = "" if units is None else f" * {units[0]}" if count == 1 else f" * {count} * {units[0]}"
+        row = "seq_next" if self.ahead or kind == "next carry" else "seq_now"
+        self.used.add(row)
+        return f"{parameter} + {row}{width}{of_unit}", " & ".join(["here", *masks])
+
+    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> str:
+        """Loads a value into a variable."""
+        address, mask = self.place(kind, value, like, gate)
+        rest = f", {mask}, 0" if mask else ""
+        up = " != 0" if like.type.dtype == "bool" else ".to(tl.float32)"
+        self.loads.append(f"{variable} = tl.load({address}{rest}){up}")
+        return variable
+
+    def use(self, value: Value | float, gate: int | None = None) -> str:
+        """The text of a value that lines read; loads it where it is memory."""
+        if not isinstance(value, Value):
+            return f'float("{value}")' if value != value or value in (float("inf"), -float("inf")) else repr(value)
+        value = self.phases.origin(value)
+        key = value if gate is None else (value, gate)
+        if key not in self.now:
+            self.now[key] = self.found(value, gate)
+        return self.now[key]
+
+    def found(self, value: Value, gate: int | None) -> str:
+        line = self.phases.line.get(value)
+        if line is not None and isinstance(line.operation, Stack):
+            assert gate is not None
+            return self.use(line.operation.values[gate])
+        if line is not None and isinstance(line.operation, Block):
+            return self.use(line.operation.x, line.operation.index)
+        variable = self.name(value, gate)
+        if value in self.phases.carries:
+            return self.load("carry", value, value, variable)
+        if value in self.phases.reads:
+            return self.load("sequence", self.phases.reads[value].sequence, value, variable, gate)
+        if line is not None:
+            return self.load("stored", value, value, variable, gate)
+        return self.constant(value) or self.load("given", value, value, variable, gate)
+
+    def constant(self, value: Value) -> str | None:
+        """The text of a value from outside of the loop that is a number or an extent."""
+        match self.defined_by.get(value):
+            case Constant(number):
+                return self.use(number)
+            case Size(axis):
+                return axis
+            case Broadcast(x, _):
+                return self.constant(x)
+        return None
+
+    # Operations.
+
+    def lines(self, phase: Phase) -> None:
+        """The lines of a phase, and the stores of their results."""
+        outputs = [*phase.published, *phase.stored, *(write.value for write in phase.writes)]
+        outputs += [carry.next for carry in self.loop.carries] if phase.commits else []
+        self.uses = Counter(self.phases.origin(v) for v in outputs)
+        for line in phase.lines:
+            self.uses.update(self.phases.origin(v) for v in _values(line))
+            if isinstance(line.operation, Stack | Block):
+                self.uses.update(self.phases.origin(v) for v in _values(line))
+        texts: dict[Value, tuple[str, int]] = {}
+        for line in phase.lines:
+            match line.operation:
+                case Elementwise(op, args):
+                    text = self.elementwise(op, args, texts)
+                case Sum(x, _):
+                    units = self.units(x)
+                    assert units is not None
+                    whole = f"tl.where({units[2]}, {self.text(x, texts)[0]}, 0.0)"
+                    text = f"row_sum({whole})", 9
+                case Broadcast(x, _):
+                    text = f"tl.broadcast_to({self.text(x, texts)[0]}, (ROWS, UNITS))", 9
+                case _:
+                    continue
+            value = line.result
+            if self.uses[value] == 1 and value.name[0] == "v" and value.name[1:].isdigit() and len(text[0]) < 60:
+                texts[value] = text
+            else:
+                self.now[value] = self.name(value)
+                self.body.append(f"{self.now[value]} = {text[0]}")
+        for value in texts:
+            self.now.setdefault(value, texts[value][0])
+        self.hand_on(phase)
+
+    def text(self, value: Value | float, texts: dict[Value, tuple[str, int]]) -> tuple[str, int]:
+        """The text of an argument and its precedence."""
+        if isinstance(value, Value):
+            inlined = texts.get(self.phases.origin(value))
+            if inlined is not None:
+                return inlined
+        text = self.use(value)
+        return text, 6 if text.startswith("-") else 9
+
+    def elementwise(
+        self, op: str, args: tuple[Value | float, ...], texts: dict[Value, tuple[str, int]]
+    ) -> tuple[str, int]:
+        """An elementwise operation as text, and its precedence."""
+        parts = [self.text(arg, texts) for arg in args]
+        if op == "detach":
+            return parts[0]
+        if op in ("neg", "logical_not"):
+            return f"{'-' if op == 'neg' else '~'}{_in(parts[0], 6)}", 6
+        if op in INFIX:
+            sign, precedence = INFIX[op]
+            strict = precedence + (op in ("sub", "div") or op in MASKS)
+            return f"{_in(parts[0], precedence + (op in MASKS))} {sign} {_in(parts[1], strict)}", precedence
+        return f"{CALLS.get(op, op)}({', '.join(text for text, _ in parts)})", 9
+
+    def hand_on(self, phase: Phase) -> None:
+        """Stores the results of a phase: sequences, values of later phases, carries, and left operands of products."""
+        for write in phase.writes:
+            self.store("sequence", write.sequence, write.value)
+        for value in phase.stored:
+            self.store("stored", value, value)
+        if phase.commits:
+            following = {carry.before: self.use(carry.next) for carry in self.loop.carries}
+            for carry in self.loop.carries:
+                text = following[carry.before]
+                if self.ragged:
+                    self.used.add("live")
+                    text = f"tl.where(live, {text}, {self.use(carry.before)})"
+                self.body.append(f"{self.name(carry.before)}_next = {text}")
+            for carry in self.loop.carries:
+                variable = f"{self.name(carry.before)}_next"
+                self.ahead, before = True, self.ahead
+                self.store("carry", carry.before, carry.before, variable)
+                self.ahead = before
+                self.now[carry.before] = variable
+        for value in phase.published:
+            self.store("shared", value, value)
+
+    def store(self, kind: str, to: Value, value: Value, text: str | None = None) -> None:
+        """Stores a value, gate by gate where it has gates."""
+        axis = self.phases.gates_of(value)
+        gates: Iterable[int | None] = range(len(self.axes[axis].labels)) if axis else (None,)
+        for gate in gates:
+            address, mask = self.place(kind, to, value, gate)
+            found = text or self.use(value, gate)
+            self.body.append(f"tl.store({address}, {found}, {mask})")
+
+    # Products.
+
+    def products(self, products: tuple[Line, ...], store: bool) -> None:
+        """Matrix products of this step: each program computes its own rows and units."""
+        for line in products:
+            contract = line.operation
+            assert isinstance(contract, Contract)
+            self.product(line.result, contract, self.phases.origin(contract.a))
+        if store:
+            for line in products:
+                self.store("stored", line.result, line.result)
+
+    def product(self, result: Value, contract: Contract, left: Value) -> None:
+        """One product: a loop over the columns of the left operand.
+
+        A weight's rows are all units of a gate, or of all gates one after the other; its columns are those of one head.
+        """
+        weight, axes = contract.b, contract.b.type.axes
+        by_gate = [a for a in axes if self.axes[a].labels]
+        labels = self.axes[by_gate[0]].labels if by_gate else ("",)
+        *_, rows, inner = axes
+        summed = next(a for a in contract.over if a not in by_gate)
+        into_columns, over_gates = summed == rows, bool({*by_gate} & {*contract.over})
+        units = self.units(result)
+        assert units is not None
+        _, unit, mask = units
+        of_head = " // heads" if "K" in axes else ""
+        extent = {a: self.phases.units_of_axis(a) for a in (rows, inner)}
+        width, columns = extent[inner] + of_head, extent[summed] + of_head
+        head = f"{unit}_head * {_whole(columns)} + " if of_head else ""
+        own = f"{unit} - {unit}_head * {_whole(width)}" if of_head and into_columns else unit
+        axis = self.phases.gates_of(left)
+        gates_left = len(self.axes[axis].labels) if axis else 1
+        left_row = f"seq_now * {gates_left} * {extent[summed]}" if gates_left > 1 else f"seq_now * {extent[summed]}"
+        names = [self.name(result, None if over_gates or not by_gate else g) for g in range(len(labels))]
+        shared, source = self.pointer("shared", left), self.pointer("weight", weight)
+        self.used.add("seq_now")
+        self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
+        self.body += [
+            f"for block in range(0, {columns}, COLUMNS):",
+            "    column = block + tl.arange(0, COLUMNS)",
+            f"    column_ok = column < {columns}",
+        ]
+        for g, name in enumerate(names):
+            gate = f"{g} * {extent[rows]} + " if g else ""
+            if over_gates or g == 0:
+                place = f"{shared} + {left_row} + {gate if over_gates else ''}{head}column[None, :]"
+                self.body.append(f"    left = tl.load({place}, here & column_ok[None, :], 0)")
+            row = f"{gate}{head}column[:, None]" if into_columns else f"{gate}{unit}"
+            row = f"({row})" if "+" in row else row
+            place = f"{source} + {row} * {_whole(width)} + {own if into_columns else 'column[:, None]'}"
+            self.body += [
+                f"    right = tl.load({place}, {mask} & column_ok[:, None], 0)",
+                f"    {name} = tl.dot(left, right, {name}, input_precision=PRECISION)",
+            ]
+            self.now[result if over_gates or not by_gate else (result, g)] = name
+
+
+def _values(line: Line) -> list[Value]:
+    match line.operation:
+        case Elementwise(_, args):
+            return [v for v in args if isinstance(v, Value)]
+        case Sum(x, _) | Broadcast(x, _) | Block(x, _, _):
+            return [x]
+        case Stack(values, _):
+            return list(values)
+    return []
+
+
+def _whole(text: str) -> str:
+    """An extent as a factor."""
+    return f"({text})" if " " in text else text
+
+
+def _in(part: tuple[str, int], precedence: int) -> str:
+    """The text of an operand, in parentheses where its operator binds less."""
+    text, own = part
+    return f"({text})" if own < precedence else text

@@ -1,0 +1,236 @@
+"""The directions of a layer on a GPU: tensors of a call become inputs of passes, and outputs of passes its results."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Recording, Steps
+from glassgate.engines.lowering.backward import backward_pass
+from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.lowering.ir import Pass, Port, Role
+from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.trace import Trace, differentiated
+from glassgate.engines.triton_gpu.costs import COSTS
+from glassgate.engines.triton_gpu.emit import Kernels, kernels
+from glassgate.engines.triton_gpu.launch import Loop, source
+from glassgate.engines.triton_gpu.passes import Run
+from glassgate.engines.triton_gpu.phases import Phases
+from glassgate.engines.triton_gpu.precision import Precision
+from glassgate.engines.triton_gpu.rows import Rows
+from glassgate.engines.triton_gpu.select import blocks_of
+
+
+class Layer(NamedTuple):
+    """`Compiled` for a GPU: the directions one after the other."""
+
+    plans: tuple[Plan, ...]
+
+    def forward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        all_states: bool,
+        save: bool,
+        dtype: torch.dtype,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor]:
+        """`Compiled.forward`."""
+        results: list[Tensor] = []
+        behind: list[Tensor] = []
+        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
+            names = plan.equations.state if all_states or save else plan.equations.state[:1]
+            call = Call(plan, steps, own, Precision.of(dtype))
+            widths = plan.of_states(call.sizes)
+            types = {s: dtype if all_states or s == names[0] else torch.float32 for s in names}
+            every = {Port(Role.STATES, s): call.empty(widths[s], types[s]) for s in names}
+            buffers = (
+                {n: call.empty(width, torch.float32) for n, width in plan.kept(call.sizes).items()} if save else {}
+            )
+            gates = {Port(Role.GATE, g): call.empty(call.sizes.H, torch.float32) for g in plan.trace.recorded}
+            final = {Port(Role.FINAL, s) for s in plan.equations.state}
+            found = call.run(False, save, call.inputs(), every | call.columns(buffers) | gates, final)
+            results += [
+                *every.values(),
+                *(found[Port(Role.FINAL, s)].to(dtype, copy=True) for s in plan.equations.state),
+            ]
+            behind += buffers.values()
+            if recordings:
+                recordings[k].values = {port.name: v for port, v in gates.items()}
+        return [*results, *behind]
+
+    def backward(
+        self,
+        steps: Steps,
+        given: Sequence[Tensor],
+        flat: Sequence[Tensor],
+        d_results: Mapping[int, Tensor],
+        data_too: bool,
+        needed: Sequence[bool] | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor | None]:
+        """`Compiled.backward`."""
+        count = count_of_results(self.plans) // 2
+        states, behind = iter(flat[:count]), iter(flat[count:])
+        wanted = iter([True] * len(given) if needed is None else needed)
+        d_data, d_given, at = list[Tensor](), list[Tensor | None](), 0
+        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
+            names = plan.equations.state
+            every = [next(states) for _ in names]
+            call = Call(plan, steps, own, Precision.of(every[0].dtype))
+            inputs = call.inputs() | {Port(Role.STATES, s): call.rows_of(v) for s, v in zip(names, every, strict=True)}
+            inputs |= call.columns({name: next(behind) for name in plan.kept(call.sizes)})
+            for n, s in enumerate(names):
+                initial = call.inputs()[Port(Role.INITIAL, s)]
+                d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
+                inputs[Port(Role.D_STATES, s)] = (
+                    call.zero(initial.shape[1]) if d_every is None else call.rows_of(d_every)
+                )
+                inputs[Port(Role.D_FINAL, s)] = torch.zeros_like(initial) if d_final is None else d_final.float()
+            at += 2 * len(names)
+            ports = [(v, port) for v, port in zip(own, call.gradients(), strict=True) if next(wanted)]
+            shown = {}
+            if recordings:
+                shown = {p: call.empty(width, torch.float32) for p, width in call.shown_gradients().items()}
+            outputs = {port for _, port in ports if port} | ({Port(Role.D_DATA)} if data_too else set())
+            found = call.run(True, False, inputs, shown, outputs)
+            if data_too:
+                d_data.append(found[Port(Role.D_DATA)])
+            d_given += call.given_gradients(found, {port for _, port in ports})
+            if recordings:
+                recordings[k].add({port.name: v for port, v in shown.items()})
+        return [call.padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if data_too else None, *d_given]
+
+    def prepared(self, *signature: object) -> None:
+        """Repeated calls take the same path."""
+
+
+class Call:
+    """The tensors of one direction in one call.
+
+    Args:
+        plan: the direction.
+        steps: the layer's input.
+        own: its tensors.
+        precision: of products.
+    """
+
+    def __init__(self, plan: Plan, steps: Steps, own: Sequence[Tensor], precision: Precision) -> None:
+        self.plan, self.steps, self.own, self.precision = plan, steps, own, precision
+        self.sizes: Sizes = plan.sizes(own, steps.data)
+        self.rows = Rows(steps, self.sizes.N)
+
+    def run(
+        self, backward: bool, save: bool, inputs: Mapping[Port, Tensor], into: Mapping[Port, Tensor], wanted: set[Port]
+    ) -> dict[Port, Tensor]:
+        """One pass."""
+        resets = self.steps.resets is not None
+        bias = "bias_ih" in self.plan.weights
+        form = Form(self.plan.reverse, bias, self.rows.ragged, resets, resets and self.plan.restarts, save)
+        phases, loop = _pass(self.plan, form, backward, self.precision, not self.steps.data.is_cuda)
+        sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H}
+        if self.plan.equations.projected:
+            sizes["P"] = self.sizes.P
+        into = {port: self.rows_of(v) for port, v in into.items()}
+        run = Run(phases, loop, sizes, self.rows, self.precision.dtype, into, frozenset(wanted))
+        return run.run(inputs)
+
+    def inputs(self) -> dict[Port, Tensor]:
+        """The inputs that both passes have."""
+        plan, names, n = self.plan, self.plan.equations.state, len(self.plan.weights)
+        given = [v.detach() for v in self.own]
+        found = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, given, strict=False)}
+        found |= {Port(Role.INITIAL, name): v for name, v in zip(names, given[n:], strict=False)}
+        found |= {Port(Role.RESTART, name): v for name, v in zip(names, given[n + len(names) :], strict=False)}
+        for name, v in zip(plan.noise, given[n + plan.states :], strict=True):
+            found[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
+        found = {port: v if port.name in PRODUCTS else v.float() for port, v in found.items()}
+        if self.rows.ragged:
+            found[Port(Role.LENGTHS)] = self.rows.lengths
+        if self.steps.resets is not None:
+            found[Port(Role.RESETS)] = self.rows_of(self.steps.resets)
+        return found | {Port(Role.DATA): self.rows_of(self.steps.data.detach())}
+
+    def gradients(self) -> list[Port | None]:
+        """For each tensor of the direction the output that is its gradient."""
+        plan, names = self.plan, self.plan.equations.state
+        ports: list[Port | None] = [Port(Role.D_WEIGHT, name) for name in plan.weights]
+        ports += [Port(Role.D_INITIAL, name) for name in names]
+        ports += [Port(Role.D_RESTART, name) for name in names] if plan.restarts else []
+        return [*ports, *[None] * len(plan.noise)]
+
+    def given_gradients(self, found: Mapping[Port, Tensor], wanted: set[Port | None]) -> list[Tensor | None]:
+        """The gradients of the direction's tensors."""
+        d: list[Tensor | None] = []
+        for v, port in zip(self.own, self.gradients(), strict=True):
+            if port is None or port not in wanted:
+                d.append(None)
+            else:
+                d.append(found[port].reshape(v.shape).to(v.dtype, copy=True) if port in found else torch.zeros_like(v))
+        return d
+
+    def shown_gradients(self) -> dict[Port, int]:
+        """The recorded gradients and their widths."""
+        widths = self.plan.of_states(self.sizes)
+        outputs = self.plan.trace.backward.outputs
+        shown = {Port(Role.D_GATE, str(name)): self.sizes.H for what, name in outputs if what == "d_gate"}
+        return shown | {Port(Role.D_NEW, str(name)): widths[str(name)] for what, name in outputs if what == "d_new"}
+
+    def columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
+        """The kept values as columns of the buffers of `Plan.kept`."""
+        found = {}
+        for name, k in [key for key in self.plan.trace.saved if key[0] in buffers]:
+            width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
+            found[Port(Role.KEPT, f"{name}{k}")] = self.rows_of(buffers[name][:, k * width : (k + 1) * width])
+        return found
+
+    def empty(self, width: int, dtype: torch.dtype) -> Tensor:
+        """Unwritten rows, with zeros where no sequence has a step."""
+        found = torch.empty(len(self.steps.data), width, dtype=dtype, device=self.steps.data.device)
+        found[self.rows.total :].zero_()
+        return found
+
+    def zero(self, width: int) -> Tensor:
+        """Rows of zeros, all of them in the memory of one."""
+        return torch.zeros(1, width, device=self.steps.data.device).expand(self.rows.total, width)
+
+    def rows_of(self, v: Tensor) -> Tensor:
+        """The rows without padding."""
+        return v[: self.rows.total]
+
+    def padded(self, v: Tensor) -> Tensor:
+        """Rows with padding."""
+        missing = len(self.steps.data) - len(v)
+        return torch.cat([v, v.new_zeros(missing, v.shape[1])]) if missing else v
+
+
+PRODUCTS = ("weight_ih", "weight_hh", "weight_hr")
+"""The parameters that only matrix products read."""
+
+
+@lru_cache(1024)
+def _pass(plan: Plan, form: Form, backward: bool, precision: Precision, interpreted: bool) -> tuple[Phases, Loop]:
+    phases = Phases(_lowered(plan.equations, plan.trace, form, backward))
+    return phases, Loop(_kernels(phases, form, backward), blocks_of, precision.of_float32, interpreted)
+
+
+def _lowered(equations: Equations, trace: Trace, form: Form, backward: bool) -> Pass:
+    return (backward_pass if backward else forward_pass)(equations, trace, form)
+
+
+def _kernels(phases: Phases, form: Form, backward: bool) -> Kernels:
+    return kernels(phases, "backward" if backward else "forward", form.lengths)
+
+
+def source_of(equations: Equations) -> str:
+    """The kernels of a cell for training without lengths and resets, as the text of a module.
+
+    Args:
+        equations: of the cell.
+    """
+    trace, form = differentiated(equations, COSTS), Form(save=True)
+    passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]
+    return source(*(_kernels(phases, form, backward) for phases, backward in passes))

@@ -1,0 +1,149 @@
+"""Runs one pass of one direction: the lines outside of the loop in torch, the loop as kernels."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.lowering.evaluate import Evaluator
+from glassgate.engines.lowering.ir import Elementwise, Line, Operation, Pass, Port, Shift, Sum, Type, Value, operands
+from glassgate.engines.triton_gpu.emit import Kernel, Pointer
+from glassgate.engines.triton_gpu.launch import Loop
+from glassgate.engines.triton_gpu.phases import Phases
+from glassgate.engines.triton_gpu.rows import Rows
+
+
+class Run(Evaluator):
+    """One run of a pass. Sequences are rows: the axes T and N of a sequence are one dimension.
+
+    Args:
+        phases: of the pass.
+        loop: its kernels.
+        sizes: the extents of the axes, see `Evaluator`.
+        rows: of the batch.
+        dtype: of products.
+        into: tensors (rows, width) for outputs of the loop.
+        wanted: the outputs that are needed.
+    """
+
+    def __init__(
+        self,
+        phases: Phases,
+        loop: Loop,
+        sizes: Mapping[str, int],
+        rows: Rows,
+        dtype: torch.dtype,
+        into: Mapping[Port, Tensor],
+        wanted: frozenset[Port],
+    ) -> None:
+        super().__init__(phases.program, sizes)
+        self.phases, self.kernels, self.rows, self.dtype = phases, loop, rows, dtype
+        self.into = {self.program.outputs[port]: v for port, v in into.items()}
+        self.wanted = wanted
+        self.buffers: dict[Pointer, Tensor] = {}
+
+    def run(self, inputs: Mapping[Port, Tensor]) -> dict[Port, Tensor]:
+        """The outputs that are wanted, by port."""
+        for port, value in self.program.inputs.items():
+            self.found[value] = inputs[port].reshape(self.shape(value.type))
+        self.like = torch.zeros((), device=self.rows.device)
+        self.lines(self.program.before)
+        self.loop()
+        self.lines(_needed(self.program, self.wanted))
+        return {port: self.found[value] for port, value in self.program.outputs.items() if port in self.wanted}
+
+    def axes_of(self, of_type: Type) -> tuple[str, ...]:
+        """The dimensions of tensors of a type: the steps and sequences of a sequence are its rows."""
+        axes = of_type.axes
+        return ("rows", *(axis for axis in axes if axis not in ("T", "N"))) if "T" in axes else axes
+
+    def shape(self, of_type: Type) -> tuple[int, ...]:
+        """The extents of a type's dimensions."""
+        return tuple(self.rows.total if axis == "rows" else self.sizes[axis] for axis in self.axes_of(of_type))
+
+    def dimension(self, x: Value, axis: str) -> int:
+        """The dimension of an axis in the tensor of a value."""
+        axes = self.axes_of(x.type)
+        return 0 if "rows" in axes and axis in ("T", "N") else axes.index(axis)
+
+    def aligned(self, x: Value, to: Type) -> Tensor:
+        """A value with extent 1 along the axes of another type that it lacks."""
+        found, axes, of_result = self.found[x], self.axes_of(x.type), self.axes_of(to)
+        if "rows" in of_result and "N" in axes:
+            found, axes = self.rows.per_row(found), ("rows", *axes[1:])
+        for k, axis in enumerate(of_result):
+            if axis not in axes:
+                found = found.unsqueeze(k)
+        return found
+
+    def result(self, operation: Operation, of_type: Type) -> Tensor:
+        """The value of one operation. Sums are float32; an elementwise result has the type of its sequence."""
+        if isinstance(operation, Sum):
+            dimensions = {self.dimension(operation.x, axis) for axis in operation.over}
+            return self.found[operation.x].sum([*dimensions], dtype=torch.float32)
+        found = super().result(operation, of_type)
+        if isinstance(operation, Elementwise) and "T" in of_type.axes:
+            floats = [v for v in operands(operation) if "T" in v.type.axes and v.type.dtype == "float"]
+            return found.to(self.found[floats[0]].dtype) if floats else found
+        return found
+
+    def contracted(self, a: Value, b: Value, of_type: Type) -> Tensor:
+        """A matrix product in the type of products. Gradients of weights are float32."""
+        for value in (a, b):
+            self.found[value] = self.found[value].to(self.dtype)
+        found = super().contracted(a, b, of_type)
+        return found if "T" in of_type.axes else found.float()
+
+    def shifted(self, shift: Shift) -> Tensor:
+        """A sequence one step later."""
+        x = self.found[shift.x]
+        return self.rows.shifted(x, self.found[shift.first].to(x.dtype), shift.reverse)
+
+    def loop(self) -> None:
+        """All steps, and the loop's results."""
+        loop, sizes = self.program.loop, self.sizes
+        for write in loop.writes:
+            into, form = self.into.get(write.sequence), self.shape(write.sequence.type)
+            found = into.unflatten(1, form[1:]) if into is not None and len(form) > 1 else into
+            self.found[write.sequence] = self.like.new_empty(form, dtype=self.dtype) if found is None else found
+        extents = {"T": self.rows.T, "N": self.rows.N, "H": sizes["H"], "P": sizes.get("P", sizes["H"])}
+        if self.rows.total:
+            self.kernels.run(self.tensors, extents | {"heads": sizes.get("K", 1)}, self.rows.starts)
+        for carry in loop.carries:
+            buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
+            final = self.found[carry.initial] if buffer is None else buffer[self.rows.T % 2]
+            self.found[carry.final] = final.float().view(self.shape(carry.final.type))
+
+    def tensors(self, kernel: Kernel) -> list[Tensor]:
+        """The tensors of a kernel's pointers."""
+        return [self.tensor(pointer) for pointer in kernel.pointers]
+
+    def tensor(self, pointer: Pointer) -> Tensor:
+        """The tensor of one pointer."""
+        value = pointer.value
+        if pointer.kind == "sequence":
+            found = self.found[value]
+            return found.view(torch.uint8) if found.dtype == torch.bool else found
+        if pointer.kind == "weight":
+            return self.found[value].to(self.dtype).contiguous()
+        if pointer.kind == "given":
+            return self.found[value].contiguous()
+        if pointer not in self.buffers:
+            dtype = self.dtype if pointer.kind == "shared" else torch.float32
+            shape = self.shape(value.type)
+            self.buffers[pointer] = self.like.new_empty((2, *shape), dtype=dtype)
+            if pointer.kind == "carry":
+                carry = self.phases.carries[value]
+                self.buffers[pointer][0] = self.found[carry.initial]
+        return self.buffers[pointer]
+
+
+def _needed(program: Pass, wanted: frozenset[Port]) -> list[Line]:
+    """The lines after the loop that some outputs need."""
+    needed = {program.outputs[port] for port in wanted if port in program.outputs}
+    lines = []
+    for line in reversed(program.after):
+        if line.result in needed:
+            needed |= {*operands(line.operation)}
+            lines.append(line)
+    return lines[::-1]

@@ -1,0 +1,201 @@
+"""Splits the loop of a pass at the points where all units must be available: before every recurrent product.
+
+A *phase* is the part of a step between two such points. `emit.py` writes the phases as kernels.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from glassgate.engines.lowering.ir import (
+    Axes,
+    Block,
+    Contract,
+    Elementwise,
+    Line,
+    Loop,
+    Pass,
+    Read,
+    Reshape,
+    Stack,
+    Sum,
+    Value,
+    Write,
+    operands,
+)
+
+CHEAP = 3
+"""A value that so few elementwise operations compute from memory is computed again where another phase needs it."""
+
+
+@dataclass(eq=False)
+class Phase:
+    """The part of a step between two points where all units must be available.
+
+    Attributes:
+        number: 0 for the part before the first product of a step. It runs at the end of the step before.
+        products: the matrix products that it starts with.
+        lines: the other operations.
+        taken: values of an earlier phase of the step that it reads.
+        stored: values that a later phase of the step reads, of the same rows and units.
+        published: the left operands of the next phase's products, which every unit reads.
+        writes: the sequences that it writes.
+        commits: whether the carries take their next values after it.
+    """
+
+    number: int
+    products: tuple[Line, ...] = ()
+    lines: tuple[Line, ...] = ()
+    taken: tuple[Value, ...] = ()
+    stored: tuple[Value, ...] = ()
+    published: tuple[Value, ...] = ()
+    writes: tuple[Write, ...] = ()
+    commits: bool = False
+
+
+@dataclass
+class Phases:
+    """The phases of one pass.
+
+    Args:
+        program: the pass.
+
+    Example:
+        >>> import glassgate as gg
+        >>> from glassgate.engines.lowering.forward import Form, forward_pass
+        >>> from glassgate.engines.symbolic.step import equations_of
+        >>> from glassgate.engines.symbolic.trace import differentiated
+        >>> from glassgate.engines.triton_gpu.costs import COSTS
+        >>> equations = equations_of(gg.cells.GRUv1())
+        >>> len(Phases(forward_pass(equations, differentiated(equations, COSTS), Form())).all)  # r * h is a product's
+        3
+    """
+
+    program: Pass
+    line: dict[Value, Line] = field(init=False)
+    level: dict[Value, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        loop = self.loop
+        self.line = {line.result: line for line in loop.body}
+        self.carries = {carry.before: carry for carry in loop.carries}
+        self.reads: dict[Value, Read] = {read.at: read for read in loop.reads}
+        self.level = dict.fromkeys([*self.carries, *self.reads], 0)
+        for line in loop.body:
+            level = max((self.level.get(v, 0) for v in operands(line.operation)), default=0)
+            self.level[line.result] = level + isinstance(line.operation, Contract)
+
+    @property
+    def loop(self) -> Loop:
+        """The loop of the pass."""
+        return self.program.loop
+
+    @property
+    def axes(self) -> Axes:
+        """The axes of the pass."""
+        return self.program.axes
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whether some operation sums over the units of a row, so that a program must own whole rows."""
+        return any(isinstance(line.operation, Sum) for line in self.loop.body)
+
+    @cached_property
+    def products(self) -> list[Line]:
+        """The matrix products of a step."""
+        return [line for line in self.loop.body if isinstance(line.operation, Contract)]
+
+    def left(self, level: int) -> list[Value]:
+        """The left operands of the products of a level."""
+        found = [p.operation for p in self.products if self.level[p.result] == level]
+        return [operation.a for operation in found if isinstance(operation, Contract)]
+
+    @cached_property
+    def heavy(self) -> dict[Value, bool]:
+        """For values of level 0, whether computing them again costs more than storing them."""
+        count: dict[Value, frozenset[Value]] = {}
+        for line in self.loop.body:
+            found = frozenset(v for arg in operands(line.operation) for v in count.get(arg, ()))
+            own = {line.result} if isinstance(line.operation, Elementwise | Sum) else set()
+            count[line.result] = found | own
+        sums = {line.result for line in self.loop.body if isinstance(line.operation, Sum)}
+        return {v: len(found) > CHEAP or not sums.isdisjoint(found) for v, found in count.items()}
+
+    @cached_property
+    def ahead(self) -> frozenset[Value]:
+        """The values of phase 0: the ancestors of the first products, and everything that reads an expensive one."""
+        found: set[Value] = set()
+        self._closure(self.left(1), found)
+        for line in self.loop.body:
+            if self.level[line.result] == 0 and any(v in found and self.heavy[v] for v in operands(line.operation)):
+                found.add(line.result)
+        return frozenset(found)
+
+    def _closure(self, values: Iterable[Value], found: set[Value]) -> None:
+        for value in values:
+            if value in self.line and value not in found:
+                found.add(value)
+                self._closure(operands(self.line[value].operation), found)
+
+    @cached_property
+    def all(self) -> list[Phase]:
+        """The phases in the order in which a step runs them."""
+        last = max([1, *(self.level[p.result] for p in self.products)])
+        phases = [Phase(number, commits=number == last) for number in range(last + 1)]
+        for phase in phases:
+            level = phase.number
+            phase.products = tuple(p for p in self.products if self.level[p.result] == level)
+            phase.published = tuple(dict.fromkeys(self.origin(a) for a in self.left(level + 1)))
+            phase.writes = tuple(w for w in self.loop.writes if self._phase_of(w.value, last) == level)
+        stored: dict[int, dict[Value, None]] = {phase.number: {} for phase in phases}
+        for phase in reversed(phases):
+            roots = [*stored[phase.number], *phase.published, *(write.value for write in phase.writes)]
+            roots += [carry.next for carry in self.loop.carries] if phase.commits else []
+            needed: dict[Value, None] = {}
+            taken: dict[Value, None] = {}
+            self._needed(roots, phase.number, needed, taken)
+            for value in taken:
+                stored[self.level[value]].setdefault(value)
+            phase.lines = tuple(
+                line for line in self.loop.body if line.result in needed and not isinstance(line.operation, Contract)
+            )
+            phase.taken, phase.stored = tuple(taken), tuple(stored[phase.number])
+        return phases
+
+    def _phase_of(self, value: Value, last: int) -> int:
+        level = self.level.get(value, 0)
+        return level if level or self.origin(value) in self.ahead else last
+
+    def _needed(self, values: Iterable[Value], phase: int, needed: dict[Value, None], taken: dict[Value, None]) -> None:
+        """Collects the lines that a phase runs for some values, and the values that it takes from earlier phases."""
+        for value in map(self.origin, values):
+            if value in needed or value not in self.line:
+                continue
+            level, operation = self.level[value], self.line[value].operation
+            if isinstance(operation, Stack | Block):
+                self._needed(operands(operation), phase, needed, taken)
+                needed[value] = None
+            elif level < phase and (level or (value in self.ahead and self.heavy[value])):
+                taken[value] = None
+            else:
+                needed[value] = None
+                if not isinstance(operation, Contract):
+                    self._needed(operands(operation), phase, needed, taken)
+
+    def origin(self, value: Value) -> Value:
+        """The value that another one is under other axes."""
+        while (line := self.line.get(value)) and isinstance(line.operation, Reshape):
+            value = line.operation.x
+        return value
+
+    def gates_of(self, value: Value) -> str | None:
+        """The axis of gates of a value, if it has one."""
+        return next((axis for axis in value.type.axes if self.axes[axis].labels), None)
+
+    def units_of(self, value: Value) -> str | None:
+        """The axis of units of a value by which programs own it: "H", "P", or None for one number per row."""
+        return next((self.units_of_axis(axis) for axis in value.type.axes if axis in "HUPJV"), None)
+
+    def units_of_axis(self, axis: str) -> str:
+        """The axis "H" or "P" that an axis is, or is one head's part of."""
+        return "H" if axis in "HU" or "P" not in self.axes else "P"

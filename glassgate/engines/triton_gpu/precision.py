@@ -1,0 +1,29 @@
+"""The types of numbers in a call: products in the type of the results, everything else in float32."""
+
+from typing import NamedTuple
+
+import torch
+
+
+class Precision(NamedTuple):
+    """How matrix products are computed. Sums, states and the pointwise part are float32.
+
+    Attributes:
+        dtype: of the operands of products.
+        of_float32: how operands of float32 are multiplied, "ieee" or "tf32".
+    """
+
+    dtype: torch.dtype
+    of_float32: str
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> "Precision":
+        """For results of a type. TF32 follows `torch.backends.cudnn.rnn.fp32_precision`.
+
+        Args:
+            dtype: of the results.
+        """
+        if dtype != torch.float32:
+            return cls(dtype, "ieee")
+        own = torch._C._get_fp32_precision_getter("cuda", "rnn")
+        return cls(dtype, "tf32" if own == "tf32" else "ieee")

@@ -1,0 +1,78 @@
+"""The rows of a batch: step t holds the rows of all sequences that have such a step, longest sequences first."""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Steps
+
+
+class Rows:
+    """Where the steps of a batch are.
+
+    Args:
+        steps: the batch.
+        N: the number of sequences.
+    """
+
+    def __init__(self, steps: Steps, N: int) -> None:
+        self.N, self.device = N, steps.data.device
+        self.ragged = steps.batch_sizes is not None
+        if steps.batch_sizes is None:
+            self.T = len(steps.data) // max(N, 1)
+            self.total = self.T * N
+        else:
+            self.sizes = steps.batch_sizes[: int((steps.batch_sizes > 0).sum())]
+            self.T, self.total = len(self.sizes), int(self.sizes.sum())
+
+    def on_device(self, v: Tensor) -> Tensor:
+        """A copy on the device of the batch. The call does not wait for it."""
+        return v if self.device.type == "cpu" else v.pin_memory().to(self.device, non_blocking=True)
+
+    @cached_property
+    def _first(self) -> Tensor:
+        """(T,) the first row of each step."""
+        return self.sizes.cumsum(0) - self.sizes
+
+    @cached_property
+    def starts(self) -> Tensor | None:
+        """(T + 3,) the first row of each step, with an empty step before the first and after the last one."""
+        if not self.ragged:
+            return None
+        end = torch.tensor([self.total])
+        return self.on_device(torch.cat([torch.tensor([0]), self._first, end, end]))
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """(N,) the length of each sequence."""
+        return (self.sizes[:, None] > torch.arange(self.N)).sum(0)
+
+    @cached_property
+    def _sequence(self) -> Tensor:
+        return torch.arange(self.total) - self._first.repeat_interleave(self.sizes)
+
+    @cached_property
+    def sequence(self) -> Tensor:
+        """(total,) the sequence of each row."""
+        if self.ragged:
+            return self.on_device(self._sequence)
+        return torch.arange(self.N, device=self.device).repeat(self.T)
+
+    def per_row(self, v: Tensor) -> Tensor:
+        """Values of sequences (N, ...) as values of rows (total, ...)."""
+        if self.ragged:
+            return v.index_select(0, self.sequence)
+        return v.expand(self.T, *v.shape).flatten(0, 1)
+
+    def shifted(self, x: Tensor, first: Tensor, reverse: bool) -> Tensor:
+        """For each row the row of the previous step in the order of a loop; `first` at the first step."""
+        if not self.ragged:
+            last = self.total - self.N
+            return torch.cat([x[self.N :], first]) if reverse else torch.cat([first, x[:last]])
+        step = torch.arange(self.T).repeat_interleave(self.sizes) + (1 if reverse else -1)
+        sizes = torch.cat([self.sizes, torch.tensor([0])])
+        firsts = torch.cat([self._first, torch.tensor([0])])
+        exists = self._sequence < sizes[step]
+        place = self._sequence + torch.where(exists, self.N + firsts[step], 0)
+        return torch.cat([first, x]).index_select(0, self.on_device(place))

@@ -1,0 +1,83 @@
+"""The generated source: the cell's equations in its own names, as a module that Triton compiles."""
+
+import ast
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.engines.triton_gpu.backend import lacking
+
+CELLS = [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.LayerNormLSTM(), gg.cells.MinGRU()]
+
+
+def names(text: str) -> list[str]:
+    return [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=repr)
+def test_gates_have_their_names(cell):
+    text = gg.source(cell, engine="triton")
+    for gate in cell.gates:
+        assert f" {gate} = " in text
+
+
+def test_the_equations_stand_in_it():
+    text = gg.source(gg.cells.LSTM(), engine="triton")
+    assert "c = f * c_prev + i * g" in text
+    assert "h = o * tanh(c)" in text
+
+
+def test_there_is_one_kernel_per_phase():
+    assert names(gg.source(gg.cells.LSTM(), engine="triton"))[2:] == [
+        "forward_begin",
+        "forward",
+        "backward_begin",
+        "backward",
+    ]
+    of_two = names(gg.source(gg.cells.GRUv1(), engine="triton"))
+    assert [name for name in of_two if name.startswith("forward")] == ["forward_begin", "forward_1", "forward_2"]
+    normalised = names(gg.source(gg.cells.LayerNormLSTM(), engine="triton"))
+    assert "forward_products" in normalised  # a program that owns whole rows computes the sums
+    without_products = names(gg.source(gg.cells.MinGRU(), engine="triton"))
+    assert "forward_begin" not in without_products
+
+
+def test_a_state_may_be_called_like_a_variable_of_kernels():
+    class Row(gg.Cell):
+        gates = ("t",)
+        state = ("row", "seq")
+
+        def step(self, a, s):
+            return torch.tanh(a.t) + s.seq, s.row
+
+    text = gg.source(Row(), engine="triton")
+    assert "row_ = " in text
+    layer, x = gg.Recurrent(Row(), 3, 4), torch.randn(5, 2, 3)
+    output = layer(x)[0]
+    with gg.engine("reference"):
+        torch.testing.assert_close(output, layer(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("device", "rocm", "reason"),
+    [
+        ("mps", False, r"Triton has no backend for Apple GPUs \(MPS\)"),
+        ("cuda", True, r"have not been tested on AMD GPUs \(ROCm\)"),
+        ("xpu", False, "run on CUDA GPUs, and the input is on xpu"),
+    ],
+)
+def test_other_devices_are_refused_with_the_reason(device, rocm, reason):
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(lacking(torch.device(device), rocm))
+
+
+def test_float64_is_refused():
+    with pytest.raises(gg.EngineError, match=r"float32, bfloat16 or float16, and the input is torch\.float64"):
+        gg.LSTM(3, 4, dtype=torch.float64)(torch.randn(5, 2, 3, dtype=torch.float64))
+
+
+def test_the_cpu_is_refused_without_the_interpreter(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(gg.EngineError, match="run on CUDA GPUs, and the input is on the CPU"):
+        gg.LSTM(3, 4)(torch.randn(5, 2, 3))
