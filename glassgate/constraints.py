@@ -17,7 +17,7 @@ from glassgate.layers.stack import Recurrent
 class Constraint(nn.Module):
     """One constraint, before it is tied to a matrix.
 
-    A subclass computes the constrained matrix in `forward` and may set up what it needs in `start`.
+    A subclass computes the constrained matrix in `forward` and may prepare itself in `start`.
 
     Attributes:
         elementwise: whether a later elementwise constraint or a scaling of the whole matrix keeps it.

@@ -1,4 +1,4 @@
-"""The cache folder, for compiled kernels and converted data, and the check that no other user can write to it."""
+"""The cache folder, for compiled kernels and converted data; no other user may be able to write to it."""
 
 import os
 import stat

@@ -24,7 +24,7 @@ settings.load_profile("normal")
 
 @pytest.fixture(autouse=True, scope="session")
 def _interrupts_arrive() -> None:
-    """A shell's background jobs, and what they start, ignore Ctrl-C."""
+    """A shell's background jobs and their child processes ignore Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -25,7 +25,7 @@ assert main(["--help"]) == 0
 
 
 def main() -> None:
-    """Build, check what is inside, install into new folders, and run there."""
+    """Build, check the contents, install into new folders, and run there."""
     os.chdir(ROOT)
     tracked = subprocess.run(
         ["git", "ls-files", "glassgate"], capture_output=True, text=True, check=True

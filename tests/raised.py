@@ -1,4 +1,4 @@
-"""Every message that the package raises, as it stands in the source, and the texts of the tests that read messages."""
+"""Every message that the package raises, from the source, and the texts of the tests that read messages."""
 
 import ast
 import re
@@ -84,7 +84,7 @@ def read_by_tests() -> TestTexts:
     """Every text in the tests."""
     found, plain = set(), []
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        if path.name == "test_messages.py":  # it lists what no test reads
+        if path.name == "test_messages.py":  # it lists the messages that no test reads
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -1,4 +1,4 @@
-"""Cells: what a subclass may say, what a step sees, which parameters follow."""
+"""Cells: the definitions that a subclass may have, the values that a step sees, and the resulting parameters."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ class Short(gg.Cell):
 
 
 class TestOwn:
-    """Cells with what the ones of torch.nn lack, each against its equations by hand."""
+    """Cells with features that torch.nn lacks, each compared with its equations in plain torch."""
 
     x, h, c = noise(1, 3, 2), noise(2, 3, 4), noise(3, 3, 4)
 

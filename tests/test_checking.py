@@ -1,4 +1,4 @@
-"""gg.check says in words what is wrong with a cell."""
+"""gg.check reports the fault of a cell in one sentence."""
 
 import re
 

@@ -66,7 +66,7 @@ def test_the_cell_state_is_kept_and_written():
 
 
 def test_each_gate_has_its_part():
-    """Biases that shut one gate show what it does."""
+    """Biases that close one gate show its effect."""
     cell, (x, h, c) = gates.LSTMCell(3, 4).double(), states(5)
     with torch.no_grad():
         cell.output_gate.linear.bias.fill_(-1e3)

@@ -1,4 +1,4 @@
-"""The house: what `import glassgate` loads, and that each page's code and commands do what the page says."""
+"""The package: the modules that `import glassgate` loads, and the code and commands of each page."""
 
 import ast
 import importlib.util
@@ -85,7 +85,7 @@ SENTENCE = """\
 
 
 def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
-    """In order, beside files of the names that they mention; those of make are what runs this test."""
+    """In order, in a folder with the files that they mention; the commands of make run this very test."""
     for name in ("train", "dev"):
         (tmp_path / f"{name}.conllu").write_text(SENTENCE * 8, "utf-8")
     (tmp_path / ".venv").symlink_to(sys.prefix)

@@ -1,4 +1,4 @@
-"""Schemes of initial values: what each sets, gate by gate, and that it sets nothing else."""
+"""Schemes of initial values: the values that each sets, gate by gate, and nothing else."""
 
 import pytest
 import torch

@@ -15,7 +15,7 @@ batches = st.integers(1, 6).flatmap(
 
 
 def numbered(L, N):
-    """Each number tells its step and row."""
+    """Each number encodes its step and row."""
     return torch.stack(torch.meshgrid(torch.arange(L), torch.arange(N), indexing="ij"), -1).float() + 1
 
 

@@ -1,4 +1,4 @@
-"""A tape shows what a loop by hand computes: gates, states and the gradients that reached them, on every engine."""
+"""A recording equals a loop in plain torch: gates, states and their gradients, on every engine."""
 
 from types import SimpleNamespace
 from unittest.mock import patch

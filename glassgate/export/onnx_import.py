@@ -32,7 +32,7 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
         the layers in eval mode, by the names of their nodes.
 
     Raises:
-        ExportError: the file is no ONNX model, has no such node, or a node that cannot be expressed.
+        ExportError: the file is not an ONNX model, has no such node, or has one that cannot be expressed.
         ImportError: a package of the extra `export` is missing.
 
     Example:

@@ -104,7 +104,7 @@ class _Rows:
             first = op("CumSum", batch_sizes, op.constant(_ZERO), exclusive=1)
             active = op("Less", op.unsqueeze(rank, 0), op.unsqueeze(batch_sizes, 1))
             place = op("Add", op.unsqueeze(first, 1), op.unsqueeze(rank, 0))
-            self.place = op("Where", active, place, self.S)  # one row more takes what is padding
+            self.place = op("Where", active, place, self.S)  # one more row receives the padding
             steps = op("Cast", active, to=ir.DataType.INT32)
             self.lengths = op("ReduceSum", steps, op.constant([0]), keepdims=0)
 

@@ -43,7 +43,7 @@ class RecurrentCell(Shown, nn.Module):
     bias_hh: Tensor
 
     plain: ClassVar[type[Cell] | None] = None
-    """The cell that a namesake of `torch.nn` stands for."""
+    """The plain cell of a class that is named as in `torch.nn`."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class RecurrentCell(Shown, nn.Module):
             return None
         try:
             return function(input, hx, *weights)
-        except RuntimeError:  # the usual way says what is wrong
+        except RuntimeError:  # the usual path reports the fault
             return None
 
 

@@ -16,12 +16,12 @@ from glassgate.shapes import check_rate
 
 
 class Noisy(Cell):
-    """A cell with zoneout and recurrent dropout: the same gates, states and parameters, its step with random factors.
+    """A cell with zoneout and recurrent dropout: the same gates, states and parameters, and a step with random factors.
 
     Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with the state's rate; in
-    evaluation the two values are mixed by it. Dropout on "update" acts on what a step newly writes, drawn at each step
-    (Semeniuta et al. 2016, arXiv:1603.05118); on "state" it acts on h before its product, one mask a sequence (Gal and
-    Ghahramani 2016, arXiv:1512.05287).
+    evaluation the two values are mixed by it. Dropout on "update" applies to the update of the state, drawn at each step
+    (Semeniuta et al. 2016, arXiv:1603.05118); on "state" it applies to h before its product, one mask per sequence (Gal
+    and Ghahramani 2016, arXiv:1512.05287).
 
     Args:
         cell: the equations.
@@ -89,7 +89,7 @@ class Noisy(Cell):
 def regularised(
     name: str, cell: Cell, zoneout: float | tuple[float, ...] | Mapping[str, float], recurrent_dropout: float, on: str
 ) -> Cell:
-    """The cell that a layer trains: `cell` itself where there is no noise.
+    """The cell that a layer trains: `cell` itself if all rates are zero.
 
     Raises:
         ValueError: a rate outside [0, 1], a state that the cell lacks, or an update that its step does not mark.

@@ -1,4 +1,4 @@
-"""The documentation site in a real Chromium: it asks no other host for anything, and its search finds names."""
+"""The documentation site in a real Chromium: it loads nothing from another host, and its search finds names."""
 
 import os
 import shutil

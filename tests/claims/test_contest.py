@@ -106,7 +106,7 @@ def test_a_comparison_writes_its_page_pictures_and_figures(written):
     assert {claim["holds"] for claim in content["claims"]} <= {True, False}
     html = (folder / "out" / "compare.html").read_text()
     assert "default-src 'none'" in html
-    assert html.count("<svg") == 2  # nothing is solved in 64 sequences: gradients, and what the forget gates keep
+    assert html.count("<svg") == 2  # 64 sequences solve nothing: only gradients and forget gates are drawn
     assert "http://" not in html.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )

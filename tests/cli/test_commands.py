@@ -1,4 +1,4 @@
-"""The commands as a user calls them: what they print, what they leave behind, and what they say to mistakes."""
+"""The commands as a user calls them: output, files, and messages about mistakes."""
 
 import dataclasses
 import io
@@ -246,7 +246,7 @@ def test_help_into_a_closed_pipe_prints_no_error() -> None:
 
 
 def test_threads_do_not_spin_while_they_wait() -> None:
-    """OpenMP reads its settings when torch loads, so they are made before, and what a user has set stands."""
+    """OpenMP reads its settings when torch loads, so they are set before; settings of the user take precedence."""
     code = """if True:
         import os, sys
         from glassgate.cli import main

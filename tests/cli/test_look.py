@@ -1,4 +1,4 @@
-"""`glassgate look`: what a file is taken for, its first examples, and the command that trains on it."""
+"""`glassgate look`: the recognised format of a file, its first examples, and the command that trains on it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`glassgate report`: a page for every task, its numbers against plain PyTorch, and what mistakes are told."""
+"""`glassgate report`: a page for every task, its numbers against plain PyTorch, and messages about mistakes."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Hooks, and with `make clients` Captum, find in these layers what they find in torch's."""
+"""Hooks, and with `make clients` Captum, give the same results on these layers as on torch's."""
 
 import pytest
 import torch

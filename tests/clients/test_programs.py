@@ -25,6 +25,6 @@ def test_the_same_numbers(program: Program) -> None:
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for code in re.findall(r"^```py\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
-        with exchanged(nn, LSTM=None, GRU=None, RNNBase=None), warnings.catch_warnings():  # put back what a block takes
+        with exchanged(nn, LSTM=None, GRU=None, RNNBase=None), warnings.catch_warnings():  # restores replaced names
             warnings.simplefilter("ignore")
             exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})

@@ -1,4 +1,4 @@
-"""Runs a traced graph in plain torch: what a printed kernel has to compute for the rows of one step."""
+"""Runs a traced graph in plain torch: the expected values of a kernel for the rows of one step."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Choosing an engine: a named one runs or says why it cannot, `auto` takes the first that can, `explain` tells."""
+"""Choice of an engine: a named one runs or gives its reason, `auto` takes the first that can; `explain` reports it."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A cell is what it computes: whatever its step reads may change, and what no kernel can follow is refused by name."""
+"""A cell is identified by its equations: values that its step reads may change; steps without a kernel are named."""
 
 import ctypes
 import os

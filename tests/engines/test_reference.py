@@ -94,7 +94,7 @@ def test_heads_are_blocks_on_the_diagonal():
 
 @pytest.mark.parametrize("make", [gg.LSTM, gg.GRU, lambda *sizes: gg.Recurrent(Everything(), *sizes)])
 def test_autocast_computes_all_in_its_type(make):
-    """As torch's layers do: what comes out is what a layer in that type gives, bit by bit."""
+    """As with torch's layers, the output equals that of a layer in that dtype, bit by bit."""
     layer, x = make(3, 4), torch.randn(5, 2, 3)
     half = deepcopy(layer).bfloat16()
     with gg.engine("reference"):

@@ -1,4 +1,4 @@
-"""A traced graph computes what the step computes, and its backward graph what autograd computes."""
+"""A traced graph gives the values of the step, and its backward graph those of autograd."""
 
 import cProfile
 import gc

@@ -1,4 +1,4 @@
-"""Diagrams say what a step does: each item and wire is there, wires keep apart, the pictures of the docs are true."""
+"""Diagrams show the operations of a step: each item and wire is there, wires keep apart, the docs' pictures match."""
 
 import random
 import re
@@ -28,7 +28,7 @@ def squashed(x):
 
 
 class Own(gg.Cell):
-    """A user's cell with most of what a step can hold: helpers, reductions, parameters, states that only pass on."""
+    """A custom cell with most features of a step: helpers, reductions, parameters, states that are only passed on."""
 
     gates, state = ("f", "g"), ("h", "before_last", "kept", "c")
     parameters = {"gain": gg.Parameter(1.0, per_gate=True), "bias": gg.Parameter()}

@@ -1,4 +1,4 @@
-"""Edits do what a loop in plain torch does that changes its values by hand: values, gradients, on every engine."""
+"""Edits equal a loop in plain torch that changes the same values: results and gradients, on every engine."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A recording by itself: its page with a cell that a user wrote, a plot, what a notebook shows."""
+"""A recording of one's own: its page with a custom cell, a plot, its display in a notebook."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Lengths and resets: each row is what it would be alone, whatever its neighbours; padding is zero."""
+"""Lengths and resets: each row has the result that it has alone in a batch; padding is zero."""
 
 from itertools import pairwise
 

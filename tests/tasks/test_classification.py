@@ -19,7 +19,7 @@ FILLING = ["so", "it", "was", "then", "and", "there"]
 
 
 def texts(count: int, seed: int = 0) -> list[Labelled]:
-    """Sentences of chance words, one of which tells the label."""
+    """Sentences of random words, one of which determines the label."""
     random = np.random.default_rng(seed)
     examples = []
     for _ in range(count):

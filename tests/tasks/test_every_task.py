@@ -74,7 +74,7 @@ def test_each_choice_leaves_a_run_that_says_the_same(name: str, option: str, val
 
 @pytest.mark.parametrize("name", TASKS)
 def test_command_line_and_file_say_the_same(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each option once on the command line, once in a file; both give the same, and it is what was asked for."""
+    """Each option once on the command line and once in a file: both give the same settings, the expected ones."""
     kind = task_class(name).options_type
     wanted = {}
     for each in dataclasses.fields(kind):

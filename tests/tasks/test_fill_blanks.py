@@ -1,4 +1,4 @@
-"""Blanks are filled from both of their sides, never from what they hold, and the chances of all fillings sum to one."""
+"""Blanks are filled from both sides, never from their contents; the probabilities of all fillings sum to one."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def filler() -> FillBlanks:
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 3}, {"cell": "gru", "num_layers": 2}, {"bidirectional": False}])
 def test_never_sees_what_it_fills(options: dict[str, object]) -> None:
-    """Whatever units stand in a blank, what is said of it stays the same; of what stands beside it, all counts."""
+    """The contents of a blank do not change its scores; every unit next to it does."""
     network = BlankNetwork(FillBlanksOptions.from_mapping(QUICK | options), 12).double().eval()
     numbers, lengths = torch.randint(2, 12, (1, 9)), torch.tensor([9])
 

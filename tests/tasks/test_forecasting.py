@@ -166,7 +166,7 @@ def test_a_model_that_does_not_beat_the_naive_forecast_says_so() -> None:
 
 
 def test_a_recursive_model_reads_the_covariates_of_the_step_that_it_forecasts() -> None:
-    """A series that is its covariate, drawn at random: one read a step late or early tells nothing of it."""
+    """A series equal to its random covariate: a covariate read one step late or early has no information about it."""
     random = np.random.default_rng(0)
     chance = random.choice([-1.0, 1.0], 404)
     known = given(chance).values

@@ -156,7 +156,7 @@ def test_edits_and_recordings_see_the_segments_of_the_horizon(monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["gaussian", "student-t"])
 def test_drawn_paths_are_those_of_a_loop(name: str) -> None:
-    """Each path by itself: the past step by step, then what was drawn; only the draws are asked of the head."""
+    """Each path separately: the past step by step, then the drawn values; the head is asked only for draws."""
     sizes = Sizes(known=2, series=2)
     ours, options = built(sizes, model="recursive", head=name, samples=4)
     given, cell = batch(sizes), gru(ours, 1 + 2 + 3)

@@ -1,4 +1,4 @@
-"""A language model learns, carries its state, counts its surprise right, writes as told, and reads one way only."""
+"""A language model learns, carries its state, computes surprise, generates with each option, and reads one way only."""
 
 import math
 import signal
@@ -78,7 +78,7 @@ def test_scores_by_hand(counter: LanguageModel) -> None:
 
 
 def test_surprise_is_that_of_the_whole_text(counter: LanguageModel) -> None:
-    """The state carried over chunks gives what one call over all of the text gives."""
+    """With the state carried over, chunks give the same surprise as one call over all of the text."""
     numbers = torch.from_numpy(counter.vocabularies["units"].encode(COUNTING.units))[None]
     network = counter.network
     assert isinstance(network, LanguageNetwork)

@@ -1,4 +1,4 @@
-"""Options say what they want; the command line, YAML and JSON carry the same values."""
+"""Options name the expected values in errors; the command line, YAML and JSON carry the same values."""
 
 import json
 from pathlib import Path

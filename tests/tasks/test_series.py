@@ -1,4 +1,4 @@
-"""Series are read from wide and long tables alike; what is wrong with a table is said by file and line."""
+"""Series are read from wide and long tables alike; errors name the file and the line."""
 
 from pathlib import Path
 from typing import Any

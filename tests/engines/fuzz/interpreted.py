@@ -178,5 +178,5 @@ def interpreted(change: tuple[str, str] | None = None) -> Iterator[Interpreter]:
         try:
             yield interpreter
         finally:
-            if interpreter.faults:  # what comes of it is no news
+            if interpreter.faults:  # the values of a faulty kernel mean nothing
                 raise interpreter.faults[0]

@@ -36,7 +36,7 @@ class Trial:
         self.x = noise(written.seed, written.L, written.N, self.layer.input_size)
 
     def call(self, engine: str, record: bool, compiled: bool = False) -> Results:
-        """Values and every gradient; with `record`, what the tape shows; or of the layer under `torch.compile`."""
+        """Values and every gradient; with `record`, the recorded values; or of the layer under `torch.compile`."""
         layer = torch.compile(self.layer, fullgraph=True, backend="aot_eager") if compiled else self.layer
         written, leaves = self.written, {"input": self.x.clone().requires_grad_()}
         resets = noise(written.seed + 1, written.L, written.N) > 0.5 if written.resets else None
@@ -130,7 +130,7 @@ def test_torch_compile_is_the_step(written):
 
 
 def test_the_interpreter_sees_faults():
-    """A kernel that forgets a term, or writes to memory that nobody gave it, is seen."""
+    """A kernel that omits a term, or writes outside of its buffers, is detected."""
 
     class Leaky(gg.Cell):
         gates = ("f", "n")

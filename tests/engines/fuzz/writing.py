@@ -94,7 +94,7 @@ def _pool() -> st.SearchStrategy[str]:
 
 
 class _Step:
-    """A step that is being written: its lines, and what they can use."""
+    """A step under construction: its lines, and the values that they can use."""
 
     def __init__(self, draw: st.DrawFn, wide: list[str], locals_: list[str], products: list[str]) -> None:
         self.draw, self.wide, self.rows, self.locals = draw, wide, list[str](), locals_

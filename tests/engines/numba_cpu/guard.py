@@ -1,8 +1,8 @@
-"""Memory with an inaccessible page at its end or in front: a kernel that reads or writes beyond ends the process.
+"""Memory next to an inaccessible page: a kernel that reads or writes beyond its buffer ends the process.
 
-`python -m tests.engines.numba_cpu.guard few|all plain|bfloat16|emulated|tiles|three` runs layers whose kernels have no
-other, on one thread and on two: as they are, or with products in bfloat16, by this processor's instructions, by several
-others, on tile registers by the interpreter of AMX, or there as three products for one of float32.
+`python -m tests.engines.numba_cpu.guard few|all plain|bfloat16|emulated|tiles|three` runs layers on one thread and on
+two: in their own dtype, or with products in bfloat16 by this processor's instructions, by several others (emulated),
+on tile registers by the interpreter of AMX, or there as three products for one of float32.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ class Guarded:
         self.behind, self.blocks = behind, list[tuple[int, int]]()
 
     def take(self, size: int) -> int:
-        """The address of as many bytes, filled with what is NaN as a number."""
+        """The address of as many bytes, filled with NaN."""
         pages = -(-max(size, 1) // PAGE)
         start = _libc.mmap(None, (pages + 2) * PAGE, 0, 0x22, -1, 0)
         assert start is not None
@@ -121,7 +121,7 @@ def flat(values: object) -> list[Tensor]:
 
 
 def results(layer: gg.Recurrent, N: int, train: bool, record: bool, **more: object) -> list[Tensor]:
-    """Of one call, with its gradients if it trains, and what a tape shows if it is recorded."""
+    """The results of one call, with its gradients if it trains, and the recorded values if it is recorded."""
     x = noise(1, 7, N, layer.input_size).to(layer.weight_ih_l0.dtype).requires_grad_(train)
     shown = gg.record(layer) if record else nullcontext()
     with gg.engine("cpu"), torch.set_grad_enabled(train), shown as tape:
@@ -182,14 +182,14 @@ def layers(which: str, products: str) -> Iterator[gg.Recurrent]:
     """A few, or each cell that ships, with a projection where it takes one."""
     f32, f64, bf16 = torch.float32, torch.float64, torch.bfloat16
     if which == "few" and products in ("tiles", "three"):
-        # Sums of 37 numbers: one row of a register, and what is left.
+        # Sums of 37 numbers: one row of a register, and a remainder.
         yield gg.LSTM(3, 37)
         return
     if which == "few" and products != "plain":
         yield gg.LSTM(3, 19, bidirectional=True)
         yield gg.Recurrent(Own(), 7, 33)
         return
-    # Nine rows read the weights of 80 units as they lie.
+    # With nine rows, the weights of 80 units are read without packing.
     yield gg.LSTM(3, 80)
     if which == "few":
         yield gg.LSTM(3, 19, bidirectional=True)

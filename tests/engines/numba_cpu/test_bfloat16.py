@@ -34,7 +34,7 @@ def switched(matrix: str, layer: str = "none") -> Iterator[None]:
 
 
 class Own(gg.Cell):
-    """Two products a step, the second of what the first gives, heads of an odd size, and a mean over units."""
+    """Two products per step, the second of the first one's result, heads of an odd size, and a mean over units."""
 
     gates = ("r", "n")
     heads = 3
@@ -112,7 +112,7 @@ def test_torch_s_switches_for_float32(processor):
         for layer in ("none", *meant):
             with pretend(processor), switched(matrix, layer), gg.engine("cpu"):
                 found[matrix, layer] = case.ours(False)
-                # A call of a form that was there before is prepared, for what the switches say.
+                # Repeated calls use the executable for the current switches.
                 again[matrix, layer] = [case.layer(case.x)[0] for _ in range(3)]
     for (matrix, layer), values in found.items():
         same = meant.get(layer, matrix), "none"

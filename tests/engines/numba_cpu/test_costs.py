@@ -1,4 +1,4 @@
-"""What is kept and what is computed again is the backend's to say, by what it costs there; the numbers are the same."""
+"""The backend's costs decide which values are kept and which are recomputed; the results are the same."""
 
 import torch
 

@@ -50,7 +50,7 @@ def written(kernel):
 
 
 def check_equal_but_for_names(text, other):
-    """The kernels have the same form; variables belong to each other one by one, what they call is the same."""
+    """The kernels have the same form: variables correspond one to one, and they call the same functions."""
     kernel, plain = ast.parse(text), ast.parse(other)
     own, wanted = written(kernel), written(plain)
     there, back = {}, {}

@@ -39,7 +39,7 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
 
 @pytest.mark.parametrize("lengths", [None, [9, 0, 3, 7, 9]], ids=["whole", "ragged"])
 def test_bits_do_not_depend_on_how_many_threads_share_the_rows(monkeypatch, lengths):
-    """Of sums over a row, neither: their terms are in four vectors, of which more or fewer stand in a tile."""
+    """Not even sums over a row do: their terms are in four vectors, more or fewer of which are in one tile."""
     layer, x = gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 64), noise(1, 9, 5, 3).float().requires_grad_()
     monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
     before, found, at_once, run = torch.get_num_threads(), [], [], threads.run

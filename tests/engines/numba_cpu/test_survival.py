@@ -89,7 +89,7 @@ def test_two_threads_calling_at_once(two_threads):
 
 
 class Rows(torch.utils.data.Dataset):
-    """A kernel inside of whoever reads it."""
+    """A kernel runs in the process that reads an item."""
 
     def __len__(self):
         return 3

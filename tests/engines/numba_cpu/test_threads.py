@@ -1,4 +1,4 @@
-"""Threads that work and sleep, torch's or ours: every job is done once, by whoever comes first."""
+"""Threads that work and sleep, torch's or ours: every job runs once, on the first free thread."""
 
 import os
 import subprocess
@@ -113,7 +113,7 @@ print(openmp.run(jobs), table.sum().item())
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 def test_a_forked_child_has_threads_of_its_own():
-    """The pool of OpenMP does not survive a fork; whoever calls it then waits for ever."""
+    """OpenMP's pool does not survive a fork; a process that uses it after a fork waits for ever."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     table = torch.zeros(20, dtype=torch.int64)
@@ -151,7 +151,7 @@ for N in (1, 9):  # threads share units and wait for each other at every step, o
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system that pins no process")
 def test_seven_threads_on_one_processor_give_the_bits_of_one():
-    """As where other programs have all but one of its processors: whoever waits for a thread lets it run."""
+    """Other processes may use all processors but one: a waiting thread yields to the thread that it waits for."""
     subprocess.run([sys.executable, "-c", MANY], check=True, timeout=300)
 
 

@@ -193,7 +193,7 @@ def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
 @pytest.mark.skipif(bool(llvm.get_host_cpu_features().get("amx-tile")), reason="this processor has AMX")
 def test_true_machine_code_where_each_instruction_is_refused_and_done_by_another_program(tmp_path):
-    """The kernels' machine code for AMX runs here: `trap.c` does what the processor refuses, from the bytes alone."""
+    """The kernels' machine code for AMX runs: `trap.c` executes each refused instruction from its bytes alone."""
     trap = tmp_path / "trap.so"
     gcc = ["gcc", "-O2", "-shared", "-fPIC", Path(__file__).with_name("trap.c"), "-o", trap, "-lm"]
     subprocess.run(gcc, check=True)

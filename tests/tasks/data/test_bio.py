@@ -27,10 +27,10 @@ def entities(labels: list[str]) -> set[tuple[int, int, str]]:
 
 
 def scored(pairs: list[tuple[list[str], list[str]]]) -> dict[str, float]:
-    """The metric of pairs of what was said and what is right, in one padded batch."""
+    """The metric of pairs of answers and references, in one padded batch."""
     width = max(len(right) for _, right in pairs) + 1
     preds, target = torch.zeros(2, len(pairs), width, dtype=torch.long)
-    preds.fill_(LABELS.index("I-PER"))  # what stands in the padding is of no account
+    preds.fill_(LABELS.index("I-PER"))  # the contents of the padding must not matter
     target.fill_(-100)
     for row, (said, right) in enumerate(pairs):
         preds[row, : len(said)] = torch.tensor([LABELS.index(label) for label in said])

@@ -1,4 +1,4 @@
-"""Files as they are: what is recognised of them, what it says, and what overrules it."""
+"""Files as they are: their recognised format, the note about it, and the options that override it."""
 
 import bz2
 import gzip
@@ -49,7 +49,7 @@ class Notes(Progress):
 
 
 def read(path: Path, content: str | bytes | None = None, **options: Any) -> tuple[list[list[tuple[str, str]]], str]:
-    """The words and labels of a file, and what was said of it."""
+    """The words and labels of a file, and the note about its format."""
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     notes = Notes()

@@ -1,4 +1,4 @@
-"""Files that people have are read without conversion, and what is ambiguous is asked for."""
+"""Common files are read without conversion; an ambiguous one raises an error that asks for an option."""
 
 import json
 import zipfile

@@ -24,7 +24,7 @@ SEGMENTED = RawText(Vocabulary(["我", "爱", "北京", "天气", "喜欢", "。
 
 
 class Notes(Progress):
-    """Keeps what a reader notes."""
+    """Stores the notes of a reader."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

@@ -90,7 +90,7 @@ def test_tables_that_cannot_be_read(file: Path, text: str, said: str) -> None:
 
 @pytest.mark.parametrize("task", ["language-model", "fill-blanks"])
 def test_texts_in_rows(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON lines, Parquet and a frame give what a text file of the same lines gives."""
+    """JSON lines, Parquet and a data frame give the same examples as a text file of the same lines."""
     from glassgate.tasks import task_class
 
     texts = ["salt and pepper", "tick tock"]

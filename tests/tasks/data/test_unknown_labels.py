@@ -1,4 +1,4 @@
-"""Labels that stand in dev or test data alone count as errors, and a warning names them with how often they occur."""
+"""Labels that occur only in dev or test data count as errors; a warning names them with their counts."""
 
 import json
 from collections.abc import Sequence

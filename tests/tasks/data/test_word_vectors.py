@@ -1,4 +1,4 @@
-"""Vectors are read with and without a first line, by the word as written before its lower case, and faults are told."""
+"""Vectors are read with and without a first line; the word as written precedes its lower case; faults are reported."""
 
 import re
 from pathlib import Path

@@ -68,7 +68,7 @@ def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, mo
     task = Tagging(replace(options, epochs=1))
     task.fit(split, progress=notes)
     assert any(each.endswith("1 epoch (3 steps); chosen by data size: batch size") for each in notes.told)
-    task.fit(Split(sentences(40)))  # what was decided for other data does not stay
+    task.fit(Split(sentences(40)))  # the settings of other data are not kept
     assert task.options.batch_size == by_size(40).batch_size
 
 

@@ -1,4 +1,4 @@
-"""When a training ends, which epoch it keeps, and what it says where it cannot go on."""
+"""The end of a training, the epoch that it keeps, and its messages when it cannot continue."""
 
 from dataclasses import replace
 from pathlib import Path

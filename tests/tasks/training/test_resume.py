@@ -206,7 +206,7 @@ FULL_AFTER = (1, 5, STEPS, STEPS + 3)
 
 @pytest.fixture(scope="module")
 def full_disks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Path, str]]:
-    """Runs whose disk was full after so many steps, and what each said: all of one process, as one takes seconds."""
+    """Runs whose disk was full after so many steps, and their messages: all in one process, because each is slow."""
     folder = tmp_path_factory.mktemp("full")
     words = [sys.executable, "-c", FILL_THE_DISK, folder, *map(str, FULL_AFTER)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)

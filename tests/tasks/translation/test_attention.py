@@ -51,7 +51,7 @@ def test_before_anything_is_learned_it_looks_at_many_states(kind: str) -> None:
 @pytest.mark.parametrize("attention", [*KINDS, "none"])
 @pytest.mark.parametrize(("feeding", "wide_output"), [(False, False), (True, False), (True, True)])
 def test_padding_changes_nothing(attention: str, feeding: bool, wide_output: bool) -> None:
-    """Neither more columns nor what stands in them, nor longer sentences beside, in scores and in gradients."""
+    """Scores and gradients do not depend on further columns, on their contents, or on longer sentences in the batch."""
     options = TranslationOptions(
         hidden_size=4,
         embedding_size=3,

@@ -1,4 +1,4 @@
-"""The task end to end: it learns, resumes bit for bit, says where it looked, and names what is wrong with its input."""
+"""The task end to end: it learns, resumes bit for bit, reports its attention, and names faults of its input."""
 
 import json
 from pathlib import Path

@@ -212,7 +212,7 @@ def test_changed_file_and_damaged_cache_are_made_anew(tmp_path: Path) -> None:
     file.write_bytes(content[:-9])
     assert [plain(each) for each in task.read(path)] == wanted
     assert kept() == [file]
-    (path / "label").write_text("c\n" * len(wanted))  # beside the units, and part of what is kept
+    (path / "label").write_text("c\n" * len(wanted))  # in the same folder as the units, and part of the stored data
     assert {each.intent for each in task.read(path)} == {"c"}
 
 
@@ -227,8 +227,8 @@ def test_what_a_full_disk_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not kept()
 
 
-class Told(Progress):
-    """Remembers how far the keeping was."""
+class Report(Progress):
+    """Remembers the progress of the preparation."""
 
     def __init__(self) -> None:
         self.shares: list[float] = []
@@ -239,13 +239,13 @@ class Told(Progress):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_progress_is_told_from_nothing_to_all(kind: str, tmp_path: Path) -> None:
-    task, progress = made(tmp_path, kind), Told()
+    task, progress = made(tmp_path, kind), Report()
     task.read(task.options.data, progress=progress)
     assert progress.shares[0] == 0.0
     assert progress.shares[-1] == 1.0
     assert sorted(progress.shares) == progress.shares
     assert len(progress.shares) > 5
-    again = Told()
+    again = Report()
     task.read(task.options.data, progress=again)
     assert not again.shares
 

@@ -1,4 +1,4 @@
-"""Several processes that train together, as torchrun would start them, and what they do in the tests."""
+"""Several processes that train together, as torchrun would start them, and the functions that they run in the tests."""
 
 import os
 import re
@@ -93,7 +93,7 @@ def result_of(task: Task[Any, Any, Any], result: dict[str, Any]) -> dict[str, An
 
 
 def fit(names: list[str], folder: Path) -> None:
-    """Train the tasks and variants of these names, each in a run folder; leave each process's results beside it."""
+    """Train the tasks and variants of these names, each in a run folder, and save each process's results there."""
     torch.set_num_threads(1)
     for name in names:
         task, split = made(name)

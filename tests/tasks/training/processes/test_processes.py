@@ -1,4 +1,4 @@
-"""Several processes train as one does, whoever is broken off goes on, and whoever is lost is named."""
+"""Several processes train like one, an interrupted one continues, and a lost one is named."""
 
 import re
 import signal
