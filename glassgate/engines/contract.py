@@ -1,4 +1,4 @@
-"""What every engine is asked and what it answers: one layer, its one or two directions, over flat rows of steps."""
+"""The arguments and results of every engine: one layer, its one or two directions, over flat rows of steps."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Steps(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """One direction of a layer: a cell, its parameters by name, the initial states, and which way time runs."""
+    """One direction of a layer: a cell, its parameters by name, the initial states, and the direction of time."""
 
     cell: Cell
     weights: Weights
@@ -32,9 +32,9 @@ class Direction(NamedTuple):
     """One (N, H_out or H_cell) a state, rows in the order of `Steps`."""
     reverse: bool
     noise: dict[str, Tensor] = {}
-    """The cell's random factors: (S, H) where new at each step, (N, H) where one a sequence."""
+    """The cell's random factors: (S, H) if drawn at each step, (N, H) if one per sequence."""
     restart: tuple[Tensor, ...] = ()
-    """One (N, H_out or H_cell) a state: what a reset falls back to, if not to `initial`."""
+    """One (N, H_out or H_cell) per state: the states after a reset, if they are not `initial`."""
 
 
 class Reason(NamedTuple):
@@ -61,34 +61,35 @@ class Recording:
         self.grad: dict[str, Tensor] = {}
 
     def add(self, grad: dict[str, Tensor]) -> None:
-        """Take what one backward pass has found."""
+        """Add the gradients of one backward pass."""
         self.grad = {name: d + self.grad[name] for name, d in grad.items()} if self.grad else grad
 
 
 class Result(NamedTuple):
-    """What a direction gives."""
+    """The results of a direction."""
 
     states: tuple[Tensor, ...]
-    """One (S, H_out or H_cell) a state, the output first; an engine may leave out the others if not asked for them."""
+    """One (S, H_out or H_cell) per state, the output first; the others may be missing unless `all_states` is set."""
     final: tuple[Tensor, ...]
-    """One (N, H_out or H_cell) a state: after each sequence's last step, the initial one where it has none.
+    """One (N, H_out or H_cell) per state, after each sequence's last step; the initial state of an empty sequence.
 
-    In memory that nothing else reads: users may write to it."""
+    In memory of its own, so that users may write to it.
+    """
 
 
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
-"""Tensors of these very types are memory, and do nothing of their own."""
+"""The types of tensors that are plain memory, without behaviour of their own."""
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether it is memory of the CPU and nothing else: nobody traces or transforms what is done with it."""
+    """Whether it is an ordinary tensor in the CPU's memory whose operations are neither traced nor transformed."""
     watched = torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
     return type(tensor) is Tensor and tensor.device.type == "cpu" and not watched
 
 
 def is_undisturbed() -> bool:
-    """Whether nobody compiles, traces, transforms or watches what is done with tensors, or keeps what the backward pass
-    saves in a way of its own, as `torch.utils.checkpoint` does.
+    """Whether tensor operations are not compiled, traced, transformed or intercepted, and no hook changes the values
+    that the backward pass saves, as `torch.utils.checkpoint` does.
     """
     return not (
         torch.compiler.is_compiling()
@@ -116,15 +117,15 @@ _TERMS = {"medium": 1, "bf16": 1, "high": 3, "tf32": 3}
 
 
 def terms_asked() -> int:
-    """Of how many products of bfloat16 torch's switches let one of float32 be the sum: 3 where each number is the sum
-    of two, or 0 where it stays as it is; the switch for such layers goes first.
+    """The number of bfloat16 products that torch's switches allow in place of one in float32: 3 if each operand is the
+    sum of two numbers, 0 for float32 itself. The switch for recurrent layers takes precedence.
     """
     own = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
     return _TERMS.get(own if own != "none" else torch.get_float32_matmul_precision(), 0)
 
 
 def is_transformed() -> bool:
-    """Whether the call runs inside torch.func's transforms or in forward mode, which take plain operations alone."""
+    """Whether the call runs inside torch.func's transforms or in forward mode, which need plain operations."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0

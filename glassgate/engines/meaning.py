@@ -1,4 +1,4 @@
-"""What each cell means: its equations, found again when anything that its step reads has changed."""
+"""The meaning of each cell: its equations, traced again when any value that its step reads has changed."""
 
 import weakref
 from collections.abc import Callable
@@ -20,15 +20,15 @@ _verified: set[tuple[str, tuple[CodeType, ...]]] = set()
 
 
 def interned(equations: Equations) -> Equations:
-    """The one object of all equations with this content: what is made of them is found by it."""
+    """The one object for all equations with this content; caches use it as a key."""
     return _interned.setdefault(equations.text, equations)
 
 
 class Meaning:
-    """A cell's equations as long as nothing that its step reads changes.
+    """A cell's equations, valid while the values that its step reads stay the same.
 
     Args:
-        cell: the cell, which may go before this does.
+        cell: the cell, held weakly.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -37,11 +37,11 @@ class Meaning:
         self.found: dict[bool, Equations | str] = {}
 
     def holds(self, cell: Cell) -> bool:
-        """Whether it is still that cell's."""
+        """Whether the equations are still those of the cell."""
         return self.cell() is cell and type(cell) is self.type and self.watch.holds()
 
     def equations(self, projected: bool) -> Equations | str:
-        """The equations of one step, or why no kernel can have them.
+        """The equations of one step, or the reason why no kernel can express them.
 
         Args:
             projected: whether the output goes through `weight_hr`.
@@ -67,7 +67,7 @@ class Meaning:
                 raise _refusal(cell, "is not the same when it is run twice")
             try:
                 wrong = difference(cell, equations)
-            except ShapeError:  # of the trial's numbers, whose shapes tell the user nothing
+            except ShapeError:  # an error about the trial's shapes would not help the user
                 raise _refusal(cell, "returns a value of another shape than its equations") from None
             if wrong:
                 raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
@@ -82,7 +82,7 @@ class Meaning:
             where = self.watch.changed()
             if where is None:
                 return equations
-            # What is computed once and kept is no change any more when the step runs again.
+            # A value that is computed once and cached does not change when the step runs again.
             self.watch = Watch(cell)
         raise _refusal(cell, f"writes to {where}, which a kernel would not")
 

@@ -1,4 +1,4 @@
-"""All of a call's direction that is no tensor: its plan, found at once, or read from the text that operators take."""
+"""The static part of a call (everything but tensors): built from a `Direction` or parsed from an operator's text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ from glassgate.engines.symbolic.trace import Trace, differentiated
 
 
 def _way(direction: Direction) -> str:
-    """Which way time runs; doubled where resets have states of their own."""
+    """The direction of time as text; doubled if resets have states of their own."""
     return ("<" if direction.reverse else ">") * (2 if direction.restart else 1)
 
 
 def given_of(directions: list[Direction]) -> list[Tensor]:
-    """All tensors of a call beside its data."""
+    """All tensors of a call except its data."""
     return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.restart, *d.noise.values())]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One direction: there is one object for the same equations, parameters and way, so that it can be a key.
+    """The static part of one direction. There is one object per content, so that it can be a key.
 
     Attributes:
         equations: of one step.
         trace: their graphs.
-        way: ">", or "<" from the last step to the first; twice where resets have states of their own.
+        way: ">", or "<" from the last step to the first; doubled if resets have states of their own.
         weights, noise: the names of the tensors, in order.
-        record: whether gates and the gradients that reach them are results too.
+        record: whether gates and their gradients are results too.
     """
 
     equations: Equations
@@ -48,7 +48,7 @@ class Plan:
 
     @cached_property
     def text(self) -> str:
-        """All of it, for operators, which take tensors and text."""
+        """The plan as text, for operators, which take tensors and text."""
         return _text(self.equations, self.way, self.weights, self.noise, self.record)
 
     @cached_property
@@ -68,21 +68,21 @@ class Plan:
 
     @cached_property
     def states(self) -> int:
-        """How many states come in: the initial ones, and those of resets where they are others."""
+        """The number of incoming states: the initial ones, and those of resets if they differ."""
         return len(self.way) * len(self.cell.state)
 
     @cached_property
     def differentiable(self) -> list[bool]:
-        """Which of the tensors it takes have a gradient: all but noise."""
+        """Which of the direction's tensors have a gradient: all except noise."""
         return [True] * (self.given - len(self.noise)) + [False] * len(self.noise)
 
     @cached_property
     def given(self) -> int:
-        """How many tensors the direction takes: parameters, states, noise."""
+        """The number of the direction's tensors: parameters, states, noise."""
         return len(self.weights) + self.states + len(self.noise)
 
     def direction(self, given: Sequence[Tensor]) -> Direction:
-        """The call of an engine that the tensors were taken from."""
+        """The direction with these tensors."""
         n, count = len(self.weights), len(self.cell.state)
         weights = dict(zip(self.weights, given[:n], strict=True))
         states = tuple(given[n : n + self.states])
@@ -90,17 +90,17 @@ class Plan:
         return Direction(self.cell, weights, states[:count], self.reverse, noise, states[count:])
 
     def sizes(self, given: Sequence[Tensor], data: Tensor, terms: int = 0) -> "Sizes":
-        """Those of a call with these tensors, computed in the type of its data; see `Sizes.terms`."""
+        """The sizes of a call with these tensors, computed in the dtype of its data; see `Sizes.terms`."""
         H = given[self.weights.index("weight_ih")].shape[0] // len(self.cell.gates)
         N, P = given[len(self.weights)].shape
         return Sizes(N, data.shape[1], H, P, data.element_size() * 8, terms)
 
     def of_states(self, sizes: "Sizes") -> dict[str, int]:
-        """The width of each state: the output is as wide as its projection."""
+        """The width of each state; that of the output is the projection's."""
         return dict.fromkeys(self.cell.state, sizes.H) | {self.cell.state[0]: sizes.P}
 
     def kept(self, sizes: "Sizes") -> dict[str, int]:
-        """The buffers that the backward pass reads beside the states, and their widths."""
+        """The buffers that the backward pass reads besides the states, and their widths."""
         trace, H = self.trace, sizes.H
         columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_columns}
         columns["hr"] = sizes.P if ("hr", 0) in trace.saved else 0
@@ -113,7 +113,7 @@ INTEGERS = -1
 
 
 class Sizes(NamedTuple):
-    """All that decides how a direction's memory lies, beside its plan. A number has `bits`."""
+    """Everything besides the plan that determines a direction's memory layout. A number has `bits`."""
 
     N: int
     D: int
@@ -178,12 +178,12 @@ def text_for(directions: Sequence[Direction], record: bool = False) -> str:
 
 @constant
 def _text_of(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
-    """Of one direction; `_` is what the compiler shall look at again."""
+    """The text of one direction; `_` makes the compiler check the cell again."""
     return _text(meant(cell, "weight_hr" in weights), way, weights, noise, record)
 
 
 def _text(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
-    """A plan's: the equations themselves, no name of a class, and nothing of a backend."""
+    """The text of a plan: the equations themselves, without class names and without a backend."""
     return "\t".join((way, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
 
 
@@ -213,12 +213,12 @@ _WAYS = (">", "<", ">>", "<<")
 
 
 def count_of_results(plans: Sequence[Plan]) -> int:
-    """How many tensors a training call gives beside what it keeps: all states, at every step and final."""
+    """The number of tensors that a training call returns besides the saved ones: each state at every step and final."""
     return sum(2 * len(plan.equations.state) for plan in plans)
 
 
 def without_final(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]:
-    """What a backward pass reads of all that a training call gives: nobody but the caller has the final states."""
+    """The results of a training call that its backward pass reads: all except the final states."""
     read: list[Tensor] = []
     at = 0
     for plan in plans:

@@ -112,7 +112,7 @@ def _recorded(
             gates.setdefault(name, value)
 
     def take(states: tuple[Tensor, ...]) -> None:
-        # What is no number of each row and unit is no gate's value.
+        # Only a value with one number per row and unit can be a gate's.
         form = at.stop - at.start, units
         found = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == form}
         for name, value in found.items():

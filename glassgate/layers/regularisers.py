@@ -19,7 +19,7 @@ class Noisy(Cell):
     """A cell with zoneout and recurrent dropout: the same gates, states and parameters, and a step with random factors.
 
     Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with the state's rate; in
-    evaluation the two values are mixed by it. Dropout on "update" applies to the update of the state, drawn at each step
+    evaluation the two values are mixed by it. Dropout on "update" applies to a state's update, drawn at each step
     (Semeniuta et al. 2016, arXiv:1603.05118); on "state" it applies to h before its product, one mask per sequence (Gal
     and Ghahramani 2016, arXiv:1512.05287).
 

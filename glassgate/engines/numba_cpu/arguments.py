@@ -1,4 +1,4 @@
-"""What a kernel is handed: 64-bit integers, each an object with a name for printed text."""
+"""The arguments of a kernel: 64-bit integers, each an object with a name for printed text."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -8,24 +8,24 @@ from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind
 
 
 class Role(Enum):
-    """What an argument says of a buffer."""
+    """The property of a buffer that an argument passes."""
 
     ADDRESS = auto()
-    """Where it begins."""
+    """Its address."""
     PITCH = auto()
-    """How many bytes its rows are apart."""
+    """The distance of its rows in bytes."""
     STARTS = auto()
-    """The address of the number of the first row of each step, of a buffer that may have its own."""
+    """The address of the first row's number for each step, if the buffer may have its own."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Argument:
-    """One integer that a call binds; the same one is the same object.
+    """One integer that a call binds; there is one object per argument.
 
     Attributes:
-        label: its name in printed text, unless another has that.
+        label: its name in printed text, unless another argument has that name.
         table: whether it is the address of integers.
-        role, buffer: what it says of which buffer, if of one.
+        role, buffer: the property and the buffer that it describes, if any.
     """
 
     label: str
@@ -36,7 +36,7 @@ class Argument:
 
 @cache
 def number(label: str) -> Argument:
-    """One that belongs to no buffer."""
+    """An argument that belongs to no buffer."""
     return Argument(label)
 
 
@@ -48,19 +48,19 @@ def table(label: str) -> Argument:
 
 @cache
 def address(buffer: Buffer) -> Argument:
-    """Where a buffer begins."""
+    """The address of a buffer."""
     return Argument(f"{buffer.label}_rows", role=Role.ADDRESS, buffer=buffer)
 
 
 @cache
 def pitch(buffer: Buffer) -> Argument:
-    """How many bytes its rows are apart."""
+    """The distance of its rows in bytes."""
     return Argument(f"{buffer.label}_pitch", role=Role.PITCH, buffer=buffer)
 
 
 @cache
 def starts(buffer: Buffer) -> Argument:
-    """The number of its first row of each step."""
+    """The number of its first row for each step."""
     return Argument(f"{buffer.label}_starts", table=True, role=Role.STARTS, buffer=buffer)
 
 
@@ -78,55 +78,55 @@ def row_addresses(buffer: Buffer) -> Argument:
 
 @cache
 def of_product(what: str, k: int) -> Argument:
-    """What belongs to one of a kernel's products: packed weights, the sums of a tile, the rows that it multiplies."""
+    """An argument of one of a kernel's products: packed weights, the sums of a tile, the operand's rows."""
     return Argument(f"{what}_{k}", table=what == "left")
 
 
 @cache
 def of_row_sum(what: str, k: int) -> Argument:
-    """What belongs to one of a kernel's sums over a row: a vector for each row, and the total."""
+    """An argument of one of a kernel's sums over a row: a vector for each row, and the total."""
     return Argument(f"{what}_{k}")
 
 
 @cache
 def width(axis: str) -> Argument:
-    """How many numbers a value has."""
+    """The width of a value, in numbers."""
     return Argument(axis)
 
 
 @cache
 def axis_pitch(axis: str) -> Argument:
-    """How many bytes rows of one value are apart."""
+    """The distance of a value's rows, in bytes."""
     return Argument(f"{axis}_pitch")
 
 
 @cache
 def units(axis: str) -> tuple[Argument, Argument]:
-    """Which units of an axis a thread has."""
+    """The range of units of an axis that a thread computes."""
     return Argument(f"{axis}_first"), Argument(f"{axis}_last")
 
 
 @cache
 def head(axis: str) -> tuple[Argument, Argument]:
-    """How many units a head has, and how many vectors hold them."""
+    """The number of units of a head, and of the vectors that hold them."""
     return Argument(f"{axis}_of_head"), Argument(f"{axis}_blocks_of_head")
 
 
 STEPS, ORIGIN, TURN = number("steps"), number("origin"), number("turn")
-"""How many steps, the first one, and 1 or -1."""
+"""The number of steps, the first one, and 1 or -1."""
 SIZES, STARTS = table("sizes"), table("starts")
-"""Rows of each step, and the first of them."""
+"""The number of rows of each step, and the first of them."""
 RESETS, SAVE = number("resets"), number("save")
 BARRIER, PARTIES = number("barrier"), number("parties")
 FIRST, LAST = number("first"), number("last")
-"""Which sequences: the last two arguments of every cell's kernel."""
+"""The range of sequences: the last two arguments of every cell's kernel."""
 ROWS, SEQUENCES = number("rows"), number("sequences")
-"""How many a call has: the rows of all steps, and the rows of its largest step."""
+"""The number of rows of all steps, and of the largest step."""
 PACKED_INPUT = number("weights_ih")
 """The packed weights of the input."""
 ROUNDED_OUTPUT = number("output_rounded")
-"""Where the output goes as bfloat16; 0 if it does not."""
+"""The address of the bfloat16 output; 0 without one."""
 ROUNDED_INPUT = number("data_rounded")
-"""What is multiplied by these, as bfloat16."""
+"""The operand of these weights, as bfloat16."""
 ROUNDED = Kind.D_PRE, Kind.D_PROJECTED
-"""Buffers of what is multiplied more than once: where products round to bfloat16, these hold rounded numbers."""
+"""Buffers that several products read: if products round to bfloat16, these buffers hold rounded numbers."""

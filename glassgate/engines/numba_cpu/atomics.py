@@ -1,4 +1,4 @@
-"""How threads hand each other work and wait for each other: what is atomic in memory, as kernels call it."""
+"""Atomic operations on memory, callable from kernels, with which threads hand over work and wait for each other."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def _pointer(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 @intrinsic
 def arrive(context: Any, counter: Any) -> Any:
-    """Add one, and let everything written before be seen by whom reads it."""
+    """Add one, and publish everything written before to readers of the counter."""
 
     def code(context, builder, sig, args):
         builder.atomic_rmw("add", _pointer(builder, args[0]), INT64(1), "acq_rel")
@@ -31,13 +31,13 @@ def arrive(context: Any, counter: Any) -> Any:
 
 @intrinsic
 def look(context: Any, address: Any) -> Any:
-    """The word at an address, as another thread left it, and with it all that was written before."""
+    """The word at an address as another thread left it, and with it everything that thread wrote before."""
     return types.int64(types.int64), lambda c, b, s, a: b.load_atomic(_pointer(b, a[0]), "acquire", 8)
 
 
 @intrinsic
 def swap(context: Any, address: Any, old: Any, new: Any) -> Any:
-    """Whether the word was `old`; then it is `new` from now on."""
+    """Replace `old` by `new`; whether the word was `old`."""
 
     def code(context, builder, sig, args):
         address, old, new = args
@@ -49,7 +49,7 @@ def swap(context: Any, address: Any, old: Any, new: Any) -> Any:
 
 @intrinsic
 def yield_core(context: Any) -> Any:
-    """Let another thread have this core."""
+    """Yield the core to another thread."""
 
     def code(context, builder, sig, args):
         kind = ir.FunctionType(ir.IntType(32), [])
@@ -79,7 +79,7 @@ def perform(context: Any, function: Any, argument: Any) -> Any:
 
 @intrinsic
 def take(context: Any, counter: Any) -> Any:
-    """Add one; returns what was there before."""
+    """Add one and return the previous value."""
 
     def code(context, builder, sig, args):
         return builder.atomic_rmw("add", _pointer(builder, args[0]), INT64(1), "acq_rel")
@@ -89,7 +89,7 @@ def take(context: Any, counter: Any) -> Any:
 
 @intrinsic
 def team_size(context: Any, function: Any) -> Any:
-    """What OpenMP's `omp_get_num_threads`, at an address, says."""
+    """The result of OpenMP's `omp_get_num_threads`, which is at an address."""
 
     def code(context, builder, sig, args):
         kind = ir.FunctionType(ir.IntType(32), [])
@@ -126,12 +126,12 @@ def in_parallel(context: Any, parallel: Any, table: Any, threads: Any) -> Any:
 
 
 PATIENCE = 100_000
-"""Looks before a thread yields: some 0.2 ms, longer than the parts of a step differ while each has a core."""
+"""Polls before a thread yields: about 0.2 ms, longer than parts of a step differ while each has a core."""
 
 
 @inline
 def wait(barrier, parties, times):
-    """Wait until every thread has come here for the `times`-th time; long waits count in the barrier's second word."""
+    """Wait until all threads have come here for the `times`-th time; the barrier's second word counts long waits."""
     if parties > 1:
         arrive(barrier)
         turns = 0
@@ -147,4 +147,4 @@ def wait(barrier, parties, times):
 FUNCTIONS: dict[str, Any] = {
     f.__name__: f for f in (arrive, take, look, swap, yield_core, perform, team_size, in_parallel, wait)
 }
-"""By name, what a kernel imports."""
+"""The names that a kernel imports."""

@@ -1,4 +1,4 @@
-"""The pass back through time: its loop, and what is summed after it, the gradients of the weights and of the input."""
+"""The pass back through time: its loop, and the sums after it, the gradients of the weights and of the input."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,25 +18,25 @@ from glassgate.engines.products import written_whole
 
 
 class Wanted(NamedTuple):
-    """Which gradients: they go to memory that the caller gives, zero at first or unwritten."""
+    """The requested gradients. They go to memory that the caller gives, zero at first or unwritten."""
 
     weights: tuple[str, ...]
     data: bool
     added: bool
-    """To what another direction has written to that of the input."""
+    """Whether the input's gradient is added to that of another direction."""
 
 
 class Backward(KernelPlan):
     """The loop back through time, then the sums.
 
     Attributes:
-        wanted: which.
+        wanted: the requested gradients.
         written_whole: parameters whose whole gradient is written.
-        d_weights: where the gradients of the wanted parameters go, by name.
+        d_weights: the destination of each parameter's gradient, by name.
         d_states: the gradients that come from the caller.
-        d_data: where the gradient of the input goes.
+        d_data: the destination of the input's gradient.
         saved: the tensors of the forward pass that are read.
-        d_recorded: the widths of what a recording finds by the names of gates and new states.
+        d_recorded: the widths of a recording's gradients, by the names of gates and new states.
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, wanted: Wanted) -> None:
@@ -66,7 +66,7 @@ class Backward(KernelPlan):
         self.check(*map(address, self.d_states), *self.saved, self.d_data)
 
     def _sum(self, gradient: WeightGradient) -> None:
-        """The product of a weight's gradient, head by head, if it is wanted."""
+        """The product of a weight's gradient, head by head, if it is requested."""
         sizes, heads, half = self.sizes, gradient.heads, gradient.half
         weight, biases = f"weight_{half}", [name for name in gradient.biases if name in self.d_weights]
         if not biases and weight not in self.d_weights:
@@ -86,7 +86,7 @@ class Backward(KernelPlan):
             self.after[0].append(outer(own, given.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.terms))
 
     def _right(self, right: Place | Before) -> tuple[Operand, int]:
-        """The table of the addresses of the rows that a weight was multiplied by, and from which byte on."""
+        """The table of the addresses of the rows that a weight was multiplied by, and their offset in bytes."""
         if isinstance(right, Before):
             state = self.buffers.of_state(Kind.STATE, right.state)
             table = given.table(f"{right.state}_before_each")
@@ -106,7 +106,7 @@ class Backward(KernelPlan):
 
 
 def _later(start: Operand, more: int) -> Operand:
-    """So many bytes behind an address."""
+    """An address and an offset in bytes."""
     assert isinstance(start, tuple)
     return start[0], start[1] + more
 

@@ -1,4 +1,4 @@
-"""Machine code on disk, so that only the first run on a machine compiles. Where it cannot be kept, it is not."""
+"""Machine code on disk, so that only the first run on a machine compiles. Where it cannot be stored, it is not."""
 
 import hashlib
 import tempfile
@@ -29,7 +29,7 @@ def path_of(text: str, *properties: object) -> Path:
 
 @cache
 def _tools() -> str:
-    """Numba's and LLVM's versions, and what the files say that make machine code of a text."""
+    """The versions of Numba and LLVM, and the contents of the files that translate a text to machine code."""
     digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
     here = Path(__file__).parent
     translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]
@@ -39,7 +39,7 @@ def _tools() -> str:
 
 
 def read(path: Path) -> MachineCode | None:
-    """What the file holds; None where there is none, not all of it, or one that others may have written."""
+    """The content of the file; None if it is missing or incomplete, or if other users may have written it."""
     try:
         digest, symbol, code = read_trusted(path).split(b"\n", 2)
     except UntrustedError:
@@ -63,7 +63,7 @@ def _warn(folder: Path) -> None:
 
 
 def write(path: Path, kernel: MachineCode) -> None:
-    """Keep it, at once or not at all, where others cannot write: other processes see the whole file or none."""
+    """Store it atomically where other users cannot write, so that other processes see the whole file or none."""
     symbol = kernel.symbol.encode()
     digest = hashlib.sha256(symbol + kernel.code).hexdigest().encode()
     unfinished = None

@@ -1,4 +1,4 @@
-"""A loop whose input's product is computed a few steps ahead of it, so that what it reads is still in the cache."""
+"""A loop whose input product is computed a few steps ahead, so that the loop reads it from the cache."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,16 +40,16 @@ def chunks(address):
 '''
 
 ENOUGH_BYTES = 2**19
-"""What the rows of a chunk may write: half of a core's own cache, or as much as the weights they are multiplied by."""
+"""Bytes that the rows of a chunk may write: half of a core's own cache, or the size of their weights."""
 
 
 class Chunks(ParallelTask):
-    """Tasks that the rows of steps share, and the loop that reads what they write, by one thread.
+    """Tasks over the rows of some steps, and the loop that reads their results, on one thread.
 
     Args:
         tasks: for the rows of a chunk, in order.
         loop: a cell's kernel.
-        turn: 1 or -1, which way time runs.
+        turn: 1 or -1, the direction of time.
         most: rows of a chunk, if a step has no more.
         moving: memory that holds the rows of one chunk, and the bytes of a row.
     """

@@ -1,4 +1,4 @@
-"""A lowered program to the readable text of one kernel; what the text calls is in `namespace.py`."""
+"""Prints a lowered program as the readable text of one kernel; `namespace.py` has the functions that the text calls."""
 
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class _Emitter:
         self.depth = 1
 
     def kernel(self, title: str) -> Kernel:
-        """Print the loop over time, then what it needs at the top."""
+        """Print the loop over time, then the head of the function, which unpacks the arguments."""
         name = "backward" if self.program.backward else "forward"
         for argument in (given.STEPS, given.ORIGIN, given.TURN, given.SIZES, given.STARTS):
             self.argument(argument)
@@ -94,7 +94,7 @@ class _Emitter:
         self.lines.append((self.depth + deeper if text else 0, text))
 
     def argument(self, argument: Argument) -> str:
-        """What an argument is called; the kernel takes it from now on."""
+        """The name of an argument, which the kernel takes from now on."""
         if argument not in self.arguments:
             temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
             label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
@@ -105,7 +105,7 @@ class _Emitter:
         return Equations(self.program, phase, self.names, self.argument, self.rounds)
 
     def _step(self) -> None:
-        """What holds for all rows of a step."""
+        """Prints the part that all rows of a step have in common."""
         self.line("_t = _origin + _step * _turn")
         self.line("_row, _here = _starts[_t], min(_last, _sizes[_t])")
         if self.program.states:
@@ -122,7 +122,7 @@ class _Emitter:
             self.line(")")
 
     def _round_output(self) -> None:
-        """What the step gives, for those who take it as bfloat16."""
+        """Prints the output of the step as bfloat16."""
         state = next(iter(self.program.buffers.states))
         rows, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(given.ROUNDED_OUTPUT)
         base, pitch = self.argument(given.address(rows)), self.argument(given.pitch(rows))
@@ -133,7 +133,7 @@ class _Emitter:
         self.line(f"_round_units(_from, {pitch}, {width}, _here - _first, {first}, {last}, _to)", 1)
 
     def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
-        """Phases one after the other for each row, so that what they tell each other stays near the processor."""
+        """Prints phases one after the other for each row, so that values that they pass on stay in the cache."""
         known: set[str] = set()
         self.line("for _one in range(_first, _here):")
         self.depth += 1
@@ -221,7 +221,7 @@ class _Emitter:
         self.line("for _beside in range(_wide):")
         self.depth += 1
         if phase.sums:
-            # To and fro within a tile, too: what is summed in which order does not depend on how wide tiles are.
+            # Alternate within a tile, too: the order of a sum must not depend on the width of tiles.
             self.line("_beside = _beside if _step % 2 == 0 else _wide - 1 - _beside")
         if heads > 1:
             self.line(f"_unit = _block // {blocks} * {size} + _block % {blocks} * _LANES")
@@ -239,20 +239,20 @@ class _Emitter:
         self.depth -= 1
 
     def _fetch(self, buffer: Buffer, columns: int) -> None:
-        """Ask ahead for what a tile reads of a buffer's rows."""
+        """Prefetch the parts of a buffer's rows that a tile reads."""
         address, pitch = self.argument(given.address(buffer)), self.argument(given.pitch(buffer))
         H = self.argument(given.width("H"))
         self.line(f"_ahead = {address} + (_row + _rank) * {pitch} + _block * _LANES * _BYTES")
         self.line(f"_fetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _wide * _LANES * _BYTES)")
 
     def _left_rows(self, multiply: Multiply) -> str:
-        """The table of the addresses of the row vectors that a product multiplies."""
+        """The table of the addresses of a product's operand rows."""
         if isinstance(multiply.left.rows, Before) and not self.rounds:
             return self.argument(given.before(multiply.left.rows.state))
         return self.argument(given.of_product("left", multiply.number))
 
     def _point(self, multiply: Multiply) -> None:
-        """Where these row vectors are."""
+        """The memory of these row vectors."""
         if isinstance(multiply.left.rows, Before):
             if self.rounds:
                 self._round(multiply, self.argument(given.before(multiply.left.rows.state)))
@@ -269,18 +269,18 @@ class _Emitter:
             self._round(multiply, rows)
 
     def _rounds(self, multiply: Multiply) -> bool:
-        """Whether what a product multiplies is to be rounded first."""
+        """Whether a product's operand is rounded first."""
         rows = multiply.left.rows
         return self.rounds and (isinstance(rows, Before) or rows.buffer.kind not in given.ROUNDED)
 
     def _round(self, multiply: Multiply, rows: str) -> None:
-        """What a product multiplies as bfloat16, in memory of its own."""
+        """A product's operand as bfloat16, in memory of its own."""
         column, width = self._extent(multiply)
         to = self.argument(given.of_product("rounded", multiply.number))
         self.line(f"_round_rows({self._left_rows(multiply)}, {rows}, _first, _here, {column}, {width}, {to})")
 
     def _extent(self, multiply: Multiply) -> tuple[str, str]:
-        """Where in its row the vector begins that a product multiplies, and how many numbers it has."""
+        """The offset of a product's operand in its row, and its width."""
         left, width = multiply.left, self.argument(given.width(multiply.left.axis))
         column = left.rows.column if isinstance(left.rows, Place) else 0
         depth = f"{left.columns} * {width}" if left.columns > 1 else width

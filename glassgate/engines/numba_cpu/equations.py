@@ -1,4 +1,4 @@
-"""What one phase does with one vector of units, as lines of text: reads, equations, writes."""
+"""Prints one phase's work on one vector of units: reads, equations, writes."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -45,7 +45,7 @@ LONGEST = 72
 
 
 def broken(line: str) -> list[str]:
-    """A long sum of loads with one of them a line."""
+    """A long sum of loads, one load per line."""
     if len(line) <= LONGEST or " + _load(" not in line or " = " not in line:
         return [line]
     name, value = line.split(" = ", 1)
@@ -54,12 +54,12 @@ def broken(line: str) -> list[str]:
 
 
 class Equations:
-    """The lines of a phase: `row`, what holds for all units of a row, and `units`, the work on a vector of them.
+    """The lines of a phase: `row`, computed once for all units of a row, and `units`, the work on a vector of them.
 
     Args:
         program: the phase's.
         names: of the kernel.
-        argument: takes an argument into the kernel, and says what it is called.
+        argument: adds an argument to the kernel and returns its name.
         bfloat16: whether some buffers hold rounded numbers.
     """
 
@@ -74,7 +74,7 @@ class Equations:
         self.writes: list[str] = []
         self.text: dict[Node, tuple[str, int]] = {}
         self.columns: dict[Buffer, int] = {}
-        """How many columns are read of noise, and of buffers that the forward pass has written, for every step."""
+        """The number of columns that every step reads of noise and of buffers from the forward pass."""
         computed = [v.value for v in phase.values if isinstance(v, Compute)]
         self.uses = Counter(arg for node in computed for arg in node.inputs)
         self.for_all = {arg for node in computed if node.axis != "1" for arg in node.inputs if arg.axis == "1"}
@@ -106,7 +106,7 @@ class Equations:
         return name
 
     def _address(self, buffer: Buffer) -> str:
-        """Where the row of a buffer is that belongs to the present row."""
+        """The address of a buffer's row for the current row."""
         base = self.argument(given.address(buffer))
         if buffer.kind.rows is Rows.WHOLE:
             return base
@@ -137,10 +137,10 @@ class Equations:
         return self.names.value(self.program.temporaries[buffer].node)
 
     def _vector(self, place: Place) -> str:
-        """Where a vector of units is: address, first unit, how many of its lanes are."""
+        """The location of a vector of units: address, first unit, number of valid lanes."""
         buffer, column = place
         address = self._address(buffer)
-        # Whole vectors: a processor hands on what it has just stored, unless a mask was in between.
+        # Whole vectors: a processor forwards a store to a load only if neither is masked.
         whole = buffer.kind is Kind.TEMPORARY and self.program.temporaries[buffer].of_one_pass
         return f"{address}, {self._unit(column, buffer.axis)}, {'_LANES' if whole else '_live'}"
 
@@ -179,7 +179,7 @@ class Equations:
         return f"_load{self._half(term)}({self._vector(term)})"
 
     def _half(self, place: Place) -> str:
-        """What names of functions end in that read and write rounded numbers."""
+        """The suffix of functions that read and write rounded numbers."""
         return "_rounded" if place.buffer.kind in self._rounded else ""
 
     def _compute(self, node: Node) -> None:
@@ -260,12 +260,12 @@ def sums_at(product: int, names: Names) -> str:
 
 
 def partial_sums(k: int, argument: Callable[[Argument], str]) -> str:
-    """Where a product's phase collects a row's sum, a vector for each row."""
+    """The memory in which a product's phase collects a row's sum, a vector for each row."""
     return f"{argument(given.of_row_sum('sum', k))} + _one * _LANES * _BYTES"
 
 
 def input_columns(phase: Phase) -> int:
-    """How many input halves a phase reads to add products to them."""
+    """The number of input halves that a phase reads to add products to them."""
     found: set[int] = set()
     for value in phase.values:
         if isinstance(value, Load) and value.value.op in ("ih", "sum"):

@@ -1,4 +1,4 @@
-"""Names in printed text: the author's values keep theirs, and all of the machine's begin with an underscore."""
+"""Names in printed text: the author's values keep theirs, and all others begin with an underscore."""
 
 import builtins
 import keyword
@@ -13,7 +13,7 @@ _NOT_FOR_VALUES = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERAT
 
 
 class Names:
-    """The names in one kernel. Values' never begin with an underscore and all others do, so no two can be the same."""
+    """The names in one kernel. Values' names never begin with an underscore and all others do, so none collide."""
 
     def __init__(self) -> None:
         self._values: dict[Node, str] = {}
@@ -32,7 +32,7 @@ class Names:
         return self._values[node]
 
     def machine(self, key: Hashable, label: str) -> str:
-        """The name of what is not a value: an argument, an address."""
+        """The name of anything but a value: an argument, an address."""
         if key not in self._machine:
             self._machine[key] = self._unlike_others(f"_{label}")
         return self._machine[key]
@@ -68,4 +68,4 @@ LOCALS = frozenset(
         *("put_total", "round_rows", "shape_of_tiles", "store", "words"),
     )
 )
-"""What kernels call their own variables and the functions of the namespace."""
+"""The names of kernels' own variables and of the functions of the namespace."""

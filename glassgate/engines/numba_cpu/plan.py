@@ -1,4 +1,4 @@
-"""What all calls of a kernel at the same sizes have in common: its arguments, its memory, what is done before it."""
+"""The common part of all calls of a kernel at the same sizes: its arguments, its memory, the tasks around its loop."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,33 +27,33 @@ from glassgate.engines.plan import INTEGERS, Plan, Sizes
 
 
 class KernelPlan:
-    """One direction's pass at some sizes, never changed once it is made.
+    """One direction's pass at some sizes; immutable after construction.
 
     Attributes:
-        bindings: what a call knows unless it says otherwise.
-        weights: the memory of packed weights and sums of biases, in bytes, which depends on nothing else.
+        bindings: the default values of arguments.
+        weights: the memory of packed weights and sums of biases, in bytes, which depends only on the sizes.
         fixed: memory of a call, in bytes.
         by_row: memory of a call, in bytes per row.
         scratch: memory of each launch, in bytes.
-        shared: those of it that launches have in common when they share the units of a row.
+        shared: the part of it that launches have in common when they divide the units of a row.
         packing: the tasks that fill `weights`.
-        before: the tasks of each round before the loop; those of the first round read nothing of `weights`.
-        loop: the kernel, to be shared by sequences.
+        before: the tasks of each round before the loop; those of the first round do not read `weights`.
+        loop: the kernel, which is divided by sequences.
         after: the tasks of each round after the loop.
         given: the tensors of every call: data, then in the order of `plan` weights, states and noise.
         written: the tensors that the caller gives for results.
         states, initial, recorded: those of the tensors, and of recordings.
         every_step: first rows of buffers that have every step,
-        whole_states: which states have memory for every step,
-        in_turns: and of states of which two steps take turns.
+        whole_states: the states that have memory for every step,
+        in_turns: and the states with a double buffer for two steps.
         backwards: whether the loop runs from the last step to the first.
-        few_rows: whether a call has so few rows that weights are read as they lie.
+        few_rows: whether a call has so few rows that weights are read without packing.
         quantised: the matrices of integers, which the caller packs.
         packed: the bytes of the matrices that it reads.
         work: about how many multiplications a row takes at each step.
-        splits_units: whether threads can share the units of a row.
+        splits_units: whether threads can divide the units of a row.
         waits: whether they then wait for each other at every step.
-        nothing: rows of zeros, in one place, for what a call does without.
+        nothing: rows of zeros, one for all calls, in place of missing inputs.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class KernelPlan:
 
     @property
     def alone(self) -> list[ParallelTask]:
-        """What one thread does before the loop, and the loop."""
+        """The tasks that one thread runs before the loop, and the loop."""
         return [*chain(*self.before), self.loop]
 
     def rows_at_once(self, rows: int, threads: int) -> int:
-        """For how many rows of a call the memory of `by_row` is enough."""
+        """The number of rows of a call for which the memory of `by_row` is enough."""
         return rows
 
     def extent(self, argument: Argument) -> tuple[int, int]:
-        """How many numbers a tensor has at least, and how many more for each row of steps."""
+        """The least size of a tensor in numbers, and the increase for each row of steps."""
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
         if argument is given.ROUNDED_OUTPUT:
             return 0, sizes.P
@@ -126,7 +126,7 @@ class KernelPlan:
         return (0, width) if buffer.kind.rows is Rows.STEP else (width * sizes.N, 0)
 
     def check(self, *others: Argument) -> None:
-        """Raise where the loop reads or writes a buffer that no call has memory for."""
+        """Raise an error if the loop reads or writes a buffer that no call has memory for."""
         known = {*self.given, *self.written, *self.recorded, *others}
         known |= {*self.weights, *self.fixed, *self.by_row, *self.scratch}
         for operand in self.loop.operands:
@@ -145,7 +145,7 @@ class KernelPlan:
         return [address(self.buffers[Kind.DATA]), *weights, *states, *noise]
 
     def _constants(self, save: bool) -> Bindings:
-        """What every call of these sizes answers alike."""
+        """The values that are the same for every call of these sizes."""
         sizes, known = self.sizes, {given.SAVE: int(save), given.TURN: -1 if self.backwards else 1}
         for axis, n in (("H", sizes.H), ("P", sizes.P)):
             known |= {given.width(axis): n, given.axis_pitch(axis): n * sizes.bytes}
@@ -157,18 +157,18 @@ class KernelPlan:
         return known
 
     def _pitch(self, buffer: Buffer) -> int:
-        """How many bytes the rows of a buffer are apart."""
+        """The distance of a buffer's rows, in bytes."""
         size = buffer.width(self.sizes) * self.bytes(buffer)
         # Columns of it are read downwards: so they do not meet in one place of the cache.
         return size + host().width if buffer.kind is Kind.D_PRE else size
 
     def bytes(self, buffer: Buffer) -> int:
-        """Of a number of a buffer."""
+        """The size of a buffer's number, in bytes."""
         terms = self.sizes.terms
         return 2 * terms if terms and buffer.kind in given.ROUNDED else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
-        """Memory of one launch alone, in bytes: the sums of a tile, addresses of rows, temporaries."""
+        """Memory of one launch, in bytes: the sums of a tile, addresses of rows, temporaries."""
         vector, kernel, sizes = host().width, self.kernel, self.sizes
         needed = {given.before(state): 8 * sizes.N for state in self.program.states}
         for m in kernel.products:
@@ -187,7 +187,7 @@ class KernelPlan:
         return {argument: aligned(size) for argument, size in needed.items() if argument in kernel.arguments}, shared
 
     def _loop(self) -> tuple[ParallelTask, Bindings]:
-        """The kernel, and what its calls know unless they say otherwise."""
+        """The kernel, and the default values of its arguments."""
         sizes, known, bindings = self.sizes, self._known, dict[Argument, int]()
         for axis, n in (("H", sizes.H), ("P", sizes.P)):
             bindings |= dict(zip(given.units(axis), (0, n), strict=True))
@@ -212,7 +212,7 @@ class KernelPlan:
         return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
 
     def factors(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
-        """Rows as a product multiplies them: themselves, or rounded in memory of the call by the tasks."""
+        """Rows as a product's operand: themselves, or rounded in memory of the call by the tasks."""
         if not self.sizes.terms_of_input:
             return [], rows
         task, found = rounded(rows, to, given.ROWS, self.sizes.terms_of_input)
@@ -256,10 +256,10 @@ class Forward(KernelPlan):
     """The input's product, then the loop, then the final states.
 
     Args:
-        save: whether what the backward pass reads is kept, in memory that the caller gives.
-        every_state: whether there is memory for every state at every step, and not of the output alone.
-        rounded: whether the output's is bfloat16.
-        few_rows: whether all steps have so few rows that weights are read as they lie.
+        save: whether the values for the backward pass are stored, in memory that the caller gives.
+        every_state: return all states of every step, not only the output.
+        rounded: whether the output is bfloat16.
+        few_rows: whether all steps have so few rows that weights are read without packing.
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, few_rows: bool) -> None:
@@ -314,11 +314,11 @@ class Forward(KernelPlan):
         return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
 
     def rows_of_chunk(self, weights: Packed) -> int:
-        """For how many rows the input is multiplied at once: what they are written to stays in the cache."""
+        """The number of rows by which the input is multiplied at once, so that the result stays in the cache."""
         return max(ENOUGH_BYTES, weights.size) // self._pitch(self.buffers[Kind.INPUT])
 
     def _sum_biases(self) -> None:
-        """What the kernel adds: `b_ih`, with `b_hh` where both halves are one; `b_hh` where they stay apart."""
+        """The biases that the kernel adds: `b_ih`, with `b_hh` if both halves are summed; `b_hh` if they stay apart."""
         if "bias_ih" not in self.plan.weights:
             return
         trace, shared = self.trace, len(self.trace.shared)
@@ -327,7 +327,7 @@ class Forward(KernelPlan):
         self._add("hh", 0, tuple(product.args[0] for product in trace.hh_only), "bias_hh")
 
     def _add(self, half: str, column: int, gates: tuple[str, ...], bias: str, other: str = "") -> None:
-        """Sums of some gates' biases, side by side from a column on."""
+        """Sums of some gates' biases, stored from a column on."""
         H, size, out = self.sizes.H, self.sizes.bytes, address(bias_buffer(half, self.trace))
         for at, gate, count in neighbours(_numbers(self.cell.gates, gates)):
             first: Operand = address(weight_buffer(self.cell, bias)), gate * H * size
@@ -340,11 +340,11 @@ class Forward(KernelPlan):
 
 
 UNITS_A_ROW = 8
-"""A row takes longer with weights as they lie than with packed ones: by as much as to pack those of so many units."""
+"""A row takes longer without packed weights, by the time of packing the weights of this many units."""
 
 
 def are_few(rows: int, sizes: Sizes) -> bool:
-    """Whether a call of so many rows in all steps is over before its weights are packed."""
+    """Whether a call with this many rows in all steps takes less time than packing its weights."""
     return UNITS_A_ROW * rows <= sizes.H
 
 

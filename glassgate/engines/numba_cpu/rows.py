@@ -1,4 +1,4 @@
-"""The small tasks beside the products: where rows are, where sequences end, sums of biases."""
+"""The small tasks around the products: addresses of rows, ends of sequences, sums of biases."""
 
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
@@ -51,12 +51,12 @@ def add(address):
 
 
 def rows_of(to: Argument, buffer: RowVectors, rows: Operand) -> ParallelTask:
-    """What fills a table with the addresses of rows."""
+    """The task that fills a table with the addresses of rows."""
     return ParallelTask(native(ROWS), (to, buffer.start, buffer.pitch), rows, light=True)
 
 
 def rows_before(to: Argument, state: RowVectors, initial: Operand, restart: Operand, reverse: bool) -> ParallelTask:
-    """What fills a table with the addresses of the state before each row of all steps."""
+    """The task that fills a table with the addresses of the state before each row of all steps."""
     turn = 1 if reverse else -1
     operands = (to, turn, given.SIZES, given.STARTS, given.RESETS, state.start, state.pitch, initial, restart)
     return ParallelTask(native(BEFORE), operands, given.STEPS, light=True)
@@ -65,7 +65,7 @@ def rows_before(to: Argument, state: RowVectors, initial: Operand, restart: Oper
 def last(
     out: Operand, state: RowVectors, initial: Operand, starts: Operand, N: int, reverse: bool, bits: int
 ) -> ParallelTask:
-    """What fills `out` with the state after the last step of each of N sequences."""
+    """The task that fills `out` with the state after the last step of each of N sequences."""
     where = (out, state.pitch, state.width, state.start, initial)
     return ParallelTask(native(LAST, bits), (*where, given.SIZES, starts, given.STEPS, int(reverse)), N, light=True)
 

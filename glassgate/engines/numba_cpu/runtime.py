@@ -1,4 +1,4 @@
-"""What a printed kernel calls beside mathematics: addresses of rows, shapes of tiles."""
+"""Functions that a printed kernel calls besides mathematics: addresses of rows, shapes of tiles."""
 
 from typing import Any
 
@@ -42,14 +42,14 @@ def blocks_of_tile(blocks, most_rows, room):
 
 @inline
 def point(pointers, first, last, base, pitch):
-    """The addresses of the rows `first` to `last` that lie `pitch` bytes apart."""
+    """The addresses of the rows `first` to `last`, which are `pitch` bytes apart."""
     for rank in range(first, last):
         pointers[rank] = base + rank * pitch
 
 
 @inline
 def is_reset(resets, row):
-    """Whether the state falls back before this step."""
+    """Whether the state is reset before this step."""
     return resets != 0 and flags(resets)[row] != 0
 
 
@@ -67,7 +67,7 @@ def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial
 
 @intrinsic
 def _prefetch(context: Any, address: Any) -> Any:
-    """Ask for the line of memory at an address."""
+    """Prefetch the cache line at an address."""
 
     def code(context, builder, sig, args):
         pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -81,7 +81,7 @@ def _prefetch(context: Any, address: Any) -> Any:
 
 @inline
 def fetch(rows, pitch, count, columns, width, size):
-    """Ask ahead for `size` bytes at the same place in each column of some rows; columns are `width` bytes apart."""
+    """Prefetch `size` bytes at the same place in each column of some rows; columns are `width` bytes apart."""
     for row in range(count):
         for column in range(columns):
             for byte in range(0, size, 64):
@@ -91,4 +91,4 @@ def fetch(rows, pitch, count, columns, width, size):
 FUNCTIONS: dict[str, Any] = {
     f.__name__: f for f in (words, flags, shape_of_tiles, rows_of_tile, blocks_of_tile, point, fetch, locate, is_reset)
 }
-"""By name, what a kernel imports."""
+"""The names that a kernel imports."""

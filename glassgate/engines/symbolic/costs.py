@@ -1,4 +1,4 @@
-"""What a backend's operations and memory cost: from that follows what is stored and what is computed again."""
+"""The costs of a backend's operations and memory, from which follows which values are stored and which recomputed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Of one value each, in any one unit; a backend states its own.
+    """The cost of one value, in any unit that a backend chooses.
 
     Attributes:
         operations: of elementwise operations, by name.
@@ -25,7 +25,7 @@ class Costs:
     keep: float
 
     def of(self, op: str) -> float:
-        """Of an operation; nothing for those whose result no buffer holds, and for what is no elementwise operation."""
+        """The cost of an operation; zero for one whose result no buffer holds, and for one that is not elementwise."""
         if op not in OPERATIONS or op in MASKS or op == "detach":
             return 0.0
         return self.operations.get(op, self.other)

@@ -1,4 +1,4 @@
-"""What one step of a cell computes, as content: two cells with the same content share kernels, programs and graphs."""
+"""The equations of one step of a cell, as content: cells with equal content share kernels, programs and graphs."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -12,20 +12,20 @@ from glassgate.engines.symbolic.operations import ARITY, MASKS
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 FORMAT = 1
-"""Of the text; a reader refuses another."""
+"""The version of the text; a reader refuses others."""
 LEAVES = {"ih": 1, "state": 1, "parameter": 2, "noise": 1, "size": 1, "constant": 1}
-"""Leaves of a step's graph, and how many arguments each has."""
+"""The leaves of a step's graph, with their numbers of arguments."""
 
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """One step as a graph from named leaves to the new states; see `Node` for what they are.
+    """One step as a graph from named leaves to the new states; `Node` describes its values.
 
     Attributes:
         gates, state, parameters, noise, recurrent, heads: as a `Cell` has them.
         projected: whether the output goes through `weight_hr`.
         states: the new states, in the order of `state`.
-        shown: what recording takes for each gate.
+        shown: the value that a recording shows for each gate.
     """
 
     gates: tuple[str, ...]
@@ -50,7 +50,7 @@ class Equations:
 
     @cached_property
     def text(self) -> str:
-        """The content as text, the same for the same equations in every process: numbers are exact, nothing is code."""
+        """The content as text, the same in every process for the same equations. Numbers are exact."""
         place = {node: k for k, node in enumerate(self.nodes)}
         content = {
             "format": FORMAT,
@@ -75,12 +75,12 @@ class Equations:
         parameters: Mapping[str, Parameter] | None = None,
         noise: Mapping[str, Noise] | None = None,
     ) -> "Equations":
-        """The same equations with other values in the place of named ones; all that reads them reads the others.
+        """The same equations with named values replaced; every reader of an old value reads the new one.
 
         Args:
-            by: for each name of `named`, what makes the new value of the old one.
-            parameters, noise: what the new values read beside the cell's own: leaves `Node("parameter", (name, None),
-                "H")` and `Node("noise", (name,), "H")`.
+            by: for each name of `named`, a function from the old value to the new one.
+            parameters, noise: further leaves that the new values read: `Node("parameter", (name, None), "H")` and
+                `Node("noise", (name,), "H")`.
 
         Raises:
             KeyError: there is no value of that name.
@@ -119,14 +119,14 @@ def _argument(arg: Any, place: Mapping[Node, int]) -> Any:
 
 
 class NotEquations(ValueError):
-    """A text that holds no equations."""
+    """The text does not contain equations."""
 
 
 def parse(text: str) -> Equations:
-    """The equations of a text; whatever it holds, nothing of it is run.
+    """The equations of a text; no part of it is executed.
 
     Raises:
-        NotEquations: it is none that `Equations.text` gives.
+        NotEquations: the text does not contain equations.
     """
     try:
         return _read(json.loads(text))

@@ -1,4 +1,4 @@
-"""A graph on values: op by op with torch's functions, on tensors or, when a cell is traced again, on other nodes."""
+"""Evaluates a graph with torch's functions, on tensors or, to trace a cell again, on other nodes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 _OF_TENSORS_ALONE = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
-"""Operations whose torch function takes no number in the first place."""
+"""Operations whose torch function takes no number as its first argument."""
 
 
 def evaluate(
@@ -34,7 +34,7 @@ def evaluate(
 
 
 def computed(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
-    """The result of an elementwise operation on tensors and numbers; `dtype`: of a choice between two numbers."""
+    """The result of an elementwise operation on tensors and numbers; `dtype` is for a choice between two numbers."""
     if op in _OF_TENSORS_ALONE or (op == "where" and isinstance(args[1], float) and isinstance(args[2], float)):
         kind = torch.float64 if dtype is None or op != "where" else dtype
         args = tuple([torch.tensor(arg, dtype=kind) if isinstance(arg, float) else arg for arg in args])

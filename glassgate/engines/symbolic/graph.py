@@ -1,4 +1,4 @@
-"""Symbolic values: what a cell's step computes, as a graph that can be simplified, differentiated and printed."""
+"""Symbolic values: the operations of a cell's step as a graph that can be simplified, differentiated and printed."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from glassgate.engines.symbolic.simplify import simpler
 
 
 class _Tracing(threading.local):
-    """What is to be remembered while a step runs on nodes; None while none does."""
+    """The state of tracing while a step runs on nodes; None otherwise."""
 
     def __init__(self) -> None:
         self.refusals: list[NotTraceable] | None = None
@@ -27,7 +27,7 @@ _tracing = _Tracing()
 
 
 class NotTraceable(TypeError):
-    """A step does something that no kernel has; the message names it."""
+    """A step uses an operation without a kernel; the message names it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -37,10 +37,10 @@ class NotTraceable(TypeError):
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Inside, nodes are what a step runs on: whatever they refuse stays refused, though the step may catch it.
+    """Inside, a step runs on nodes. An error that a node raises ends the tracing even if the step catches it.
 
     Raises:
-        NotTraceable: the first refusal.
+        NotTraceable: the first such error.
     """
     before, overwritten = _tracing.refusals, _tracing.overwritten
     refusals: list[NotTraceable] = []
@@ -54,7 +54,7 @@ def tracing() -> Iterator[None]:
 
 
 Key = tuple[str, Any]
-"""A column of memory: what it holds, and the number of the column or the name of the gate or state."""
+"""A column of memory: its kind, and the number of the column or the name of the gate or state."""
 
 
 def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
@@ -73,7 +73,7 @@ def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
 
 
 def _refused(what: str) -> Callable[..., Any]:
-    """A method that no node has."""
+    """A method that nodes do not support."""
 
     def refuse(self: "Node", *args: Any) -> Any:
         raise NotTraceable(what)
@@ -88,12 +88,12 @@ def _binary(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], An
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A function of torch, or of the cell's author, whose results take more than one operation to compute.
+    """A call of a function of torch, or of the cell's author, whose results take more than one operation to compute.
 
     Attributes:
         name: the function's.
-        args: what it was given: nodes and numbers.
-        results: how many values it gave.
+        args: its arguments: nodes and numbers.
+        results: the number of its results.
         of_torch: whether it is torch's.
     """
 
@@ -103,7 +103,7 @@ class Call:
     of_torch: bool
 
     def mark(self, results: "list[Node]") -> None:
-        """Notes this call as the origin of its results, where it says more than their own operations do."""
+        """Sets this call as the origin of its results, unless their own operations describe them as well."""
         given = set(map(id, self.args))
         for k, node in enumerate(results):
             if id(node) not in given and any(id(arg) not in given for arg in node.inputs):
@@ -115,7 +115,7 @@ class Node:
     """One value of a step: an elementwise operation of `OPERATIONS`, a row-wide operation, or a leaf.
 
     Row-wide operations:
-        row_sum (x): the sum over the units of a row, one number a row.
+        row_sum (x): the sum over the units of a row, one number per row.
         hh (gate, u): `W_hh u + b_hh`, the rows of that gate.
         sum (gate, u): `W_ih x + b_ih + W_hh u + b_hh`, the rows of that gate.
         hr (u): `W_hr u`, to the projected size.
@@ -123,17 +123,17 @@ class Node:
         hr_t (d): the transposed product of `W_hr`.
     Leaves:
         ih (gate): `W_ih x + b_ih`; state (name): before the step; parameter (name, gate or None); noise (name).
-        saved (buffer, column): in a backward graph, what the forward pass has kept.
-        grad (name): in a backward graph, the whole gradient that reaches a new state.
+        saved (buffer, column): in a backward graph, a value that the forward pass has saved.
+        grad (name): in a backward graph, the total gradient of a new state.
         size (axis): the number of units as a float; constant (value).
 
     Attributes:
         op: the operation's name.
         args: nodes, numbers and names.
-        axis: "H" one value a unit, "P" one a projected unit, "1" one per row.
-        name: the author's name for it, unique in its graph; None for what the author left unnamed.
-        serial: grows with every node made.
-        origin: in a graph as its author wrote it, the call that gave the value, and as which of its results.
+        axis: "H" for one value per unit, "P" for one per projected unit, "1" for one per row.
+        name: the author's name for it, unique in its graph; None if the author gave none.
+        serial: increases with every new node.
+        origin: in a graph as its author wrote it, the call that returned the value, and the index among its results.
     """
 
     op: str
@@ -150,7 +150,7 @@ class Node:
 
     @property
     def units(self) -> "Node":
-        """How many units the value has."""
+        """The number of units of the value."""
         return Node("size", (self.axis,), "1")
 
     def filled(self, value: float) -> "Node":
@@ -276,10 +276,10 @@ def _value(arg: Any) -> "Node | float":
 
 
 def checked(value: Any) -> "Node":
-    """What a step returns as a state, if it is a number a unit.
+    """A state as a step returns it, if it has one number per unit.
 
     Raises:
-        NotTraceable: it is something else.
+        NotTraceable: it has another shape.
     """
     if not isinstance(value, Node) or value.op in MASKS:
         raise NotTraceable("a value that is not one number per unit")
@@ -293,7 +293,7 @@ def _number(value: "Node | float") -> "Node | float":
 
 
 def _function(name: str) -> Callable[..., Any] | None:
-    """What torch's function of that name does to nodes; None for one that is not in the table."""
+    """The torch function of that name on nodes; None for one that is not in the table."""
     name = ALIASES.get(name, name)
     function = COMPOSED.get(name) or (partial(make, name) if name in OPERATIONS else None)
     if name == "sum":
@@ -338,7 +338,7 @@ def spread(x: Node | float, axis: str) -> Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Results by the column that they go to."""
+    """Results by their columns."""
 
     outputs: dict[Key, Node]
 
@@ -349,7 +349,7 @@ class Graph:
 
 
 def ordered(results: Iterable[Node]) -> list[Node]:
-    """All nodes that the results need, in the order of their making, which puts each after its inputs."""
+    """All nodes that the results need, in the order of their creation, so that each comes after its inputs."""
     found: set[Node] = set()
     open_ = list(results)
     while open_:

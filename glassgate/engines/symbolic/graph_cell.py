@@ -90,7 +90,7 @@ class GraphCell(Cell):
         return tuple(value[node] for node in equations.states)
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those of the graph."""
+        """The values of the graph."""
         names: Mapping[str, Any] = variables.get("names", {})
         return names
 

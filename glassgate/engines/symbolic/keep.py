@@ -1,4 +1,4 @@
-"""What the forward pass keeps for the backward pass: what is cheaper to read than to compute again."""
+"""The values that the forward pass saves for the backward pass: those that are cheaper to read than to recompute."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -12,13 +12,13 @@ from glassgate.engines.symbolic.rewrite import distinguish, merged
 def reading(
     outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], costs: Costs
 ) -> tuple[Graph, dict[Key, Node]]:
-    """The backward graph where it reads all that is cheaper to keep than to compute again, and what it reads.
+    """The backward graph that reads every value that is cheaper to save than to recompute, and these values.
 
     Args:
-        outputs: of the graph where it reads as little as it can.
-        columns: what that reads.
+        outputs: the results of the graph that reads as few values as possible.
+        columns: the values which that graph reads.
         states: the results of the forward graph.
-        again: what computes a node of that graph once more in the backward graph.
+        again: for a node of the forward graph, the node that recomputes it in the backward graph.
         costs: of the backend.
     """
     columns = _cheaper(columns, states, again, outputs.values(), costs)
@@ -41,7 +41,7 @@ def reading(
 def _cheaper(
     columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], results: Collection[Node], costs: Costs
 ) -> dict[Key, Node]:
-    """The columns, a pre-activation replaced by the costly value that alone is made of it; costly states and others."""
+    """Saved values by column: costly values replace pre-activations that only they read; costly states and others."""
     kept, users, users_again = dict(columns), _only_users(states), _only_users(results)
     for key, node in columns.items():
         while key[0] in ("ih", "hh") and node in users and node in again:
@@ -63,7 +63,7 @@ def _cheaper(
 
 
 def _only_users(results: Collection[Node]) -> dict[Node, Node]:
-    """The node that reads a value, of those that are read once."""
+    """For each value with a single reader, that reader."""
     reads = Counter(results)
     users = {}
     for node in ordered(results):

@@ -11,9 +11,9 @@ import torch
 
 
 class Operation(NamedTuple):
-    """An elementwise operation: what it computes on tensors, and its derivative.
+    """An elementwise operation: its function on tensors, and its derivative.
 
-    `derivative(d, y, *x)` takes the gradient that reaches the result `y` to those of the arguments `x`, None for zero.
+    `derivative(d, y, *x)` maps the gradient of the result `y` to those of the arguments `x`, None for zero.
     """
 
     compute: Callable[..., Any]
@@ -76,7 +76,7 @@ OPERATIONS: dict[str, Operation] = {
 
 _OF_TWO = ["add", "sub", "mul", "div", "pow", "minimum", "maximum", "lt", "le", "eq", "ne", "logical_and", "logical_or"]
 ARITY = dict.fromkeys(OPERATIONS, 1) | dict.fromkeys(_OF_TWO, 2) | {"where": 3}
-"""How many arguments each operation has."""
+"""The number of arguments of each operation."""
 
 MASKS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
 """Operations whose result is true or false; the others give numbers."""
@@ -185,7 +185,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 """torch's functions, with their arguments' names, in terms of the operations above."""
 
 REDUCTIONS = frozenset({"mean", "var"})
-"""Those of them that go over a row, as `sum` does."""
+"""Those of them that reduce a row, as `sum` does."""
 
 ALIASES = {
     "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",

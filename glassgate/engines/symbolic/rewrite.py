@@ -1,4 +1,4 @@
-"""Graphs written again: equal nodes made one, some replaced, names told apart."""
+"""Rewriting of graphs: equal nodes merged, some replaced, names made unique."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from glassgate.engines.symbolic.graph import Node, ordered
 def merged(
     results: Iterable[Node], rule: Callable[[Node, tuple[Any, ...]], Node | None] | None = None
 ) -> dict[Node, Node]:
-    """Each node that the results need, equal nodes made one; `rule` may replace a node, given its new arguments."""
+    """Each node that the results need, with equal nodes merged; `rule` may replace a node, given its new arguments."""
     new: dict[Node, Node] = {}
     known: dict[tuple[Any, ...], Node] = {}
     for node in ordered(results):

@@ -1,4 +1,4 @@
-"""A cell's step run on nodes in the place of tensors: what it computes."""
+"""Runs a cell's step on nodes instead of tensors, which gives its equations."""
 
 import gc
 import re
@@ -18,14 +18,14 @@ from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 
 def equations_of(cell: Cell, projected: bool = False) -> Equations:
-    """What one step of the cell computes.
+    """The equations of one step of the cell.
 
     Args:
         cell: the cell.
         projected: whether the output goes through `weight_hr`.
 
     Raises:
-        NotTraceable: naming what the step uses that no kernel has.
+        NotTraceable: naming the part of the step that no kernel supports.
     """
     name = type(cell).__name__
     try:
@@ -60,7 +60,7 @@ def _refusal(name: str, what: str) -> NotTraceable:
 
 
 def apart(function: Callable[..., Any], *args: Any) -> Any:
-    """What a function gives in a thread of its own, where torch is without anyone's modes, hooks and switches."""
+    """The result of a function in a separate thread, where no mode, hook or switch of torch is set."""
     with ThreadPoolExecutor(1, "glassgate") as thread:
         return thread.submit(function, *args).result()
 
@@ -72,7 +72,7 @@ def _written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """No garbage collection: its callbacks and finalizers call functions that do not belong to the step."""
+    """Pauses garbage collection, because its callbacks and finalizers call functions that do not belong to the step."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -85,7 +85,7 @@ def _without_collections() -> Iterator[None]:
 def as_written(
     cell: Cell, projected: bool, calling: Callable[[FrameType, Any], None] | None = None
 ) -> tuple[list[Node], dict[str, Node]]:
-    """What `step` returns for leaves in the place of tensors, and the values that its author calls as a gate is.
+    """The values that `step` returns for leaves in place of tensors, and the values that its author names like a gate.
 
     Nothing is merged yet, and calls of functions are noted as the origin of their results;
     `calling` is called before each function runs, as in `author_names`.
@@ -128,7 +128,7 @@ def as_written(
 
 
 def _called(frame: FrameType, result: Any) -> None:
-    """Notes the call of a function of the author's own as the origin of what it returns."""
+    """Notes the call of a function of the author as the origin of its results."""
     results, code = list(_nodes(result)), frame.f_code
     if not results or code.co_name.startswith("<") or _OURS.match(frame.f_globals.get("__name__", "")):
         return
@@ -142,7 +142,7 @@ def _called(frame: FrameType, result: Any) -> None:
 
 
 _OURS = re.compile(r"torch\b|glassgate\.(cell$|engines\.|layers\.)")
-"""Modules whose functions are no author's."""
+"""Modules whose functions are not the author's."""
 
 
 def _nodes(value: Any) -> Iterator[Node]:
@@ -162,7 +162,7 @@ def _state(name: str, value: Any, axis: str) -> Node:
 
 
 def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, Node]:
-    """For each gate the value of each row and unit that the author calls by its name, or else its pre-activation."""
+    """For each gate the value of each row and unit that the author gave its name, or else its pre-activation."""
     alive, shown = set(order), {}
     for gate in cell.gates:
         if gate in cell.state:
@@ -182,7 +182,7 @@ def _is_alike(node: Node) -> bool:
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of a gate's halves, or the half from the input where the step has it alone."""
+    """The sum of a gate's halves, or the half from the input if the step uses that one separately."""
     halves = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
     for node in order:
         if node.op == "add" and {arg.op for arg in node.inputs if any(arg is half for half in halves)} == {"ih", "hh"}:

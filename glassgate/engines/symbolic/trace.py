@@ -1,4 +1,4 @@
-"""A cell's step as a graph, and that graph's gradient as another one of the same kind; printing them is elsewhere."""
+"""A cell's step as a graph, and the graph of its gradient."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -19,32 +19,33 @@ from glassgate.engines.symbolic.step import equations_of
 class Trace:
     """A cell's forward and backward graphs, and the columns of the buffers that they read and write.
 
-    Columns, each as wide as the value that it holds:
+    Columns, each as wide as its value:
         ("state", k): the new state `cell.state[k]`; an output of `forward`, which `backward` may read.
-        ("ih", k): in memory the input half of gate `ih[k]`; the forward pass in training replaces it by what the
-            backward pass reads: the pre-activation of the gate, or what the step makes of that alone.
-        ("kept", k): another value that the backward pass reads, for the backend says that memory costs less.
-        ("hh", k): the recurrent product `hh_only[k]`, or what the step makes of it alone, kept in training.
-        ("row", k), ("hr", 0): a row's sum, the projection's result, kept in training where the backward pass reads it.
+        ("ih", k): the input half of gate `ih[k]`. In training the forward pass overwrites it with the value that the
+            backward pass reads: the pre-activation of the gate, or a value that is computed from it alone.
+        ("kept", k): another value that the backward pass reads, because the backend's costs favour memory.
+        ("hh", k): the recurrent product `hh_only[k]`, or a value that is computed from it alone, saved in training.
+        ("row", k), ("hr", 0): the sum of a row, the result of the projection, saved in training if the backward pass
+            reads it.
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`; an output of `backward`, as are the following.
-        ("d_state", k): what reaches the state before, beside what comes from the step's own outputs.
-        ("d_parameter", k): of the parameters whose `parameter_columns` are k, one value a unit and row.
-        ("left", k): the row vector `left[k]` that `weight_hh` is multiplied by, where that is not the state itself.
+        ("d_state", k): the gradient of the state before the step, without that of the step's own outputs.
+        ("d_parameter", k): of the parameters whose `parameter_columns` are k, one value per unit and row.
+        ("left", k): the row vector `left[k]` that `weight_hh` is multiplied by, if that is not the state itself.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` is multiplied by, and the gradient of the product.
-        ("gate", "f"), ("d_gate", "f"), ("d_new", "c"): where recording is asked for, a gate, an output of `forward`,
-            and the whole gradients of it and of each new state, outputs of `backward`.
+        ("gate", "f"), ("d_gate", "f"), ("d_new", "c"): for recordings, a gate, an output of `forward`, and the total
+            gradients of it and of each new state, outputs of `backward`.
 
     Attributes:
         forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
         backward: the gradients from the leaves `grad`, `saved`, `state` and `parameter`.
-        saved: what the forward pass keeps for the backward pass, by column.
-        hh_only: products of gates whose recurrent half the step uses on its own.
-        shared: products of gates of which the step uses the sum of both halves alone.
-        ih_only: gates whose input half the step uses on its own.
+        saved: the values that the forward pass saves for the backward pass, by column.
+        hh_only: products of gates whose recurrent half the step uses separately.
+        shared: products of gates of which the step uses only the sum of both halves.
+        ih_only: gates whose input half the step uses separately.
         left: row vectors, other than the state, that `weight_hh` is multiplied by.
         parameters: the cell's own parameters, each with its gate or None.
-        parameter_columns: where the gradient of each of them is; parameters with equal ones share a column.
-        recorded: names of the gates that recording takes; empty where it is not asked for.
+        parameter_columns: the column of each parameter's gradient; equal gradients share a column.
+        recorded: names of the recorded gates; empty without a recording.
         costs: of the backend that these graphs are for.
     """
 
@@ -67,37 +68,37 @@ class Trace:
 
     @cached_property
     def row_columns(self) -> int:
-        """How many sums over a row the backward pass reads."""
+        """The number of row sums that the backward pass reads."""
         return max((column + 1 for name, column in self.saved if name == "row"), default=0)
 
     @cached_property
     def kept_columns(self) -> int:
-        """How many values it reads that have memory for this alone."""
+        """The number of values that it reads from memory of their own."""
         return sum(name == "kept" for name, _ in self.saved)
 
     @cached_property
     def gradients(self) -> Counter[str]:
-        """How many columns each buffer of the backward pass has."""
+        """The number of columns of each buffer of the backward pass."""
         return Counter(name for name, _ in self.backward.outputs)
 
 
 def trace(cell: Cell, costs: Costs, projected: bool = False, record: bool = False) -> Trace:
-    """What the cell's `step` computes, and its gradient.
+    """The graphs of the cell's `step` and of its gradient.
 
     Args:
         cell: the cell.
         costs: of the backend.
         projected: whether the output goes through `weight_hr`.
-        record: whether gates and the gradients that reach them are results too.
+        record: whether gates and their gradients are results too.
 
     Raises:
-        NotTraceable: naming what the step uses that no kernel has.
+        NotTraceable: naming the part of the step that no kernel supports.
     """
     return differentiated(equations_of(cell, projected), costs, record)
 
 
 def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
-    """The same values, each pre-activation of which the step uses the sum of its halves alone as one value."""
+    """The same values, with one node for each pre-activation of which the step uses only the sum of its halves."""
     users = Counter([*states, *(arg for node in ordered(states) for arg in node.inputs)])
 
     def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
@@ -129,7 +130,7 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False) -> Trace
     products = sorted(
         (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.args[0])
     )
-    # Products with the same row vector lie side by side, those with the state in the middle.
+    # Products with the same row vector have adjacent columns, those with the state in the middle.
     hh_only = tuple(sorted((node for node in products if node.op == "hh"), key=lambda node: -node.args[1].serial))
     shared = tuple(sorted((node for node in products if node.op == "sum"), key=lambda node: node.args[1].serial))
     ih_leaves = {node.args[0]: node for node in order if node.op == "ih"}
@@ -193,18 +194,18 @@ def _is_state(node: Node, name: str) -> bool:
 
 
 def _ended(state: str, axis: str) -> Node:
-    """The gradient of a state before a step that does not read it: 0, but not before the present one has been read."""
+    """The gradient of an old state that the step does not read: 0, after the gradient of the new one has been read."""
     d = Node("grad", (state,), axis)
     return make("where", d == d, 0.0, 0.0)
 
 
 def _undetached(node: Node, args: tuple[Any, ...]) -> Node | None:
-    """What `detach` was called on: once gradients are known, the value itself."""
+    """The argument of `detach`: once gradients are known, the two have the same value."""
     return args[0] if node.op == "detach" else None
 
 
 def _without_detached(trace: Trace) -> Trace:
-    """The same, `detach` gone from the forward graph too."""
+    """The same, with `detach` removed from the forward graph, too."""
     products = (*trace.hh_only, *trace.shared)
     new = merged([*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left], _undetached)
     return replace(

@@ -1,4 +1,4 @@
-"""Whether a cell must be traced again: every place that its step may read, and the value that was there."""
+"""Detects that a cell must be traced again: every place that its step may read, and the value that was there."""
 
 import builtins
 import dis
@@ -36,9 +36,9 @@ _ATOMS += (Enum, PurePath, re.Pattern, torch.dtype, torch.device, logging.Logger
 _ATOMS += (Parameter, Noise, Equations)
 _ATOMS += (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 _ATOMS += (MemberDescriptorType,)
-"""What never changes itself."""
+"""Types of immutable values."""
 _STARTS = frozenset({"step", "project", "new_state", "gates", "state", "parameters", "noise", "recurrent", "heads"})
-"""What a trace reads of every cell."""
+"""The attributes that a trace reads of every cell."""
 _READERS = frozenset({"getattr", "hasattr", "vars", "__dict__", "eval", "exec", "__getattr__", "__getattribute__"})
 """With one of these a function reads attributes that its code does not name."""
 _PLAIN = frozenset(
@@ -64,10 +64,10 @@ _LARGEST, _MOST = 64, 4000
 
 
 class Watch:
-    """The attributes, globals, closures and functions that a cell's step may read, each with its value when looked at.
+    """The attributes, globals, closures and functions that a cell's step may read, each with its current value.
 
     Attributes:
-        refused: what of it cannot be watched, or None.
+        refused: the first place that cannot be watched, or None.
     """
 
     refused: str | None
@@ -83,7 +83,7 @@ class Watch:
             self._contents: list[tuple[Callable[[Any], Any], Any, Any, str]] = []
             self._seen: dict[int, Any] = {}
             self.codes: list[CodeType] = []
-            """All code that is reached."""
+            """All code that can be reached."""
             self._visit(cell, "")
             grown = self._names != before
         del self._seen
@@ -103,7 +103,7 @@ class Watch:
         return not self._contents or all([read(thing) == content for read, thing, content, _ in self._contents])
 
     def changed(self) -> str | None:
-        """The first place that has another value, in words."""
+        """The first place whose value has changed, in words."""
         for (get, keys, values), words in zip(self._groups, self._words, strict=True):
             for key, value, where in zip(keys, values, words, strict=True):
                 if get(key) is not value:
@@ -114,7 +114,7 @@ class Watch:
         return next((where for read, thing, content, where in self._contents if read(thing) != content), None)
 
     def _places(self, get: Callable[[Any], Any], keys: Iterable[Any], says: Callable[[Any], str]) -> None:
-        """Watches some places of one kind, and what is there."""
+        """Watches some places of one kind with their values."""
         keys = tuple(keys)
         values = tuple(map(get, keys))
         if keys:
@@ -130,7 +130,7 @@ class Watch:
         self.refused = self.refused or what
 
     def _visit(self, value: Any, where: str) -> None:
-        """Everything that can change in a value, and in what it reaches."""
+        """Watches everything that can change in a value, and in the values that it refers to."""
         if isinstance(value, _ATOMS) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
@@ -199,7 +199,7 @@ class Watch:
         self._class(cls)
 
     def _class(self, cls: type) -> None:
-        """What code may read of a class and its bases: named attributes, and methods that Python calls."""
+        """Watches the parts of a class and its bases that code may read: named attributes, and special methods."""
         for c in cls.__mro__:
             is_layer = root(c.__module__) == "glassgate" and issubclass(c, torch.nn.Module)
             if c is Cell or is_layer or root(c.__module__) in _LIBRARIES:
@@ -228,14 +228,14 @@ class Watch:
                 self._of_library(of_module[name], f"{module.__name__}.{name}")
 
     def _of_library(self, value: Any, where: str) -> None:
-        """A library's functions, classes and constants stay as they are; what it keeps in other objects may change."""
+        """Watches a value of a library: functions, classes and constants never change, contents of other objects may."""
         if isinstance(value, ModuleType):
             self._visit(value, where)
         elif not (isinstance(value, (*_ATOMS, type, FunctionType, tuple, frozenset)) or callable(value)):
             self._refuse(f"{where}, a {type(value).__name__}, whose changes cannot be watched")
 
     def _function(self, function: FunctionType) -> None:
-        """The function itself, and what it takes from around it; the package's own functions stay as they are."""
+        """Watches a function, its globals and its closure; the package's own functions never change."""
         module, name = function.__globals__.get("__name__") or "", function.__qualname__
         names = _names(function.__code__)
         if root(module) in _LIBRARIES or module == "glassgate.cell" or module.startswith("glassgate.engines"):
@@ -276,7 +276,7 @@ class _Names(NamedTuple):
 
 @lru_cache(4096)
 def _names(code: CodeType) -> _Names:
-    """The names of globals and of attributes that code reads, that of the functions in it among them."""
+    """The names of globals and attributes that code and the functions in it read."""
     of_globals, attributes, imports = set(), set(), set()
     for each in _all_code(code):
         for instruction in dis.get_instructions(each):
@@ -308,7 +308,7 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 
 def _variable(cell: CellType) -> Any:
-    """What a variable of an enclosing function holds."""
+    """The content of a variable of an enclosing function."""
     try:
         return cell.cell_contents
     except ValueError:

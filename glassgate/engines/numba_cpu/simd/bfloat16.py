@@ -202,7 +202,7 @@ def functions(processor: Processor) -> dict[str, Any]:
 
     @inline
     def add_word(total, word, term):
-        """The total of a unit, with both numbers of a word; with one term there is no low part."""
+        """The total of a unit, with both numbers of a word; with one term the low part is missing."""
         return total if term == 1 else dot_ones(total, word)
 
     @intrinsic
