@@ -1,1 +1,1 @@
-"""Looking inside: recordings of gates and states, and what is drawn from them."""
+"""Looking inside: recordings of gates and states, and diagrams and pages of them."""

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Ablation(Mapping[str, float]):
-    """By name, how much the loss grows when that is held at its mean; printed, the largest first.
+    """By name, the increase of the loss when that part is held at its mean; printed, the largest first.
 
     Attributes:
         loss: of the whole network.
@@ -101,12 +101,12 @@ def runs_without(
     held: Callable[[Places, Mapping[str, Tensor]], Mapping[str, Held]],
     per_step: bool = False,
 ) -> dict[str, T]:
-    """What a run gives of the whole model, by the name "", and with parts held at their means, by the parts' names.
+    """The results of a run with the whole model, under the name "", and with parts held at their means, by name.
 
     Args:
-        model: a layer, or a model that holds some.
+        model: a layer, or a model that contains some.
         run: called with each name.
-        held: from the places that can be edited and their means to what is held for each name.
+        held: a function from the editable places and their means to the edits for each name.
         per_step: whether steps are held, or whole sequences.
     """
     places = editable(model)
@@ -139,13 +139,13 @@ def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[s
 
 @contextmanager
 def held_in_rows(model: nn.Module, places: Places, held: Sequence[Held], length: int | None) -> Iterator[None]:
-    """Each row of a batch with something else held: one pass does for many parts.
+    """Holds another part in each row of a batch, so that one pass measures many parts.
 
     Args:
-        model: whose layers are edited.
-        places: those of the layers that are edited.
-        held: for each row by names what is held; `hold` alone.
-        length: of the sequences; None for one row, whatever calls it has.
+        model: the model whose layers are edited.
+        places: the edited places of the layers.
+        held: for each row the edits by name; only `hold`.
+        length: of the sequences; None for one row of any number of calls.
     """
     changes = held[0] if length is None else _in_rows(places, held, length)
     with torch.no_grad(), _in_eval_mode(model), applied(_prepared(places, changes, True)):
@@ -156,7 +156,7 @@ def _in_rows(places: Places, held: Sequence[Held], length: int) -> Held:
     """One change for each name that holds something else in each row."""
     changes = {}
     for name, (*_, width) in places.items():
-        # Infinity stands for nothing that is put.
+        # Infinity marks values that are not edited.
         values = torch.full((length, len(held), width), torch.inf)
         for row, edits in enumerate(held):
             if name in edits:

@@ -10,7 +10,7 @@ from glassgate.layers.stack import Recurrent
 
 
 def described(study: Study, task: str = "") -> str:
-    """The model and what it reads, in a sentence."""
+    """The model and its input, in a sentence."""
     each = study.directions[0]
     layers = len({direction.label.split(".")[0] for direction in study.directions})
     both = " in two directions" if any(direction.reverse for direction in study.directions) else ""

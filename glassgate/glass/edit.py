@@ -1,4 +1,4 @@
-"""Changing what a network does: gates and states held, scaled or replaced by name while its layers run."""
+"""Editing a network: gates and states held, scaled or replaced by name while its layers run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ def hold(value: float | Tensor, *, units: Positions = None, steps: Positions = N
 
 
 def scale(factor: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
-    """For `gg.edit`: what the values of units at steps are multiplied by; arguments as in `gg.hold`."""
+    """For `gg.edit`: a factor for the values of units at steps; arguments as in `gg.hold`."""
     return Edit("scale", factor, units, steps)
 
 
@@ -68,22 +68,22 @@ def patch(
 
 @contextmanager
 def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Iterator[None]:
-    """Change gates and states of a module's recurrent layers inside the `with`.
+    """Edit gates and states of a module's recurrent layers inside the `with`.
 
-    A changed gate is changed for all that the step makes of it; a changed state as it leaves the step, for the steps
-    and layers after it. Changes are part of the cell's equations: they run on the kernels, and gradients pass through
-    them; a value that is held or replaced has none. Regularisers, lengths, resets and recording go on as they are, and
-    edits inside edits are made one after the other. Streams have none, and what `torch.compile` has made of the module
+    An edited gate changes everything that the step computes from it. A state is edited at the end of the step, for
+    later steps and layers. Edits are part of the cell's equations: they run on the kernels, and gradients pass through
+    them; a value that is held or replaced has no gradient. Regularisers, lengths, resets and recording work as before,
+    and nested edits apply one after the other. Streams ignore edits, and a module that `torch.compile` has compiled
     runs uncompiled inside.
 
     Args:
-        module: a layer, or a model that holds some.
-        edits: a change, or several in order, by names as in `gg.record`: "encoder.layer0.forward.f".
+        module: a layer, or a model that contains some.
+        edits: an edit, or several in order, by names as in `gg.record`: "encoder.layer0.forward.f".
 
     Raises:
-        KeyError: there is no gate or state of that name.
-        TypeError: there is no layer of glassgate in it, or no kernel can express its cell.
-        ShapeError, IndexError: values, units or steps do not fit, some of which shows when the layer is called.
+        KeyError: no gate or state has that name.
+        TypeError: the module has no layer of glassgate, or no kernel can express its cell.
+        ShapeError, IndexError: values, units or steps do not fit; some are only checked when the layer is called.
 
     Example:
         >>> import torch, glassgate as gg
@@ -115,10 +115,10 @@ def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> d
 
 
 def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
-    """All names that can be edited: each with its layer, its part, its own name there and how many units it has.
+    """All names that can be edited, each with its layer, its part, its own name there and its number of units.
 
     Raises:
-        TypeError: there is no layer of glassgate in the module, or a cell that no graph can express.
+        TypeError: the module has no layer of glassgate, or has a cell that no graph can express.
     """
     places: dict[str, tuple[Recurrent, str, str, int]] = {}
     for prefix, layer in module.named_modules():

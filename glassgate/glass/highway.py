@@ -25,12 +25,12 @@ class Call(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What one step leaves of a state.
+    """The fraction of a state that one step keeps.
 
     Attributes:
         by_step: (L, N, H), the derivative of each unit's new state by its old one; zero where padded.
-        direct: whether the recurrent products are left out: the path of a forget gate. Else, for cells whose states
-            have no other path, it is the whole diagonal.
+        direct: whether the recurrent products are excluded: the path of a forget gate. Otherwise it is the whole
+            diagonal, for cells whose states have no other path than through the products.
     """
 
     by_step: Tensor
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
 
 
 def kept(call: Call, number: int) -> dict[str, Kept]:
-    """For each state of one direction that has a path of its own from step to step, what a step leaves of it."""
+    """For each state of one direction with a path of its own from step to step, the fraction that a step keeps."""
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))

@@ -54,7 +54,7 @@ def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: 
 
 
 def _reach_back(study: Study, place: int) -> str:
-    """The distance within which nine tenths of what mattered lie, on average over targets."""
+    """The distance that contains nine tenths of the contributions, on average over targets."""
     each, passage = study.connections[place], study.passages[place]
     distances = []
     for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):

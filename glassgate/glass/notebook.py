@@ -1,4 +1,4 @@
-"""A recording by itself, without a task: one picture, a page, and what a notebook shows."""
+"""A recording without a task: one picture, a page, and its display in a notebook."""
 
 from collections.abc import Sequence
 from html import escape
@@ -20,7 +20,7 @@ from glassgate.glass.svg import nice, number
 
 _WIDTH, _HEIGHT = 560, 160
 _LEFT, _TOP = 52, 24
-_NAMED = 16  # units whose numbers fit beside a heat map
+_NAMED = 16  # units whose numbers fit next to a heat map
 _GREY = "#808890"  # readable on white and on black
 
 

@@ -188,7 +188,7 @@ class Cause(NamedTuple):
         loss: mean over the answers, in the study's unit
         points: percentage of the answers that are no longer right; None for numbers
         low, high: the interval of `loss` over passages
-        control: the loss that is added when the targets are in another order
+        control: the loss that is added with the targets in another order
     """
 
     name: str

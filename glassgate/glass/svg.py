@@ -43,13 +43,13 @@ def nice(low: float, high: float, count: int = 5) -> list[float]:
 
 
 class Axis(NamedTuple):
-    """From values to places.
+    """A scale from values to coordinates.
 
     Attributes:
         low, high: the values at its ends
-        label: beneath or beside it
-        log: whether equal ratios are equally far apart
-        ticks: where numbers stand; chosen if empty
+        label: below or next to it
+        log: whether the scale is logarithmic
+        ticks: the values with numbers; chosen if empty
     """
 
     low: float
@@ -59,14 +59,14 @@ class Axis(NamedTuple):
     ticks: Sequence[tuple[float, str]] = ()
 
     def share(self, value: float) -> float:
-        """How far along the axis a value is, from 0 to 1; what is outside is at its end."""
+        """The position of a value along the axis, from 0 to 1; a value outside is at its end."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = math.log(max(value, low)), math.log(low), math.log(high)
         return min(1.0, max(0.0, (value - low) / ((high - low) or 1.0)))
 
     def marks(self) -> Sequence[tuple[float, str]]:
-        """The values that are marked, and what is written there."""
+        """The marked values and their labels."""
         if self.ticks:
             return self.ticks
         if not self.log:
@@ -82,8 +82,8 @@ class Plot:
     Args:
         x, y: the axes
         width, height: in pixels at full size
-        label: what it shows, in a sentence
-        time: the (first step, steps) that x covers from its low end on, so that the page's cursor is drawn over it
+        label: its description, in a sentence
+        time: the (first step, steps) that x covers from its low end on, so that the page can draw its cursor
     """
 
     def __init__(self, x: Axis, y: Axis, width: int, height: int, label: str, time: tuple[int, int] | None = None):
@@ -96,7 +96,7 @@ class Plot:
         return LEFT + right * self.x.share(x), TOP + down * (1 - self.y.share(y))
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str) -> None:
-        """A line through points, interrupted where there is no number."""
+        """A line through points, interrupted at NaN."""
         words, pen = [], "M"
         for x, y in zip(xs, ys, strict=True):
             if not math.isfinite(y):

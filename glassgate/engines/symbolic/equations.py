@@ -83,7 +83,7 @@ class Equations:
                 `Node("noise", (name,), "H")`.
 
         Raises:
-            KeyError: there is no value of that name.
+            KeyError: no value has that name.
         """
         places = {self.named[name]: make for name, make in by.items()}
 

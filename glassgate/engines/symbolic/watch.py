@@ -228,7 +228,7 @@ class Watch:
                 self._of_library(of_module[name], f"{module.__name__}.{name}")
 
     def _of_library(self, value: Any, where: str) -> None:
-        """Watches a value of a library: functions, classes and constants never change, contents of other objects may."""
+        """Watches a library's value: functions, classes and constants never change, contents of other objects may."""
         if isinstance(value, ModuleType):
             self._visit(value, where)
         elif not (isinstance(value, (*_ATOMS, type, FunctionType, tuple, frozenset)) or callable(value)):

@@ -1,1 +1,1 @@
-"""Diagrams of cells and layers as SVG: what a step says, where its parts stand, how wires run, how it is drawn."""
+"""Diagrams of cells and layers as SVG: the parts of a step, their places, the routes of wires, the drawing."""

@@ -214,7 +214,7 @@ class _Drawing:
         return self._entries[state]
 
     def _find_entries(self) -> dict[str, float]:
-        """Each state's own height: its rail's, the lower edge for an output without one, else beside what reads it."""
+        """The height of each state: its rail's, the lower edge for an output without a rail, otherwise its reader's."""
         entries = {state: self._rows[row] for state, row in self._plan.rails.items()}
         if self._output not in entries:
             entries[self._output] = self._bus["h"]

@@ -30,17 +30,17 @@ class Value(NamedTuple):
 
 @dataclass(eq=False)
 class Item:
-    """One thing in the picture.
+    """One item of the picture.
 
     Attributes:
         kind: "state" (before the step), "gate" (a product with its activation), "product" (one without), "operation",
-            "function" (of the author's own), "parameter" (standing alone).
+            "function" (of the author), "parameter" (outside of any of these).
         lines: its label.
         name: the author's name for its (first) result.
-        equation: what it computes, in the author's names.
-        inputs: the wires that enter it, the two buses apart.
-        reads: "x" and "h" where it multiplies the input and the output of the step before.
-        results: how many values leave it.
+        equation: its equation, in the author's names.
+        inputs: the wires that enter it, except the two buses.
+        reads: "x" and "h" if it multiplies the input and the output of the step before.
+        results: the number of its results.
         nodes: the traced value of each result.
     """
 
@@ -60,8 +60,8 @@ class Flow:
 
     Attributes:
         states: the items of the states before the step, by name.
-        new: what each state is after the step.
-        items: all items but states, each after those that it reads.
+        new: the value of each state after the step.
+        items: all items except states, each after its inputs.
     """
 
     states: dict[str, Item]
@@ -105,7 +105,7 @@ def flow(cell: Cell, projected: bool = False) -> Flow:
 
 
 class _Reader:
-    """Nodes to terms: calls of functions in place of what they consist of, equal values made one."""
+    """Converts nodes to terms: calls of functions in place of their operations, with equal values merged."""
 
     def __init__(self) -> None:
         self._of_node: dict[Node, _Term] = {}
@@ -253,7 +253,7 @@ def _equation(term: _Term) -> str:
 
 
 def _text(arg: Any, rank: int = 0) -> str:
-    """An argument by its name, or else what it computes."""
+    """The name of an argument, or else its expression."""
     if not isinstance(arg, _Term):
         return f"{arg:.6g}" if isinstance(arg, float) else str(arg)
     if arg.name is not None and arg.op not in PRODUCTS:

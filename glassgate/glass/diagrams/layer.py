@@ -8,7 +8,7 @@ from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
 BOX, SIDE, STEP, FOOT = (176.0, 62.0), 92.0, 46.0, 40.0
-"""A direction's box, the room for states beside it, the length of a wire upward, the room for a label at an end."""
+"""The size of a direction's box, the space for states next to it, the length of a wire upward, the space for labels."""
 
 
 def draw_layer(layer: Recurrent) -> svg.Diagram:

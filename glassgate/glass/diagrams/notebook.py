@@ -19,7 +19,7 @@ def html(what: object) -> str:
 
 
 def of_cell(cell: Cell) -> str:
-    """A cell's diagram, and what it has for each unit."""
+    """A cell's diagram, and its parameters per unit."""
     gates, states = f"{len(cell.gates)} ({' '.join(cell.gates)})", ", ".join(cell.state)
     own = ", ".join(cell.parameters) or "none"
     heading = f"<p><code>{escape(repr(cell))}</code>: gates {gates}, states {states}, parameters of its own {own}</p>"

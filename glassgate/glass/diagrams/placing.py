@@ -86,7 +86,7 @@ class _Placing:
             ready = [name for name in names if feeds[name] <= set(order)] or names
             order.append(ready[0])
             names.remove(ready[0])
-        # Of two that wait for nothing, the first state that is carried beside the output runs on top.
+        # Of two independent states, the first one that is carried besides the output has the top rail.
         return order
 
     def _find_rows(self) -> None:
@@ -110,7 +110,7 @@ class _Placing:
         self._clear_rails()
 
     def _clear_rails(self) -> None:
-        """Gives each rail a row to itself, above what else would stand there."""
+        """Gives each rail a row to itself, above all other items."""
         beside = {row for item, row in self._row.items() if item not in self._rail_of}
         rails = set(self._rail_row.values())
         self._row = {
@@ -138,7 +138,7 @@ class _Placing:
         return all(self._hangs(i) or (self._on_rail(i) and not self._is_below(i)) for i in inputs)
 
     def _height(self, item: Item) -> int:
-        """One row above the highest of what it reads from below."""
+        """One row above the highest of its inputs from below."""
         if item in self._row or self._hangs(item):
             return self._row.get(item, 0)
         below = [v.item for v in item.inputs if self._is_below(v.item) and not self._hangs(v.item)]
@@ -155,7 +155,7 @@ class _Placing:
                 self._row[item] = max(self._row[user] for user in users) + above
 
     def _visit(self, item: Item) -> None:
-        """Gives an item its column, after all that it reads; the deepest first, what comes down from a rail last."""
+        """Gives an item its column, after all its inputs; the deepest first, inputs from a rail last."""
         if item in self._span or item.kind == "state":
             return
         inputs = [value.item for value in item.inputs]
@@ -181,7 +181,7 @@ class _Placing:
         self._take(item, column, column, row)
 
     def _turn(self, item: Item) -> tuple[bool, bool, int]:
-        """Sorts what an item reads into the order in which it is placed."""
+        """A sort key: the order in which an item's inputs are placed."""
         waits = not item.inputs or any(value.item not in self._span for value in item.inputs)
         return self._on_rail(item) or item in self._hanging, waits, -self._row.get(item, 0)
 
@@ -207,7 +207,7 @@ class _Placing:
 
 
 def _spine(flow: Flow, name: str) -> list[Item] | None:
-    """The shortest way of a state through elementwise operations to what it is after the step, or None."""
+    """The shortest path of a state through elementwise operations to its new value, or None."""
     start, end = flow.states[name], flow.new[name].item
     if end is start:
         return []

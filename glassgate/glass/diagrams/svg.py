@@ -110,7 +110,7 @@ def dot(x: float, y: float) -> str:
 
 
 def value_beside(points: Sequence[Place]) -> str:
-    """An empty text beside the longest straight part of a wire, for its value."""
+    """An empty text next to the longest straight part of a wire, for its value."""
     points = corners(points)
     (a, b), (c, d) = max(pairwise(points), key=lambda piece: _distance(*piece))
     if b == d:

@@ -19,11 +19,11 @@ from glassgate.glass.highway import Call, by_step, inputs, states_before
 
 
 def wires(call: Call, number: int) -> dict[str, Tensor]:
-    """What the wires of a direction's diagram carried in a recorded call that are no gate and no state after the step.
+    """The values of a diagram's wires in a recorded call of one direction, except gates and new states.
 
     Returns:
-        by their `data-name`, (L, N, H), or (L, N, 1) where there is one number a row; of the input its norm. Nothing
-        for a cell that cannot be drawn.
+        by their `data-name`, (L, N, H), or (L, N, 1) for one number per row; for the input its norm. Empty for a cell
+        that cannot be drawn.
     """
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
