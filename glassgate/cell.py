@@ -25,7 +25,7 @@ class Named:
         self.__dict__.update(zip(names, values, strict=True))
 
     def __getattr__(self, name: str) -> Any:
-        raise NoSuchName(f"there is no {name!r} here, only {', '.join(self.__dict__) or 'nothing'}")
+        raise NoSuchName(f"{name!r} is not defined here, only {', '.join(self.__dict__) or 'nothing'}")
 
     def __iter__(self) -> Any:
         return iter(self.__dict__.values())
@@ -78,7 +78,7 @@ class PreActivations:
         if gate.startswith("__"):
             raise AttributeError(gate)
         if gate == "hh":
-            raise NoSuchName("there is no 'hh' here: with recurrent = False nothing is multiplied by the state")
+            raise NoSuchName("'hh' is not defined here: with recurrent = False nothing is multiplied by the state")
         half = getattr(self.ih, gate)
         return half + getattr(self.hh, gate) if "hh" in self.__dict__ else half
 

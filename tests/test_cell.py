@@ -11,9 +11,9 @@ from tests.compare import check, noise
 def test_named_values():
     s = Named(("h", "c"), (1, 2))
     assert (s.h, s.c, list(s)) == (1, 2, [1, 2])
-    with pytest.raises(AttributeError, match="there is no 'x' here, only h, c"):
+    with pytest.raises(AttributeError, match="'x' is not defined here, only h, c"):
         _ = s.x
-    with pytest.raises(AttributeError, match="there is no 'x' here, only nothing"):
+    with pytest.raises(AttributeError, match="'x' is not defined here, only nothing"):
         _ = Named((), ()).x
 
 
@@ -21,7 +21,7 @@ def test_pre_activations_by_halves():
     a = PreActivations(Named(("i", "n"), (1, 2)), Recurrent(lambda u: Named(("i", "n"), (10 * u, 100 * u)), 3))
     assert (a.ih.n, a.hh.n, a.n, a.i, a.hh(7).i) == (2, 300, 302, 31, 70)
     assert a.update("g") == "g"
-    with pytest.raises(AttributeError, match="there is no 'q' here, only i, n"):
+    with pytest.raises(AttributeError, match="'q' is not defined here, only i, n"):
         _ = a.q
 
 
@@ -179,9 +179,9 @@ class TestOwn:
     @pytest.mark.parametrize(
         ("asked", "recurrent", "said"),
         [
-            (lambda a, s: a.q, True, "there is no 'q' here, only a"),
-            (lambda a, s: a.a * s.c, True, "there is no 'c' here, only h"),
-            (lambda a, s: a.hh.a, False, "there is no 'hh' here: with recurrent = False nothing is multiplied"),
+            (lambda a, s: a.q, True, "'q' is not defined here, only a"),
+            (lambda a, s: a.a * s.c, True, "'c' is not defined here, only h"),
+            (lambda a, s: a.hh.a, False, "'hh' is not defined here: with recurrent = False nothing is multiplied"),
         ],
     )
     @pytest.mark.parametrize("options", [{}, {"zoneout": 0.5}])

@@ -118,7 +118,7 @@ def test_good_cells_pass(cell):
         (Cumulative(), "changes with its neighbours"),
         (TooFew(), "step must return 2 states"),
         (Gateless(), "gates must name at least one"),
-        (Misspelt(), "cell Misspelt: there is no 'm' here, only n"),
+        (Misspelt(), "cell Misspelt: 'm' is not defined here, only n"),
         (Exploding(), "nan or infinity"),
         (WrongDerivative(), "wrong derivative"),
     ],

@@ -39,7 +39,7 @@ NOT_MADE = {
         " has no attention to look at",
         "report: there is none for ",
         "expected a text, as in training, got a series",
-        "this name stands for two series",
+        "two series have this name",
         "the source is empty; remove the line",
         "expected a translation to learn from",
         ", row ",

@@ -25,7 +25,9 @@ def command(words: list[str]) -> None:
         "and no server; open it from disk.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument("other", metavar="RUN", nargs="?", help="folder of a second run, to be shown beside the first")
+    parser.add_argument(
+        "other", metavar="RUN", nargs="?", help="folder of a second run, shown side by side with the first"
+    )
     parser.add_argument("text", metavar="TEXT", nargs="?", help="text to read (examples of the first run's dev data)")
     parser.add_argument("--file", metavar="FILE", help="read this instead of TEXT, in the format of the training data")
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the page (report.html)")
@@ -37,7 +39,7 @@ def command(words: list[str]) -> None:
         raise OptionError("--file: expected a text or a file, got both; leave one of them out")
     output = Path(arguments.output)
     if not output.resolve().parent.is_dir():
-        raise OptionError(f"--output: there is no folder {output.parent}; make it, or write elsewhere")
+        raise OptionError(f"--output: the folder {output.parent} does not exist; create it, or choose another path")
     folders = [arguments.run] if arguments.other is None else [arguments.run, arguments.other]
     runs = [Run.open(folder) for folder in folders]
     tasks = [run_class(folder).load(folder) for folder in folders]

@@ -137,7 +137,7 @@ def _whole_model(module: nn.Module, inputs: tuple[Any, ...] | None, dynamic_shap
     """A model from torch's exporter."""
     if not isinstance(inputs, tuple):
         raise ExportError(
-            f"to_onnx: {type(module).__name__} is no layer of glassgate, so inputs must be a tuple of example "
+            f"to_onnx: {type(module).__name__} is not a layer of glassgate, so inputs must be a tuple of example "
             f"arguments, got {type(inputs).__name__}"
         )
     training = module.training

@@ -103,7 +103,7 @@ def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> d
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     for name, given in edits.items():
         if name not in places:
-            raise KeyError(f"edit: there is no {name!r}; there is {', '.join(places)}")
+            raise KeyError(f"edit: no gate or state {name!r}; there are {', '.join(places)}")
         layer, label, own, width = places[name]
         several: list[Edit] = [given] if isinstance(given, Edit) else list(given) if isinstance(given, Sequence) else []
         if not several or not all(isinstance(change, Edit) for change in several):

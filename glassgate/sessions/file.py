@@ -73,7 +73,7 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
         the session.
 
     Raises:
-        OSError: there is no such file.
+        OSError: the file does not exist.
         NotASession: (a ValueError) the file is truncated, holds something else, or was written by another version.
         ValueError: `model` is missing, or it does not fit.
         EngineError: this processor does not support the session's precision.
@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such session file")
+        raise FileNotFoundError(f"{path}: the session file does not exist")
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(KEY)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A task's class, as `module:name`, and what it does in a few words."""
+    """A task's class, as `module:name`, and its purpose in a few words."""
 
     where: str
     summary: str
@@ -35,7 +35,7 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
     """Return the class of a task.
 
     Raises:
-        OptionError: there is no such task
+        OptionError: no task has this name
     """
     from glassgate.tasks.errors import OptionError
 

@@ -2,7 +2,7 @@
 
 
 class UserError(ValueError):
-    """Something given was wrong; the message says what was expected, what was given and what to do."""
+    """The user's input was wrong; the message has the expected input, the given input and the remedy."""
 
 
 class DataError(UserError):

@@ -38,7 +38,7 @@ def value(loss: Loss, counts: Sequence[float] | None = None) -> Tensor:
 
     Args:
         loss: its parts
-        counts: what each part's sum is divided by; the part's own count if None
+        counts: the divisor of each part's sum; the part's own count if None
 
     Example:
         >>> value([Mean(torch.tensor(6.0), 3), Mean(torch.tensor(1.0), 2)])

@@ -15,7 +15,7 @@ import yaml
 from glassgate.tasks import cells
 from glassgate.tasks.errors import OptionError
 
-_MOST = 2**31 - 1  # of whole numbers without a limit of their own: what is larger overflows somewhere below
+_MOST = 2**31 - 1  # of whole numbers without a limit of their own: larger ones would overflow
 
 
 def option(
@@ -173,7 +173,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def value_type(cls: type[Options], name: str) -> type:
-    """Return the type of an option's value, the one beside None for an optional one."""
+    """Return the type of an option's value; for an optional one, the type other than None."""
     hint = get_type_hints(cls)[name]
     if get_origin(hint) in (Union, UnionType):
         return next(each for each in get_args(hint) if each is not type(None))

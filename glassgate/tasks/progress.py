@@ -1,4 +1,4 @@
-"""What a training reports to whoever watches it, and that it was broken off."""
+"""The callbacks of a training, for the command line and for others, and its interruption."""
 
 from collections.abc import Mapping
 

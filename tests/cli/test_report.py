@@ -185,7 +185,7 @@ def test_a_translation_without_reference_has_no_right_answers(runs: Path, tmp_pa
         (["{runs}/tagging", "--file", "nowhere.conllu"], "nowhere.conllu"),
         (["{runs}/tagging", "{runs}/translation", "it"], "must be of one task, got tagging and translation"),
         (["{runs}/tagging", "it", "--file", "x.conllu"], "expected a text or a file, got both"),
-        (["{runs}/tagging", "it", "-o", "no/such/folder.html"], "there is no folder no/such"),
+        (["{runs}/tagging", "it", "-o", "no/such/folder.html"], "the folder no/such does not exist"),
     ],
 )
 def test_mistakes_get_a_sentence_and_leave_no_file(

@@ -114,7 +114,7 @@ def test_errors(path: Path) -> None:
     with pytest.raises(ExportError, match=r"cell Coin: .*rfft.*test_onnx.py.*; write this step with other operations"):
         gg.to_onnx(gg.Recurrent(Coin(), 3, 4), path)
     with pytest.raises(
-        ExportError, match="Linear is no layer of glassgate, so inputs must be a tuple of example arguments, got "
+        ExportError, match="Linear is not a layer of glassgate, so inputs must be a tuple of example arguments, got "
     ):
         gg.to_onnx(torch.nn.Linear(3, 4), path)
     layer = gg.LSTM(3, 4)

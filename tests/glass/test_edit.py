@@ -229,7 +229,7 @@ ERRORS = {
     "layer0.forward.q": (
         gg.hold(1.0),
         KeyError,
-        r"edit: there is no 'layer0.forward.q'; there is layer0\.forward\.i, ",
+        r"edit: no gate or state 'layer0.forward.q'; there are layer0\.forward\.i, ",
     ),
     "layer0.forward.f": (1.0, TypeError, r"'layer0.forward.f' must be given gg\.hold, gg\.scale or gg\.replace, got 1"),
     "layer0.forward.i": (gg.hold(1.0, units=[5]), IndexError, r"units of 'layer0.forward.i' must be below 5, got 5"),

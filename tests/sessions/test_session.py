@@ -243,7 +243,7 @@ def test_files_that_hold_no_session(tmp_path):
     save_file({"w": torch.zeros(2)}, path, {"glassgate_session": "{"})
     with pytest.raises(ValueError, match=r"its description is not valid JSON"):
         gg.load_session(path)
-    with pytest.raises(FileNotFoundError, match=r"there is no such session file"):
+    with pytest.raises(FileNotFoundError, match=r"the session file does not exist"):
         gg.load_session(tmp_path / "none.safetensors")
 
 

@@ -227,7 +227,7 @@ def make(op: str, *args: Any) -> Node:
         op, args = _OF_MASKS[op][0], tuple([_mask(arg, _OF_MASKS[op][1]) for arg in args])
     values = [_value(arg) for arg in args]
     if op == "where" and isinstance(values[0], Node) and values[0].op not in MASKS:
-        raise NotTraceable("torch.where by something that is no mask")
+        raise NotTraceable("torch.where with a condition that is not a mask")
     if op in _LOGICAL:
         values = [v if isinstance(v, Node) and v.op in MASKS else make("ne", v, 0.0) for v in values]
         if any(isinstance(v, float) for v in values):
@@ -252,7 +252,7 @@ _OF_MASKS = {"bitwise_and": ("logical_and", "&"), "bitwise_or": ("logical_or", "
 def _mask(value: Any, sign: str) -> "Node":
     if isinstance(value, Node) and value.op in MASKS:
         return value
-    raise NotTraceable(f"`{sign}` on something that is no mask")
+    raise NotTraceable(f"`{sign}` on a value that is not a mask")
 
 
 def _check_mode() -> None:

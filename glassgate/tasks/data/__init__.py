@@ -1,1 +1,1 @@
-"""Readers of data files and the order in which training sees what they read."""
+"""Readers of data files, and the order in which training uses their examples."""

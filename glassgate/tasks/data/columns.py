@@ -96,16 +96,16 @@ def look(
     """Recognise the columns of a file.
 
     Args:
-        column, text_column: numbers from 1, or names of the header, that overrule what is recognised
+        column, text_column: numbers from 1, or names of the header, that override the recognised ones
         labelled: whether one of them must hold labels
-        separator: of the columns; found out if None
+        separator: of the columns; detected if None
 
     Returns:
-        None if the lines are no columns
+        None if the lines have no columns
 
     Raises:
         DataError: see `read_lines`
-        OptionError: there is no such column
+        OptionError: no such column
     """
     lines = [text for _, text in islice(read_lines(path), _LINES)]
     separator = separator or _separator(lines)

@@ -1,4 +1,4 @@
-"""Which format a file of labelled sequences has: the one asked for, or told by its name and by what it holds."""
+"""The format of a file of labelled sequences: a given one, or detected from its name and its content."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def format_of(path: str | Path, format: str = "auto") -> str:
     if kind not in FORMATS:
         known = ", ".join(suffix for suffix, each in SUFFIXES.items() if each in FORMATS)
         raise OptionError(
-            f"{path}: it holds no columns; cannot tell the format by the suffix {suffix_of(path)!r}; known are "
+            f"{path}: it has no columns; cannot detect the format from the suffix {suffix_of(path)!r}; known are "
             f"{known}; "
             f"name it with --format {'|'.join(FORMATS[1:-2])}"
         )
@@ -48,16 +48,16 @@ def recognised(
     text_column: str | None = None,
     label_suffix: str | None = None,
 ) -> tuple[str, Layout | None]:
-    """Name the format of a file, and what its columns are where it has some: by its suffix, and by what it holds.
+    """Name the format of a file, and its columns if it has some, by its suffix and its content.
 
     Args:
-        format: one of `FORMATS`; any but "auto" is taken at its word
-        column, text_column: the columns of labels and of units, where they are given
-        label_suffix: turns a text file's name into the label file's; None where no labels are read
+        format: one of `FORMATS`; any except "auto" is not checked
+        column, text_column: the columns of labels and of units, if they are given
+        label_suffix: turns a text file's name into the label file's; None if no labels are read
 
     Raises:
         DataError: see `read_lines`
-        OptionError: see `format_of`; there is no such column
+        OptionError: see `format_of`; no such column
     """
     labelled, named, readable = label_suffix is not None, format, False
     if format == "auto":

@@ -207,7 +207,7 @@ class Reader:
             self.path,
             number,
             f"expected {several}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
-            "--label-column, both as numbers from 1 where the first line is no header",
+            "--label-column, or their numbers from 1 if the first line is not a header",
         )
 
     def _texts(self) -> Iterator[Labelled]:

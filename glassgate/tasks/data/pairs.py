@@ -45,7 +45,7 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     else:
         pairs = list(_one_file(path, labelled, reverse))
     if not pairs:
-        raise DataError(path, None, "the file holds nothing but empty lines; give one with at least one pair")
+        raise DataError(path, None, "the file has only empty lines; give one with at least one pair")
     return pairs
 
 
@@ -66,7 +66,7 @@ def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]
             sides.reverse()
         if not sides[0] or (labelled and not sides[1]):
             side = "before" if bool(sides[0]) == reverse else "after"
-            raise DataError(path, number, f"nothing stands {side} the tab; remove the line, or fill in what is missing")
+            raise DataError(path, number, f"the text {side} the tab is missing; add it, or remove the line")
         yield Pair(sides[0], sides[1] if len(sides) > 1 else None, str(path), number)
 
 
@@ -85,7 +85,9 @@ def _two_files(path: str, reverse: bool) -> Iterator[Pair]:
         if not one or not other:
             empty, full = (first, second) if not one else (second, first)
             raise DataError(
-                empty, number, f"the line is empty, and that of {full} is not; remove both, or fill in what is missing"
+                empty,
+                number,
+                f"the line is empty, and that of {full} is not; remove both lines, or fill in the empty one",
             )
         source, target = (other, one) if reverse else (one, other)
         yield Pair(source, target, second if reverse else first, number)

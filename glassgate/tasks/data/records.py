@@ -46,7 +46,7 @@ def read(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Names]]:
         kind: one of `KEYED`; detected if empty
 
     Raises:
-        DataError: see `read_lines`; a line is no JSON object, or the file no Parquet
+        DataError: see `read_lines`; a line is not a JSON object, or the file is not Parquet
     """
     readers = {"parquet": _parquet, "json": _json}
     return readers.get(kind or kind_of(path), _json_lines)(path)
@@ -110,7 +110,7 @@ def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequ
 
 
 def named(label: Any, names: Sequence[str] | None) -> str:
-    """Return a label's name, where it is a number that stands for one.
+    """Return a label's name, if the label is the number of a name.
 
     Example:
         >>> named(1, ["O", "B-PER"]), named(1, None), named("O", None)

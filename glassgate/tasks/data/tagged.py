@@ -1,4 +1,4 @@
-"""Sequences with a label for each unit, and their formats: CoNLL-U, columns, rows with lists, text beside labels."""
+"""Sequences with a label for each unit, and their formats: CoNLL-U, columns, rows with lists, text and label files."""
 
 import re
 from collections import deque
@@ -95,20 +95,20 @@ def read_columns(
     labelled: bool = True,
     layout: Layout | None = None,
 ) -> Iterator[Tagged]:
-    """Yield the sequences of a file with one unit a line and blank lines between sequences.
+    """Yield the sequences of a file with one unit per line and blank lines between sequences.
 
     These are the CoNLL and IOB2 files, and TSV with `separator="\\t"`. A line `# intent = NAME` before a sequence
     gives its intent.
 
     Args:
         column: number of the label's column, from 1; the last if None
-        separator: what separates the columns; None is any run of blanks
-        labelled: whether labels are needed; without them a single column will do
-        layout: what the columns are, as `recognised` says; it goes before the two arguments above
+        separator: of the columns; None for any run of blanks
+        labelled: whether labels are needed; without them a single column is enough
+        layout: the columns, as `recognised` returns them; overrides the two arguments above
 
     Raises:
         DataError: see `read_lines`; a line with more or fewer columns than the first; too few columns
-        OptionError: the column is no number or out of range
+        OptionError: the column is not a number or out of range
     """
     if layout is not None:
         column, separator = None, layout.separator
@@ -199,7 +199,7 @@ def of_rows(
 def read_text(
     path: str | Path, unit: str = "word", label_suffix: str = ".labels", labelled: bool = True
 ) -> Iterator[Tagged]:
-    """Yield one sequence a line; labels, separated by blanks, stand in the same line of the file beside it.
+    """Yield one sequence per line; its labels, separated by blanks, are in the same line of the label file.
 
     Args:
         unit: "word" (separated by blanks) or "character"
@@ -261,7 +261,7 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
 
 
 def _together(texts: str | Path, *beside: Path) -> Iterator[Any]:
-    """Yield the number of each line of a file, the line, and the same line of files beside it."""
+    """Yield the number of each line of a file, the line, and the same line of the other files."""
     files = [read_lines(path) for path in (texts, *beside)]
     for number, lines in enumerate(zip_longest(*files), start=1):
         if None in lines:

@@ -123,16 +123,16 @@ def gap(before: str, after: str, unit: str) -> str:
 def read_text(
     path: str | Path, unit: str, sequence: str, progress: Progress | None = None, column: str | None = None
 ) -> "list[Text] | Stored[Text]":
-    """Read a text file, or standard input, as one sequence or a sequence a line; a large one stays on disk.
+    """Read a text file, or standard input, as one sequence or one sequence per line; a large one stays on disk.
 
-    Of JSON lines and Parquet each row is what a line is of a text file.
+    In JSON lines and Parquet a row corresponds to a line of a text file.
 
     Args:
-        progress: told how far a large file is, and what rows were taken for
+        progress: notified of the progress of a large file, and of the recognised format of rows
         column: the key of the texts in rows; the first usual one if None
 
     Raises:
-        DataError: see `read_lines` and `records.read`; there is nothing but blank lines; no such key
+        DataError: see `read_lines` and `records.read`; there are only blank lines; no such key
     """
     read = _read(path, unit, column)
     if progress and unit != "byte" and kind_of(path) != "parquet" and (encoding := encoding_note(path)):
@@ -157,7 +157,7 @@ def of_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions
     """Make texts of rows: one of all, as of the lines of a file, or one of each.
 
     Raises:
-        DataError: no such key; what is under it is no string
+        DataError: no such key; its value is not a string
     """
     lines = [f"{text}\n" for _, text in _texts("given rows", rows, options.text_column)]
     if lines and options.sequence == "file":
@@ -227,7 +227,7 @@ def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary
 
 
 def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
-    """Return for each of what a vocabulary made of units the one before it, `first` for the first one."""
+    """Return for each of a vocabulary's numbers the one before it, `first` for the first one."""
     if isinstance(numbers, mapped.Numbers):
         return cast(np.ndarray, mapped.Numbers(numbers.units, numbers.table, first))
     return np.concatenate([[first], numbers])[:-1]
@@ -258,4 +258,4 @@ def hold_out(texts: Sequence[Text], share: float) -> tuple[Sequence[Text], Seque
 
 
 def _blank(path: str | Path) -> DataError:
-    return DataError(path, None, "the file holds nothing but blanks; give one with text")
+    return DataError(path, None, "the file has only blanks; give one with text")

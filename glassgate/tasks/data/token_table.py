@@ -69,15 +69,15 @@ may be labels in 'POS' too (--column takes them)"
 def look_at_tokens(
     path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
 ) -> TokenTable:
-    """Recognise the columns of a table of tokens by the names in its first line, and what is below them.
+    """Recognise the columns of a table of tokens by the names in its first line and their values.
 
     Args:
-        column, text_column: names of columns, or their numbers from 1, that overrule what is recognised
+        column, text_column: names of columns, or their numbers from 1, that override the recognised ones
         labelled: whether one of them must hold labels
 
     Raises:
         DataError: see `read_lines`; the first line names no column of words, or none of labels
-        OptionError: there is no such column
+        OptionError: no such column
     """
     dialect, _ = records.table_of(path, kind_of_table(path))
     separator, before, names = dialect.separator, dialect.before, dialect.header

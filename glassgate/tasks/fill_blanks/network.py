@@ -29,11 +29,11 @@ class Blanks(NamedTuple):
 
 
 class BlankNetwork(nn.Module):
-    """Vectors of the units, recurrent layers whose directions never meet, and scores from the states beside a blank.
+    """Embeddings of the units, recurrent layers with separate directions, and scores from the states next to a blank.
 
     Args:
         options: sizes, cell and the longest blank
-        units: how many units are known, padding and unknown included
+        units: the size of the vocabulary, padding and unknown included
     """
 
     def __init__(self, options: FillBlanksOptions, units: int):
@@ -66,7 +66,7 @@ class BlankNetwork(nn.Module):
         """Scores for the first unit of a blank.
 
         Args:
-            before, after: `(..., H)`, the states of the directions beside the blank
+            before, after: `(..., H)`, the states of the directions next to the blank
             left: `(...)`, its length
         """
         return self.units(self._joined(before, after, left))
@@ -82,14 +82,14 @@ class BlankNetwork(nn.Module):
         return self.dropout(torch.tanh(self.beside(both) + self.left(left)))
 
     def read_before(self, numbers: Tensor) -> tuple[Tensor, State]:
-        """Read what stands before a blank, `(1, L)`: the state beside it, `(1, H)`, and all to go on from."""
+        """Read the text before a blank, `(1, L)`: the state next to it, `(1, H)`, and all states, to continue from."""
         if not numbers.shape[1]:
             return self._nothing(), None
         forward, _, state = self._read(numbers)
         return forward[:, -1], state
 
     def read_after(self, numbers: Tensor) -> Tensor | None:
-        """Read what stands after a blank, `(1, L)`, from its end: the state beside it; None with one direction."""
+        """Read the text after a blank, `(1, L)`, from its end: the state next to it; None with one direction."""
         if not self.encoder.bidirectional:
             return None
         _, backward, _ = self._read(numbers) if numbers.shape[1] else (None, None, None)

@@ -12,12 +12,12 @@ _LEAST = 1e-6  # of a scale
 
 
 class Draws:
-    """Random numbers of paths, the same ones for each row: what is drawn in one follows from that row alone.
+    """Random numbers of paths, the same ones for each row, so that a row's draws depend on that row alone.
 
     Args:
-        rows: how many there are
-        seed: what they follow from
-        device: where they go
+        rows: their number
+        seed: of the random numbers
+        device: of the results
     """
 
     def __init__(self, rows: int, seed: int, device: torch.device):
@@ -60,8 +60,8 @@ class Head(ABC):
 
         Args:
             raw: `(..., size)`
-            center, spread: what the window was moved and divided by, `(...)`
-            scale: what the series was divided by, `(...)`
+            center, spread: the offset and the divisor of the window, `(...)`
+            scale: the divisor of the series, `(...)`
         """
 
     @abstractmethod

@@ -96,7 +96,7 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
     found: dict[str, list[float]] = {}
     for series in examples:
         if series.name in found:
-            raise series.fault("this name stands for two series; give each its own")
+            raise series.fault("two series have this name; rename one of them")
         if series.frequency != first.frequency:
             raise series.fault(f"expected steps of {first.frequency}, as of {first.name!r}, got {series.frequency}")
         found[series.name] = learned(series, options, season)
@@ -124,12 +124,12 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
 
 
 def learned(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
-    """Return what a series is moved and divided by, and the naive forecast's mean absolute and squared error.
+    """Return the offset and the divisor of a series, and the naive forecast's mean absolute and squared error.
 
-    A series that training did not have is scaled by its first window alone, as its end is not to be known.
+    A series that was not in the training data is scaled by its first window alone, because its end must stay unknown.
 
     Args:
-        strict: whether a constant series is refused
+        strict: whether a constant series raises an error
     """
     values = series.values if strict else series.values.part(0, options.steps_back)
     shift, scale = _moments([values])

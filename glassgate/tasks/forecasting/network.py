@@ -48,12 +48,12 @@ class Window(NamedTuple):
     """The windows of a batch as a network reads them.
 
     Attributes:
-        values: `(N, B + H)`, moved and divided; the last H are read in training alone, by the recursive model
+        values: `(N, B + H)`, shifted and scaled; only the recursive model reads the last H, in training
         known: `(N, B + H, K)`
         past: `(N, B, P)`
         series: the vector of each series, `(N, E)`
-        center, spread: what the values were moved and divided by, `(N, 1)`
-        scale: what the series was divided by, `(N, 1)`
+        center, spread: the offset and the divisor of the values, `(N, 1)`
+        scale: the divisor of the series, `(N, 1)`
     """
 
     values: Tensor
@@ -66,7 +66,7 @@ class Window(NamedTuple):
 
 
 class Forecaster(nn.Module):
-    """The common part: the window, moved by what it holds up to the present, and the vectors of the series."""
+    """The common part: the window, shifted by its values up to the present, and the vectors of the series."""
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
         super().__init__()

@@ -79,7 +79,7 @@ class ForecastingOptions(Options):
         if self.model == "recursive" and self.past:
             raise OptionError(
                 "past: the recursive model needs covariates at each step that it forecasts, and past ones end before; "
-                "choose --model direct or segments, or name with --known what is known ahead"
+                "choose --model direct or segments, or name covariates that are known ahead with --known"
             )
         if self.model == "segments" and self.steps_back % self.segment:
             raise OptionError(
@@ -98,7 +98,7 @@ class ForecastingOptions(Options):
 
     @property
     def levels(self) -> list[float]:
-        """The quantiles, rising; none if they are no numbers."""
+        """The quantiles in ascending order; none if they are not numbers."""
         try:
             return sorted({float(each) for each in self.quantiles.split(",")})
         except ValueError:

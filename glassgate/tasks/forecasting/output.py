@@ -29,16 +29,16 @@ class Forecast(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A forecast from a place inside a series, and what came.
+    """A forecast from a place inside a series, and the true values.
 
     Attributes:
         series: the series
-        place: of the first step that is forecast
-        forecast: what the model says
+        place: of the first forecast step
+        forecast: the model's values
         past: the values before the place that the model reads
-        target: the values that came
+        target: the true values
         naive: the last value before the place
-        seasonal: the values a season before
+        seasonal: the values one season before
     """
 
     series: Series
@@ -79,10 +79,10 @@ def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
 
 
 def wide_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
-    """Return forecasts next to each other: the time stamps and a column a series, behind it one for each quantile.
+    """Return forecasts as columns: the time stamps, a column per series, and after it one for each quantile.
 
-    The quantiles' columns are named as darts does, "load_q0.100". Where a series ends before others, nothing (NaN)
-    stands at the time stamps that are not forecast.
+    The quantiles' columns are named as in darts, "load_q0.100". Time stamps without a forecast of a series, which may
+    end before others, are NaN.
 
     Returns:
         a pandas frame

@@ -78,7 +78,7 @@ class DataErrors(Metric):
     def update(
         self, preds: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, shift: Tensor, scale: Tensor
     ) -> None:
-        """Add windows: scaled forecasts and targets `(N, H)`; what was subtracted and divided by, `(N,)`."""
+        """Add windows: scaled forecasts and targets `(N, H)`; their offsets and divisors, `(N,)`."""
         shift, scale = shift.double()[:, None], scale.double()[:, None]
         values = target.double() * scale + shift
         said = torch.stack([preds, naive, seasonal]).double() * scale + shift
@@ -129,7 +129,7 @@ class Intervals(Metric):
     def update(
         self, quantiles: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, shift: Tensor, scale: Tensor
     ) -> None:
-        """Add windows: quantiles `(N, H, Q)`, the rest `(N, H)`, and what the series were scaled by, `(N,)`."""
+        """Add windows: quantiles `(N, H, Q)`, the rest `(N, H)`, and the divisors of the series, `(N,)`."""
         steps = scale.double()[:, None, None]
         same = [each[..., None].expand_as(quantiles) for each in (naive, seasonal)]
         losses = [pinball(each.double(), target.double(), self.levels) * steps for each in (quantiles, *same)]

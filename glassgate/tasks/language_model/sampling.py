@@ -14,10 +14,10 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random:
 
     Args:
         logits: `(V,)`
-        temperature: what they are divided by; 0 takes the largest
-        top_k: how many of the largest take part; 0 for all
+        temperature: their divisor; 0 takes the largest
+        top_k: the number of the largest that take part; 0 for all
         top_p: the largest that together have this probability take part
-        random: what the draw follows from
+        random: the generator
 
     Example:
         >>> choose(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
@@ -36,7 +36,7 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random:
 
 
 def check_draw(length: int, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
-    """Raise OptionError where these are no way to draw."""
+    """Raise OptionError for settings outside their range."""
     if seed is not None and not 0 <= seed < 2**64:
         raise OptionError(f"seed: expected 0 to 2**64 - 1, got {seed}")
     if length < 0:

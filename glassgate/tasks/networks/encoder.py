@@ -14,10 +14,10 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
     Args:
         options: cell, sizes, depth, directions and dropout
         input_size: features of a step; those of an embedding if None
-        others: what else the layer's constructor takes
+        others: further arguments of the layer's constructor
 
     Raises:
-        OptionError: a hidden size that the heads of a custom cell do not divide
+        OptionError: a hidden size that is not a multiple of a custom cell's heads
     """
     cell = cells.made(options.cell)
     if options.hidden_size % cell.heads:

@@ -26,7 +26,7 @@ class Spellings:
         words = [word if len(word) <= _LONGEST_WORD else word[:half] + word[-half:] for word in words]
         self.lengths = np.fromiter(map(len, words), np.int64, len(words))
         self.starts = np.cumsum(self.lengths) - self.lengths
-        # What follows the last word keeps the places behind it inside the array.
+        # The padding keeps positions after the last word inside the array.
         self.numbers = np.pad(characters.encode("".join(words)).astype(np.int32), (0, _LONGEST_WORD))
 
     def rows(self, which: np.ndarray) -> np.ndarray:

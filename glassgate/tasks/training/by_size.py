@@ -1,7 +1,7 @@
-"""How long to train and in what steps, by the number of examples: what the defaults of all tasks follow.
+"""The length of training and its batch size, by the number of examples: the defaults of all tasks.
 
-`make defaults` measures them on three data sets a task, and docs/defaults.md shows how far they stand from the best
-settings found.
+`make defaults` measures them on three data sets per task, and docs/defaults.md compares them with the best settings
+found.
 """
 
 import math
@@ -26,14 +26,14 @@ class BySize(NamedTuple):
 
 
 def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
-    """Return how training data of so many examples is best gone through.
+    """Return the batch size and the number of epochs for a number of training examples.
 
-    A step takes about the root of a 64th of the examples, a power of two from 4 to 32: little data makes many small
-    steps rather than few large ones. Epochs are 10, and as many more as 2,000 steps need, 60 at most.
+    The batch size is about the root of a 64th of the examples, a power of two from 4 to 32: little data is used in many
+    small steps rather than few large ones. There are 10 epochs, or as many as 2,000 steps need, at most 60.
 
     Args:
-        examples: sequences, pieces of long ones, chunks of a text, windows of a series: what a batch counts
-        batch_size, epochs: where these are given; 0 where they are not
+        examples: the units of a batch: sequences, pieces of long ones, chunks of a text, windows of a series
+        batch_size, epochs: given values; 0 if not given
 
     Example:
         >>> by_size(100), by_size(3_000), by_size(100_000)

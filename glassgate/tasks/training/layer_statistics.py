@@ -31,7 +31,7 @@ class Watch:
 
     @contextmanager
     def inputs(self) -> Iterator[None]:
-        """Keep a corner of what each layer is given inside the `with`."""
+        """Keep a small part of each layer's input inside the `with`."""
 
         def keep(name: str, given: tuple[Any, ...]) -> None:
             if given and isinstance(given[0], Tensor) and given[0].dim() == 3:

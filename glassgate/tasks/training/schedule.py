@@ -77,7 +77,7 @@ class Schedule:
         return {"held": self.held, "ending": self.ending}
 
     def restore(self, held: int = 0, ending: Sequence[int] | None = None) -> None:
-        """Take over what a checkpoint has kept."""
+        """Restore the state of a checkpoint."""
         self.held, self.ending = held, None if ending is None else (ending[0], ending[1])
 
     def _planned(self, place: float) -> float:

@@ -34,20 +34,20 @@ class Memory(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Weights over a source for each query, and the mean of its states under them; padding weighs exactly nothing.
+    """Weights over a source for each query, and the weighted mean of its states; padding has weight zero exactly.
 
-    A context is what the papers' is after its matrix, unless it is plain: a mean of products is the product of the
-    mean, and takes fewer.
+    A context is the papers' context after its matrix, unless `plain` is set: the mean of products equals the product of
+    the mean, and needs fewer operations.
 
     Args:
-        kind: how a query q is compared with a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
-            2015, arXiv:1409.0473); "general", `q W m`; or "dot", `q m`, with the two directions of m added up (Luong,
+        kind: the score of a query q and a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
+            2015, arXiv:1409.0473); "general", `q W m`; or "dot", `q m`, with the two directions of m added (Luong,
             Pham & Manning 2015, arXiv:1508.04025). The latter two are divided by the root of H (Vaswani et al. 2017,
-            equation 1): without it one weight is 1 and the others 0 before anything is learned, and stays so
+            equation 1): without this, one weight is 1 and the others 0 from the start, and stay so
         query_size: H
         memory_size: M
         directions: of the encoder
-        plain: whether a context is the mean of the states as they are, `(N, T, M)`
+        plain: whether a context is the mean of the states themselves, `(N, T, M)`
 
     Example:
         >>> attention = Attention("general", query_size=4, memory_size=6, directions=2)

@@ -1,4 +1,4 @@
-"""The network of sequence to sequence: an encoder, and a decoder that attends to what it made."""
+"""The network of sequence to sequence: an encoder, and a decoder that attends to its states."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -104,16 +104,17 @@ class Bridge(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Vectors of the units so far, layers of one direction, a look at the source, and a score for each next unit.
+    """Embeddings of the previous units, layers of one direction, attention to the source, scores for each next unit.
 
-    The look is Luong's, equation 5: `tanh(W [context, state])` is what scores are made of. With input feeding it also
-    stands beside the next unit's vector, so that the decoder knows where it has looked; its steps then run one after
-    another, and without it all of a sentence's steps are one call. A wide output has no matrix W: scores are made of
-    context, state and the vector of the unit before, and what is fed is the context (Bahdanau, Cho & Bengio 2015).
+    Scores are computed from Luong's equation 5, `tanh(W [context, state])`. With input feeding this vector is also
+    concatenated with the next unit's embedding, so that the decoder has a record of its attention; its steps then run
+    one after another. Without it, all steps of a sentence are one call. A wide output has no matrix W: scores are
+    computed from context, state and the embedding of the previous unit, and the context is fed (Bahdanau, Cho & Bengio
+    2015).
 
     Args:
         options: sizes, cell, attention
-        units: known, padding and unknown included
+        units: the size of the vocabulary, padding and unknown included
         reader: the encoder whose states it attends to
     """
 

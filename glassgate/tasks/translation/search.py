@@ -69,13 +69,13 @@ class Search:
 def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], how: Search) -> list[list[Found]]:
     """Translate a batch of sentences.
 
-    A sentence has room for `beam` translations. At each step the best continuations of its beams are looked at, as many
-    as it has room for. Those that end are translations, and take their room; the best of the others fill what is left
-    and go on (Sutskever, Vinyals & Le 2014, arXiv:1409.3215, section 3.2). At the sentence's limit all must end.
+    A sentence has `beam` places. At each step the best continuations of its beams are considered, one per free place.
+    Those that end are translations, and keep their places; the best of the others fill the remaining places and
+    continue (Sutskever, Vinyals & Le 2014, arXiv:1409.3215, section 3.2). All end at the sentence's limit.
 
     Args:
-        decoder: in evaluation
-        memory, state: what the encoder made of N sentences
+        decoder: in eval mode
+        memory, state: the encoder's results for N sentences
         limits: units of the longest translation of each, its end counted
         how: the size of the beam and the length penalty
 
@@ -93,7 +93,7 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
     for length in range(1, max(limits) + 1):
         alive, last = totals.isfinite(), (ends == length).to(device)
         logs = steps(before, alive)
-        logs[:, 0] = -torch.inf  # nobody asks for an unknown unit
+        logs[:, 0] = -torch.inf  # the unknown unit is never generated
         if last.any():
             must = (last[:, None] & alive)[alive]
             logs[must] = logs[must].where(torch.arange(logs.shape[1], device=device) == _SCORED_END, -torch.inf)
@@ -171,7 +171,7 @@ class _Steps:
         return self.stream.step(pad(inputs, (0, 0, 0, spare)))[: len(inputs)]
 
     def _reorder(self, places: Tensor) -> None:
-        """Let the rows at some places go on, and no other."""
+        """Keep only the rows at these places."""
         if self.stream is not None and _FULL * self.stream.batch_size < len(places) <= self.stream.batch_size:
             for of_layer in self.stream.states:
                 for state in of_layer:

@@ -21,7 +21,7 @@ class Subwords:
     """Merges of characters into subwords, by byte-pair encoding (Sennrich, Haddow & Birch 2016, arXiv:1508.07909).
 
     Args:
-        content: what a run keeps of them, as JSON holds it
+        content: the stored form of a run, as JSON
 
     Example:
         >>> subwords = Subwords.learn(["low low low lower lowest"], most=13)

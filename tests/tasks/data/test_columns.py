@@ -118,7 +118,9 @@ def test_lines_of_text_are_no_columns(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("two words\nin lines\nno more\n")
     with pytest.raises(DataError, match=r"a\.txt: expected its labels in .*a\.labels"):
         read(tmp_path / "a.txt")
-    with pytest.raises(OptionError, match=r"a\.odd: it holds no columns; cannot tell the format by the suffix '\.odd'"):
+    with pytest.raises(
+        OptionError, match=r"a\.odd: it has no columns; cannot detect the format from the suffix '\.odd'"
+    ):
         read(tmp_path / "a.odd", "some words here\nand here\n")
 
 

@@ -97,7 +97,7 @@ def test_an_ambiguous_number_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("day;load\n" + "".join(f"{day};{k}.250\n" for k, day in enumerate(DAYS, 1)))
     with pytest.raises(
         DataError,
-        match=r"a\.csv:2: column 'load': 1\.250 can be 1250 or 1\.250, and no other number of the file shows which; "
+        match=r"a\.csv:2: column 'load': 1\.250 can be 1250 or 1\.250, and the other numbers do not show which; "
         r"choose --decimal , for the first, --decimal \. for the second",
     ):
         read(tmp_path / "a.csv")

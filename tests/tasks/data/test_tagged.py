@@ -233,7 +233,7 @@ def test_formats_by_suffix() -> None:
     ]
     assert format_of("a.odd", "tsv") == "tsv"
     with pytest.raises(
-        OptionError, match=r"a\.odd: .*cannot tell the format by the suffix '\.odd'; .* --format conllu"
+        OptionError, match=r"a\.odd: .*cannot detect the format from the suffix '\.odd'; .* --format conllu"
     ):
         format_of("a.odd")
 

@@ -44,7 +44,7 @@ def test_bytes_need_no_encoding(tmp_path: Path) -> None:
 def test_blank_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n \n")
-    with pytest.raises(DataError, match=r"a\.txt: the file holds nothing but blanks; give one with text"):
+    with pytest.raises(DataError, match=r"a\.txt: the file has only blanks; give one with text"):
         text.read_text(path, "word", "line")
 
 

@@ -152,9 +152,9 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
             "a\tb\nno tab here\n",
             r"bad.tsv:2: expected a sentence, a tab and its translation, got no tab; put one between",
         ),
-        ("a\tb\n\tb\n", r"bad.tsv:2: nothing stands before the tab; remove the line, or fill in"),
-        ("a\tb\na\t \n", r"bad.tsv:2: nothing stands after the tab"),
-        ("\n\n", r"bad.tsv: the file holds nothing but empty lines"),
+        ("a\tb\n\tb\n", r"bad.tsv:2: the text before the tab is missing; add it, or remove the line"),
+        ("a\tb\na\t \n", r"bad.tsv:2: the text after the tab is missing"),
+        ("\n\n", r"bad.tsv: the file has only empty lines"),
     ],
 )
 def test_a_bad_file_of_pairs_is_named(tmp_path: Path, content: str, message: str) -> None:

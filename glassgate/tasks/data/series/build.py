@@ -314,7 +314,7 @@ class _Rows:
             )
 
     def _batches(self, frequency: Frequency, groups: list[dict[str, Any]]) -> Iterator[list[np.ndarray]]:
-        """The columns in parts of so many rows; what else is kept of each series goes to `groups`."""
+        """The columns in parts of a fixed number of rows; further data of each series goes to `groups`."""
         waiting: list[list[np.ndarray]] = []
         for number in range(len(self.names)):
             arrays, group = self._checked(number, frequency)
@@ -416,7 +416,7 @@ class _Rows:
             if past and self.schema.known and there[: there.argmin()].all() and not there[there.argmin() :].any():
                 return values  # after the last value of the target
             raise self._lacks(name, int(lines[there.argmin()]))
-        if not there[0]:  # a later value would leak what was not known yet
+        if not there[0]:  # a later value would leak future information
             raise self._lacks(name, int(lines[0]))
         return pd.Series(values).ffill().to_numpy()
 

@@ -301,8 +301,8 @@ class Numbers:
         mark, other = ("," if "," in text else "."), ("." if "," in text else ",")
         raise self.table.fault(
             row,
-            f"column {name!r}: {text} can be {plain} or {text.replace(mark, '.')}, and no other number of the file "
-            f"shows which; choose --decimal {other} for the first, --decimal {mark} for the second",
+            f"column {name!r}: {text} can be {plain} or {text.replace(mark, '.')}, and the other numbers do not "
+            f"show which; choose --decimal {other} for the first, --decimal {mark} for the second",
         )
 
     def read(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:

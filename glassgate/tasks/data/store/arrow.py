@@ -56,12 +56,12 @@ class Arrow:
             self.release()
 
     def release(self) -> None:
-        """Let what was read of the map leave this process."""
+        """Release the pages of the map that this process has read."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def batches(self, mapped: bool = True, start: int = 0, stop: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield record batches; what is read without the map leaves memory again."""
+        """Yield record batches; without the map, their memory is released after use."""
         reader = self.reader if mapped or self._path is None else pa.ipc.open_file(pa.OSFile(str(self._path)))
         return (reader.get_batch(k) for k in range(start, reader.num_record_batches if stop is None else stop))
 
@@ -72,16 +72,16 @@ def kept(
     write: Callable[[pa.NativeFile], None],
     opened: Callable[[Arrow], Read],
 ) -> Read:
-    """Open what an earlier call made of files, or make it now; a file that has changed since is another.
+    """Open the Arrow file that an earlier call made of these files, or make it again if they have changed.
 
     Args:
         sources: the files
-        reading: how they are read, ready for JSON
+        reading: the settings with which they are read, ready for JSON
         write: writes the Arrow file
-        opened: what to make of it
+        opened: the class to open it with
 
     Raises:
-        DataError: there is no room for it
+        DataError: the disk is full
     """
     key: list[object] = [_FORMAT]
     key += [identity(source) for source in sources]
@@ -120,7 +120,7 @@ class Column:
     """Numbers, one record batch after the other.
 
     Attributes:
-        symbols: what the numbers stand for
+        symbols: the symbol of each number
     """
 
     def __init__(self, file: Arrow, place: int, symbols: list[Any], parts: Sequence[np.ndarray]):
@@ -146,7 +146,7 @@ class Column:
         return found[0] if len(found) == 1 else np.concatenate([*found, self._parts[0][:0]])
 
     def count(self, start: int, stop: int) -> np.ndarray:
-        """Return how often each symbol occurs there; what is read for it leaves memory again."""
+        """Return the count of each symbol in the range; the memory read for it is released."""
         totals = np.zeros(len(self.symbols), np.int64)
         first = bisect_right(self.starts, start) - 1
         last = bisect_right(self.starts, max(start, stop - 1))
@@ -157,7 +157,7 @@ class Column:
         return totals
 
     def derived(self, key: object, make: Callable[[Sequence[str]], Read]) -> Read:
-        """Return what is made of the symbols, once for each key."""
+        """Return a value derived from the symbols, computed once for each key."""
         if key not in self._derived:
             self._derived[key] = make(self.symbols)
         found: Read = self._derived[key]
@@ -206,18 +206,18 @@ class Units(Sequence[str]):
         return self.column.read(self._start + start, self._start + stop)
 
     def counts(self) -> Counter[str]:
-        """Count the symbols; what is read for it leaves memory again."""
+        """Count the symbols; the memory read for it is released."""
         totals = self.column.count(self._start, self._stop)
         return Counter({symbol: int(count) for symbol, count in zip(self.symbols, totals, strict=True) if count})
 
 
 class Numbers:
-    """What stands for an array `(L,)` of int64: each unit's number in a vocabulary, looked up where it is cut out.
+    """Acts as an array `(L,)` of int64: each unit's number in a vocabulary, looked up when a slice is read.
 
     Args:
         units: the units
         table: the number of each of their symbols
-        first: the number of what comes before the first unit, of all but the last one; None to begin with the first
+        first: a number put before the first unit, in place of the last one; None to begin with the first unit
     """
 
     ndim = 1

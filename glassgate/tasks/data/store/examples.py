@@ -36,18 +36,18 @@ def store(
     reading: Sequence[object],
     progress: Progress | None = None,
 ) -> "Stored[Example]":
-    """Keep the examples of files, or find what an earlier call kept of them.
+    """Store the examples of files, or find the stored ones of an earlier call.
 
     Args:
-        examples: what readers make of the files; read if they are not kept already
-        fields: which of an example's attributes are kept, the one of its units first, and what each holds
+        examples: the readers' examples of the files; read only if they are not stored already
+        fields: the stored attributes of an example, its units first, with the type of each
         build: makes an example of such fields
-        sources: the files; if they are large, what is kept is kept on disk
-        reading: how they are read, ready for JSON
-        progress: told how far a large file is
+        sources: the files; if they are large, the examples are stored on disk
+        reading: the settings with which they are read, ready for JSON
+        progress: notified of the progress of a large file
 
     Raises:
-        DataError: what the readers raise; there is no room
+        DataError: errors of the readers; the disk is full
     """
     tell = progress or Progress()
 
@@ -74,7 +74,7 @@ class Stored(Sequence[Example]):
 
     Attributes:
         lengths: the units of each, `(N,)`
-        fields: the attributes that are kept, and what each holds
+        fields: the stored attributes, with the type of each
     """
 
     def __init__(self, table: "_Table[Example]", rows: np.ndarray | None = None):
@@ -109,7 +109,7 @@ class Stored(Sequence[Example]):
         return self._table.example(int(self._rows[place]), start, stop)
 
     def counts(self, field: str) -> Counter[Any]:
-        """Count a field's symbols; what is read for it leaves memory again."""
+        """Count a field's symbols; the memory read for it is released."""
         symbols = self._table.columns[field].symbols
         totals = np.zeros(len(symbols), np.int64)
         for numbers, _ in self._table.chosen(field, self._rows):
@@ -117,7 +117,7 @@ class Stored(Sequence[Example]):
         return Counter({symbol: int(count) for symbol, count in zip(symbols, totals, strict=True) if count})
 
     def neighbours(self, field: str) -> set[tuple[Any, Any]]:
-        """Return each pair of symbols that stand behind each other, and None with each that comes first."""
+        """Return each pair of adjacent symbols, and None with each symbol that comes first."""
         symbols = self._table.columns[field].symbols
         firsts, pairs = np.zeros(0, np.int64), np.zeros(0, np.int64)
         for numbers, lengths in self._table.chosen(field, self._rows):
@@ -129,7 +129,7 @@ class Stored(Sequence[Example]):
         return found | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
 
     def has_others(self, field: str, known: Callable[[Any], bool]) -> bool:
-        """Whether the file has symbols beside those that are known; none at all is not among them."""
+        """Whether the file has symbols that are not known; a missing symbol does not count."""
         return any(symbol is not None and not known(symbol) for symbol in self._table.columns[field].symbols)
 
     def first_without(self, field: str) -> int | None:

@@ -23,12 +23,12 @@ def read_units(
 
     Args:
         path: a UTF-8 file, of any bytes for the unit "byte"
-        unit: what `split` makes
-        split: parts a text that ends with a line into units
-        progress: told how far the numbering is
+        unit: the kind of units that `split` returns
+        split: splits a text that ends with a line into units
+        progress: notified of the progress of the numbering
 
     Raises:
-        DataError: the file is not UTF-8, holds nothing but blanks, or the cache folder has no room
+        DataError: the file is not UTF-8 or has only blanks, or the cache folder is full
     """
     path = Path(path)
 
@@ -56,7 +56,7 @@ def _write(
         blank = blank and not text.strip()
         progress.keeping(str(path), min(0.5, done / readings))  # a compressed file has more bytes than it says
     if blank:
-        raise DataError(path, None, "the file holds nothing but blanks; give one with text")
+        raise DataError(path, None, "the file has only blanks; give one with text")
     symbols = numbering.symbols()
     kind = np.min_scalar_type(len(symbols) - 1)
 
@@ -73,7 +73,7 @@ def _write(
 
 
 def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Cut and join arrays to a length of `_ROWS`, the last to what is left."""
+    """Cut and join arrays to a length of `_ROWS`; the last one is shorter."""
     rest: list[np.ndarray] = []
     for part in parts:
         joined = np.concatenate([*rest, part])

@@ -31,10 +31,10 @@ _SHORTEST = 500
 
 
 def label(source: str) -> Tagged:
-    """Label each character of a Python file, and tell where its tokens are.
+    """Label each character of a Python file, and return the positions of its tokens.
 
-    A string that is a statement of its own counts as a docstring, a name that Python has built in as a builtin unless
-    it is an attribute, and all from "@" to the first parenthesis as a decorator.
+    A string that is a statement counts as a docstring, a name that Python has built in as a builtin unless
+    it is an attribute, and everything from "@" to the first parenthesis as a decorator.
 
     Raises:
         SyntaxError, tokenize.TokenError: `source` is not Python

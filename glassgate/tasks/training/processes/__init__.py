@@ -1,1 +1,1 @@
-"""Training on several processes: which there are, what they tell each other, and which of them is lost."""
+"""Training on several processes: their roles, the messages between them, and the detection of a lost one."""

@@ -1,4 +1,4 @@
-"""What the processes of a training tell each other; a process alone is its own answer to everything."""
+"""The messages between the processes of a training; a single process answers itself."""
 
 import atexit
 import os
@@ -21,7 +21,7 @@ from glassgate.tasks.training.processes.world import World, here
 Value = TypeVar("Value")
 
 _MEET = timedelta(minutes=10)  # all have to have come by then
-_EVER = timedelta(days=30)  # whoever is gone is found by `Presence`, so nobody who works for long is taken for lost
+_EVER = timedelta(days=30)  # `Presence` finds lost processes, so that a slow one is not taken for lost
 _SLOW = timedelta(seconds=LOST_AFTER)
 
 
@@ -61,10 +61,10 @@ class Group:
 
     @contextmanager
     def of_a_training(self) -> Iterator[bool]:
-        """Meet the others for what is inside the `with`; whether this process leads.
+        """Wait for the other processes for the duration of the `with`; yields whether this process leads.
 
         Raises:
-            UserError: some have not come
+            UserError: some processes did not come
             LostError: another process is gone
         """
         self._meet()
@@ -101,7 +101,7 @@ class Group:
         atexit.register(self._part)
 
     def leave(self, why: str = "") -> None:
-        """Say that this process has nothing more to tell, and why where it ends before the others expect it."""
+        """Announce that this process has no more messages, with the reason if it ends before the others expect it."""
         if self._presence is not None:
             self._presence.end(why)
 
@@ -163,7 +163,7 @@ class Group:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Say which process is gone where what they exchange breaks off, and tell the others where this one fails.
+        """When an exchange fails, name the lost process; if this one fails, report it to the others.
 
         Raises:
             LostError: another process is gone

@@ -1,4 +1,4 @@
-"""A sign of life from each process to all others, so that one that is gone is named, and nobody waits for it."""
+"""A heartbeat from each process to all others, so that a lost one is named and no process waits for it."""
 
 import os
 import socket
@@ -63,7 +63,7 @@ class Presence:
             thread.join(_SURE_AFTER)
 
     def lost(self) -> str:
-        """Return what is known, a few seconds after something went wrong, of the process that caused it; or nothing."""
+        """Return a few seconds after a failure the description of the process that caused it, or an empty text."""
         began = time.monotonic()
         # Of whom no sign is seen by then is gone, on a machine that is slow to answer, too.
         while self._turn < began + _SURE_AFTER + 2 * self._beat and time.monotonic() < began + LOST_AFTER:
@@ -113,7 +113,7 @@ class Presence:
             if silent and not self._leaving:
                 if self.speaks():
                     print(f"glassgate train: {self._gone(silent)}{self.advice}", file=sys.__stderr__, flush=True)
-                os._exit(2)  # the other thread waits for an answer that never comes; what is saved is whole
+                os._exit(2)  # the other thread waits for an answer that never comes; all saved files are complete
 
     def _silent(self, since: float) -> list[int]:
         """Which of the others have given no sign since then, and not ended either."""

@@ -10,7 +10,7 @@ from glassgate.tasks.errors import OptionError
 
 STARTED_BY = "GLASSGATE_STARTED_BY"  # the number of the process that has started this one to train with others
 
-_PORTS = range(15000, 30000)  # below those that Linux gives away by itself
+_PORTS = range(15000, 30000)  # below the range from which Linux assigns ports
 
 
 @dataclass(frozen=True)
