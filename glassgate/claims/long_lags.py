@@ -24,7 +24,7 @@ def write(
     """Write `compare.json`, the pictures and `compare.html`; returns the files.
 
     A picture is left out if it would be empty: of solved problems if none is solved, of learning curves if no answer
-    was right.
+    was right. One of an earlier run is removed in that case.
     """
     rows = summary(results)
     claims = claims_of(rows, gradients)
@@ -48,6 +48,8 @@ def write(
     files = [folder / "compare.html", folder / "compare.json"]
     write_file(files[0], _html(contest, rows, claims, drawn).encode())
     write_json(files[1], content)
+    for name in pictures.NAMES - {picture.name for picture in drawn}:
+        (folder / f"{name}.svg").unlink(missing_ok=True)
     for picture in drawn:
         files.append(folder / f"{picture.name}.svg")
         write_file(files[-1], picture.standing_alone.encode())

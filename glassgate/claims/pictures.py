@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 
 from glassgate.claims.problems import PROBLEMS
 
+NAMES = frozenset({"gradients", "success", "learning", "forget-bias"})
+"""Of all pictures of long lags."""
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
 """After Okabe and Ito (2008): colour-blind readers can distinguish them, on white and on black."""
 _INK = "#123456"  # replaced by the page's own colour

@@ -114,6 +114,7 @@ def test_a_comparison_writes_its_page_pictures_and_figures(written):
 
 def test_nothing_solved_is_said_in_words(written, capsys):
     folder, words = written
+    (folder / "out" / "success.svg").write_text("of an earlier run")
     command(words)
     said = " ".join(capsys.readouterr().out.split())
     assert "No cell solved any problem in 64 sequences. Fewest wrong answers of 2,560: " in said

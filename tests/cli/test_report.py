@@ -174,6 +174,8 @@ def test_a_translation_without_reference_has_no_right_answers(runs: Path, tmp_pa
     assert "points of accuracy" not in text
     assert [each for each in data["causes"] if each[0] == "encoder.layer0.forward"]
     assert [each for each in data["causes"] if each[0] == "decoder.layer0.forward"]
+    assert [each["label"] for each in data["parts"]] == ["encoder.layer0.forward", "encoder.layer0.reverse"]
+    assert "<h3>encoder.layer0.reverse</h3>" in text
 
 
 @pytest.mark.parametrize(

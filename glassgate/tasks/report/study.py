@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -233,6 +234,10 @@ def study(
     ]
     tick("holding each part at its mean")
     causes(questions, batch_of, made, LAYER)
+    if hasattr(network, "decoder"):
+        # Its parts are named after it, and those of the encoder likewise.
+        for direction in (*made.directions, *chain(*made.controls)):
+            direction.label = f"{LAYER}.{direction.label}"
     tick("reading the training's log")
     made.monitor = task.monitor
     if run is not None:
