@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from glassgate.export.onnx_import import from_onnx as from_onnx
     from glassgate.export.onnx_model import to_onnx as to_onnx
     from glassgate.glass.ablate import ablate as ablate
-    from glassgate.glass.diagrams.draw import draw as draw
+    from glassgate.glass.draw import draw as draw
     from glassgate.glass.edit import edit as edit
     from glassgate.glass.edit import hold as hold
     from glassgate.glass.edit import patch as patch
@@ -76,7 +76,7 @@ _HOMES = {
     "constrain": "glassgate.constraints",
     "constraints": "glassgate",
     "convert": "glassgate.conversion",
-    "draw": "glassgate.glass.diagrams.draw",
+    "draw": "glassgate.glass.draw",
     "dynamics": "glassgate",
     "edit": "glassgate.glass.edit",
     "engine": "glassgate.engines.choose",

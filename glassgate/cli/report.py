@@ -9,9 +9,11 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.cli.strips import strips
+from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.report.live import live
 from glassgate.tasks.report.study import given, own, read, study
 from glassgate.tasks.runs import RUN, Run
 
@@ -31,12 +33,20 @@ def command(words: list[str]) -> None:
     parser.add_argument("text", metavar="TEXT", nargs="?", help="text to read (examples of the first run's dev data)")
     parser.add_argument("--file", metavar="FILE", help="read this instead of TEXT, in the format of the training data")
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the page (report.html)")
+    parser.add_argument(
+        "--live", action="store_true", help="add a part that runs the network in the browser: type, and change gates"
+    )
+    parser.add_argument(
+        "--bits", type=int, choices=(16, 32), default=32, help="bits of a weight in the --live part (32)"
+    )
     parser.add_argument("--terminal", action="store_true", help="print the text and strips of gates, write no page")
     arguments = parser.parse_args(words)
     if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
         arguments.text, arguments.other = arguments.other, None
     if arguments.text is not None and arguments.file:
         raise OptionError("--file: expected a text or a file, got both; leave one of them out")
+    if arguments.live and (arguments.other is not None or arguments.terminal):
+        raise OptionError("--live: expected one run and a page; leave out the second run, or --terminal")
     output = Path(arguments.output)
     if not output.resolve().parent.is_dir():
         raise OptionError(f"--output: the folder {output.parent} does not exist; create it, or choose another path")
@@ -66,7 +76,8 @@ def command(words: list[str]) -> None:
             for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
         tick("drawing the page")
-        content = "" if arguments.terminal else page(*made)
+        part = live(task, stretches, runs[0].path, half=arguments.bits == 16) if arguments.live else None
+        content = "" if arguments.terminal else page(*made, live=part)
         bars.update(row, total=1, completed=1)
     for note in dict.fromkeys(note for each in made for note in each.notes):
         print(f"report: {note}", file=sys.stderr)
@@ -75,8 +86,24 @@ def command(words: list[str]) -> None:
         for each in made:
             console.print(strips(each, console), soft_wrap=True)
         return
+    if part is not None:
+        _announce(part, content)
     _write(output, content)
     print(f"{output}: {len(content.encode()) / 1e6:.1f} MB, opens in any browser", file=sys.stderr)
+
+
+def _announce(part: Live, content: str) -> None:
+    """Print the size of an interactive page before it is written.
+
+    Raises:
+        OptionError: it is too large
+    """
+    try:
+        size = check_size(content)
+    except ValueError as error:
+        raise OptionError(f"--live: {error}; with 16 bits: --bits 16") from None
+    said = f"; weights have 16 bits, each within {part.error:.1g} of its value" if part.error else ""
+    print(f"report: the page has {size / 1e6:.1f} MB{said}", file=sys.stderr)
 
 
 def _is_run(folder: str) -> bool:

@@ -182,6 +182,8 @@ class _Emitter:
             name = item.name
             if id(item) in self.results and not self._is_named(item):
                 name = f"new_{self.results[id(item)]}"
+            elif isinstance(item, Affine) and item.name.removeprefix("ih_") in self.spec.equations.gates:
+                name = f"{item.name.removeprefix('ih_')}_ih"
             elif name not in _RESERVED or item is self.step.input:
                 continue
             while name in taken:

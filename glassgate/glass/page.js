@@ -415,7 +415,7 @@ const report = (data, run, others) => {
   const theme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
   document.getElementById("theme").addEventListener("click", theme);
   document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary")) return;
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary, textarea, #live")) return;
     const moves = {
       ArrowLeft: () => current.go(-1),
       ArrowRight: () => current.go(1),

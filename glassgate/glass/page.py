@@ -1,27 +1,20 @@
 """A report as one HTML page without requests: its own style and script, the same bytes for the same study."""
 
-import base64
-import hashlib
-import re
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 
 from glassgate.glass import data
-from glassgate.glass.diagrams.svg import STYLE
+from glassgate.glass.frame import page_policy, page_style, resource
+from glassgate.glass.live.page import Live
 from glassgate.glass.sections import sections, side_by_side
 from glassgate.glass.study import Study
 
 
-def page(*studies: Study) -> str:
-    """The page of a study, or of two side by side that read the same steps."""
+def page(*studies: Study, live: Live | None = None) -> str:
+    """The page of a study, or of two side by side that read the same steps; `live` is its interactive part."""
     study, pair = studies[0], len(studies) > 1
-    # A diagram has its own colours; the page's rules come last, so that those of the theme apply.
-    style, script = f"{_DIAGRAM}\n{_resource('page.css')}", _resource("page.js")
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    style, script = page_style(live.style if live else ""), resource("page.js")
+    policy = page_policy(style, script, *([live.script] if live else []))
     parts = side_by_side(studies) if pair else sections(study)
     embedded = [data.embedded(each, len(studies)) for each in studies]
     numbers = {"runs": [each for each, _ in embedded]} if pair else embedded[0][0]
@@ -48,8 +41,10 @@ def page(*studies: Study) -> str:
 <kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, {_NEXT if _many(study) else ""}<kbd>T</kbd> for \
 light or dark.</p>
 </header>
-<nav aria-label="Sections"><ol>{_contents([(each.name, each.title) for each in parts])}</ol></nav>
+<nav aria-label="Sections"><ol>{'<li hidden><a href="#live">Try it</a></li>' if live else ""}\
+{_contents([(each.name, each.title) for each in parts])}</ol></nav>
 <main{' class="two"' if pair else ' data-run="0"'}>
+{live.section if live else ""}
 {"".join(_section(*each) for each in parts)}
 </main>
 <footer>
@@ -60,6 +55,7 @@ JSON, and loads nothing from anywhere.</p>
 {_bar(studies)}
 <script type="application/json" id="data">{data.text(numbers)}</script>
 <script>{script}</script>
+{f'<script type="application/json" id="live-data">{live.data}</script><script>{live.script}</script>' if live else ""}
 </body>
 </html>
 """
@@ -73,7 +69,6 @@ def _many(study: Study) -> bool:
     return any(sum(each.step is None for each in passage.said) > 1 for passage in study.passages)
 
 
-_DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))
 _THEME = """<button id="theme" type="button" title="light or dark (t)">◐\
 <span class="hidden"> light or dark</span></button>
 """
@@ -121,11 +116,3 @@ def _section(name: str, title: str, lede: str, body: str) -> str:
         f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{escape(title)}</h2>'
         f'<p class="lede">{lede}</p>{body}</section>\n'
     )
-
-
-def _resource(name: str) -> str:
-    return files("glassgate.glass").joinpath(name).read_text(encoding="utf-8").strip()
-
-
-def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

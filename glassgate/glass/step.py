@@ -6,7 +6,7 @@ from html import escape
 
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.glass.blocks import Section
-from glassgate.glass.diagrams.draw import draw
+from glassgate.glass.diagrams.draw import diagram
 from glassgate.glass.study import Study
 from glassgate.layers.stack import Recurrent
 
@@ -21,16 +21,19 @@ def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
         ("The layer: its input below, its output above.", layer),
     ):
         try:
-            drawn = str(draw(layer.cell, projected=layer.proj_size > 0) if what is None else draw(what))
+            drawn = str(diagram(layer.cell, projected=layer.proj_size > 0) if what is None else diagram(what))
         except NotTraceable as error:
             made.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
             continue
-        drawn = re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
-        drawn = re.sub(r'(<svg[^>]*?) style="[^"]*"', r"\1", drawn)
-        made.append(
-            (caption, re.sub(r'<text style="text-anchor: (\w+)"([^>]*?) class="', r'<text\2 class="at-\1 ', drawn))
-        )
+        made.append((caption, plain(drawn)))
     return made
+
+
+def plain(drawn: str) -> str:
+    """A diagram without a style of its own: the page's holds for it."""
+    drawn = re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r'(<svg[^>]*?) style="[^"]*"', r"\1", drawn)
+    return re.sub(r'<text style="text-anchor: (\w+)"([^>]*?) class="', r'<text\2 class="at-\1 ', drawn)
 
 
 def cell(study: Study) -> Section:

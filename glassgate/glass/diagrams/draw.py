@@ -1,4 +1,4 @@
-"""`gg.draw`: the diagram of a cell or a layer."""
+"""The diagram of a cell, of a layer, or of a single-step module."""
 
 from glassgate.cell import Cell
 from glassgate.glass.diagrams.cell import draw_cell
@@ -8,26 +8,11 @@ from glassgate.layers.cells import RecurrentCell
 from glassgate.layers.stack import Recurrent
 
 
-def draw(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> Diagram:
-    """The diagram of a cell, drawn from its `step`, or of a layer.
-
-    Args:
-        what: a cell, such as `gg.cells.LSTM()`, for one step: states run from left to right, gates are boxes with their
-            activations, operations circles, functions of the author's own boxes with their names. A layer for its
-            depth, directions and sizes; a single-step module such as `gg.LSTMCell` for its cell.
-        projected: for a cell, whether its output goes through `weight_hr`.
-
-    Returns:
-        the picture: a notebook shows it, `str` gives the SVG, `save(path)` writes it.
+def diagram(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> Diagram:
+    """The diagram; see `gg.draw`.
 
     Raises:
-        TypeError: it is neither, or the step uses what cannot be expressed as a graph; the message names it.
-
-    Example:
-        >>> import glassgate as gg
-        >>> picture = gg.draw(gg.cells.LSTM())
-        >>> "c = f * c_prev + i * g" in str(picture)
-        True
+        TypeError: it is neither a cell nor a layer, or the step uses an operation that no graph can express.
     """
     if isinstance(what, Cell):
         return draw_cell(what, projected)

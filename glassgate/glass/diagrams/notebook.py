@@ -5,7 +5,7 @@ from html import escape
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.glass.diagrams.cell import draw_cell
-from glassgate.glass.diagrams.draw import draw
+from glassgate.glass.diagrams.draw import diagram
 from glassgate.layers.cells import RecurrentCell
 from glassgate.layers.stack import Recurrent
 
@@ -28,7 +28,7 @@ def of_cell(cell: Cell) -> str:
 
 def of_layer(layer: Recurrent | RecurrentCell) -> str:
     """A layer's diagram, that of its cell, and its parameters."""
-    pictures = str(draw(layer)) if isinstance(layer, Recurrent) else ""
+    pictures = str(diagram(layer)) if isinstance(layer, Recurrent) else ""
     pictures += _step(layer.cell, isinstance(layer, Recurrent) and layer.proj_size > 0)
     rows = [(name, str(tuple(p.shape)), p.numel()) for name, p in layer.named_parameters()]
     rows.append(("in all", "", sum(count for *_, count in rows)))

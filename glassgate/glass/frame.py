@@ -1,0 +1,33 @@
+"""The frame of every page: its style, and a Content-Security-Policy that allows its own scripts and no request."""
+
+import base64
+import hashlib
+import re
+from importlib.resources import files
+
+from glassgate.glass.diagrams.svg import STYLE
+
+_DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))
+
+
+def page_style(*more: str) -> str:
+    """The style of a page. The rules of diagrams come first, so that the colours of the page apply to them."""
+    return "\n".join(filter(None, (_DIAGRAM, resource("page.css"), *more)))
+
+
+def page_policy(style: str, *scripts: str) -> str:
+    """The Content-Security-Policy of a page: no request, and no style or script but these."""
+    hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src {hashes}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def resource(name: str, package: str = "glassgate.glass") -> str:
+    """A file of a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8").strip()
+
+
+def _hash(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

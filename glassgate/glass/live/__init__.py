@@ -1,0 +1,1 @@
+"""Pages that run a network: `gg.draw(cell).live()` and `glassgate report RUN --live`."""

@@ -1,0 +1,61 @@
+// A picture of one gate or state: a row for each unit, a column for each step.
+const COLOURS = { light: { paper: [253, 253, 251], high: [212, 103, 15], low: [42, 120, 196], gate: [11, 127, 115] },
+  dark: { paper: [27, 32, 38], high: [240, 138, 60], low: [98, 168, 238], gate: [54, 184, 168] } };
+
+const isDark = () => {
+  const chosen = document.documentElement.style.colorScheme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+};
+
+// Values in (0, 1) have one colour, others a colour for each sign.
+const rangeOf = (values) => {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  const gate = low >= 0 && high <= 1;
+  return { gate, peak: gate ? 1 : Math.max(1e-9, Math.abs(low), Math.abs(high)) };
+};
+
+// Units in the order of their likeness: each next to the one most like it.
+const orderOf = (values, units) => {
+  const count = values.length / units;
+  const rows = Array.from({ length: units }, (_, u) => Float32Array.from({ length: count }, (_, t) => values[t * units + u]));
+  if (units > 256 || !count) return [...rows.keys()];
+  const near = (a, b) => a.reduce((total, each, k) => total + (each - b[k]) ** 2, 0);
+  const left = new Set(rows.keys());
+  const order = [0];
+  left.delete(0);
+  while (left.size) {
+    const last = rows[order.at(-1)];
+    let [best, least] = [-1, Infinity];
+    for (const unit of left) {
+      const far = near(last, rows[unit]);
+      if (far < least) [best, least] = [unit, far];
+    }
+    order.push(best);
+    left.delete(best);
+  }
+  return order;
+};
+
+const paintHeat = (canvas, values, units, order) => {
+  const count = Math.max(1, values.length / units);
+  const { paper, high, low, gate } = COLOURS[isDark() ? "dark" : "light"];
+  const range = rangeOf(values);
+  Object.assign(canvas, { width: count, height: units });
+  const pixels = new ImageData(count, units);
+  order.forEach((unit, row) => {
+    for (let t = 0; t < count; t++) {
+      const share = clamp(values[t * units + unit] / range.peak, -1, 1);
+      const ink = range.gate ? gate : share >= 0 ? high : low;
+      const place = 4 * (row * count + t);
+      for (let k = 0; k < 3; k++) pixels.data[place + k] = paper[k] + Math.abs(share) * (ink[k] - paper[k]);
+      pixels.data[place + 3] = 255;
+    }
+  });
+  canvas.getContext("2d").putImageData(pixels, 0, 0);
+  canvas.style.height = `${clamp(units * 6, 60, 260)}px`;
+  return range;
+};

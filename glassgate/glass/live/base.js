@@ -1,0 +1,79 @@
+// Numbers, elements and the parts of networks that all pages share.
+const byId = (id) => document.getElementById(id);
+
+// An element with attributes, listeners (onclick ...) and children.
+const element = (tag, attributes = {}, ...children) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name in made && name !== "list") made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+};
+
+const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
+const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
+const withMinus = (text) => text.replace("-", "−");
+const brief = (value, digits = 2) => (value === undefined || Number.isNaN(value) ? "–" : withMinus(value.toFixed(digits)));
+const percent = (share) => `${share >= 0.1 || share === 0 ? (100 * share).toFixed(0) : (100 * share).toPrecision(2)} %`;
+const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+const argmax = (numbers) => numbers.reduce((best, value, place) => (value > numbers[best] ? place : best), 0);
+const quoted = (text) => (text.trim().length > 1 ? text : `“${text === "\n" ? "↵" : text === " " ? "␣" : text}”`);
+
+const softmax = (scores) => {
+  const peak = scores.reduce((most, each) => Math.max(most, each), -Infinity);
+  const exponentials = scores.map((each) => Math.exp(each - peak));
+  const total = sum(exponentials);
+  return exponentials.map((each) => each / total);
+};
+
+// Rows (count, inputs) times the transpose of a weight (outputs, inputs), plus a bias.
+const linear = ({ weight, bias }, rows, count) => {
+  const inputs = rows.length / count;
+  const outputs = weight.length / inputs;
+  const made = new Float32Array(count * outputs);
+  for (let t = 0; t < count; t++) {
+    const row = rows.subarray(t * inputs, (t + 1) * inputs);
+    for (let k = 0; k < outputs; k++) made[t * outputs + k] = dot(weight, k, inputs, row) + (bias ? bias[k] : 0);
+  }
+  return made;
+};
+
+// The rows of an embedding, one for each number.
+const embedded = (weight, size, numbers) => {
+  const made = new Float32Array(numbers.length * size);
+  numbers.forEach((number, t) => made.set(weight.subarray(number * size, (number + 1) * size), t * size));
+  return made;
+};
+
+// Each row of (count, width) as an array of its own.
+const rowsOf = (values, count) => {
+  const width = values.length / count;
+  return Array.from({ length: count }, (_, t) => values.subarray(t * width, (t + 1) * width));
+};
+
+// A linear layer's scores with the output of a layer as its input, as probabilities of each step.
+const chancesOf = (head, output, count) => rowsOf(linear(head, output, count), count).map(softmax);
+
+// The outputs at the ends of the directions of the last level: after the last step, or after the first one in reverse.
+const endsOf = (layer, parts) => {
+  const { directions } = layer.levels.at(-1);
+  const ends = directions.map(({ label, states }) => parts[label].last[Object.keys(states)[0]]);
+  return concatenated(ends);
+};
+
+const concatenated = (arrays) => {
+  const all = new Float32Array(sum(arrays.map((each) => each.length)));
+  let at = 0;
+  for (const each of arrays) {
+    all.set(each, at);
+    at += each.length;
+  }
+  return all;
+};
+
+// The most probable choices, [name, probability] each.
+const likeliest = (chances, names, most = 5) =>
+  [...chances.keys()].sort((a, b) => chances[b] - chances[a]).slice(0, most).map((k) => [names[k], chances[k]]);

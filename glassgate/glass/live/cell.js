@@ -1,0 +1,235 @@
+// One cell, or several side by side, on a signal that the reader draws: states and gates over time, weights as sliders.
+const STEPS = 60;
+const SIGNALS = {
+  pulse: (t) => (t >= 8 && t < 12 ? 1 : 0),
+  "two pulses": (t) => (t >= 6 && t < 10 ? 1 : t >= 34 && t < 38 ? -1 : 0),
+  sine: (t) => Math.sin((2 * Math.PI * t) / 20),
+  square: (t) => (Math.floor(t / 10) % 2 ? -0.8 : 0.8),
+  noise: () => 2 * Math.random() - 1,
+  zero: () => 0,
+};
+
+const svgElement = (tag, attributes = {}) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+};
+
+// A plot over all steps, 0 to 100 wide and high: lines for units, and a cursor.
+const makePlot = (label, height) => {
+  const svg = svgElement("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", class: "plot", role: "img", "aria-label": label });
+  svg.style.height = `${height}px`;
+  const zero = svgElement("path", { class: "zero" });
+  const cursor = svgElement("path", { class: "cursor" });
+  svg.append(zero, cursor);
+  const lines = [];
+  return {
+    svg,
+    draw(series, low, high) {
+      const y = (value) => 96 - (92 * (clamp(value, low, high) - low)) / (high - low);
+      zero.setAttribute("d", `M0 ${y(0)}H100`);
+      while (lines.length < series.length) {
+        lines.push(svgElement("path", { class: `unit k${lines.length}` }));
+        svg.insertBefore(lines.at(-1), cursor);
+      }
+      lines.forEach((line, u) => line.setAttribute("d", u < series.length ? [...series[u]].map((value, t) => `${t ? "L" : "M"}${((t + 0.5) * 100) / STEPS} ${y(value).toFixed(2)}`).join("") : ""));
+    },
+    mark: (step) => cursor.setAttribute("d", `M${((step + 0.5) * 100) / STEPS} 0V100`),
+  };
+};
+
+// The signal: drawn with the pointer, or changed at the cursor by the keyboard.
+const makeSignal = (place, now, changed) => {
+  const plot = makePlot("the signal; arrows move the cursor and change the value", 120);
+  plot.svg.classList.add("signal");
+  Object.assign(plot.svg, { tabIndex: 0 });
+  plot.svg.setAttribute("role", "slider");
+  const show = () => {
+    plot.draw([now.signal], -1.2, 1.2);
+    plot.mark(now.step);
+    for (const [name, value] of [["valuenow", now.signal[now.step].toFixed(2)], ["valuemin", -1], ["valuemax", 1], ["valuetext", `step ${now.step + 1}, ${brief(now.signal[now.step])}`]])
+      plot.svg.setAttribute(`aria-${name}`, value);
+  };
+  let last = null;
+  const at = (event) => {
+    const box = plot.svg.getBoundingClientRect();
+    return [clamp(Math.floor((STEPS * (event.clientX - box.left)) / box.width), 0, STEPS - 1), clamp(1.2 - (2.4 * (event.clientY - box.top - 0.04 * box.height)) / (0.92 * box.height), -1, 1)];
+  };
+  const drawTo = (event) => {
+    const [step, value] = at(event);
+    const [from, begin] = last ?? [step, value];
+    const [low, high] = [Math.min(from, step), Math.max(from, step)];
+    for (let t = low; t <= high; t++) now.signal[t] = from === step ? value : begin + ((value - begin) * (t - from)) / (step - from);
+    last = [step, value];
+    now.step = step;
+    changed();
+  };
+  plot.svg.addEventListener("pointerdown", (event) => {
+    plot.svg.setPointerCapture(event.pointerId);
+    drawTo(event);
+  });
+  plot.svg.addEventListener("pointermove", (event) => {
+    if (last) drawTo(event);
+    else if (event.pointerType === "mouse") now.go(at(event)[0]);
+  });
+  for (const kind of ["pointerup", "pointercancel"]) plot.svg.addEventListener(kind, () => (last = null));
+  plot.svg.addEventListener("keydown", (event) => {
+    const change = (by) => {
+      now.signal[now.step] = clamp(now.signal[now.step] + by, -1, 1);
+      changed();
+    };
+    const moves = { ArrowLeft: () => now.go(now.step - 1), ArrowRight: () => now.go(now.step + 1), ArrowUp: () => change(0.1), ArrowDown: () => change(-0.1) };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    moves[event.key]();
+  });
+  const buttons = Object.entries(SIGNALS).map(([name, value]) => element("button", { type: "button", onclick: () => {
+    now.signal.forEach((_, t) => (now.signal[t] = value(t)));
+    changed();
+  } }, name));
+  place.append(plot.svg, element("div", { className: "live-controls" }, element("span", { className: "live-note" }, "Draw on the signal, or begin with"), ...buttons));
+  return { show };
+};
+
+// The words of a weight: "f: W x", "f: U h", "f: bias", or its own name.
+const titleOf = (name, { products }) => {
+  for (const [sum_, parts] of Object.entries(products)) {
+    const gate = sum_.replace(/_(pre|ih|hh)$/, "");
+    if (name === `${sum_}_bias`) return [gate, "bias"];
+    const found = parts.find(({ weight }) => weight === name);
+    if (found) return [gate, found.vector === "x" ? "from x" : `from ${found.vector.replace(/_prev$/, "")}`];
+  }
+  return ["own parameters", name];
+};
+
+// Sliders for each weight, in a group for each gate.
+const makeWeights = (place, direction, changed) => {
+  const groups = new Map();
+  for (const [name, array] of Object.entries(direction.weights)) {
+    const [group, words] = titleOf(name, direction);
+    if (!groups.has(group)) groups.set(group, []);
+    groups.get(group).push([words, array]);
+  }
+  place.replaceChildren(...[...groups].map(([group, arrays]) => {
+    const rows = arrays.flatMap(([words, array]) => [...array.keys()].map((k) => {
+      const columns = array.length / direction.units;
+      const of = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} to ${Math.floor(k / columns)}`;
+      const said = element("output", {}, brief(array[k]));
+      const slider = element("input", { type: "range", min: -4, max: 4, step: 0.05, value: array[k], oninput: () => {
+        array[k] = Number(slider.value);
+        said.textContent = brief(array[k]);
+        changed();
+      } });
+      return element("label", { className: "weight" }, element("span", {}, `${words}${of}`), slider, said);
+    }));
+    return element("fieldset", {}, element("legend", {}, group), ...rows);
+  }));
+};
+
+// One cell: its plots, diagram and weights.
+const makeCell = (place, spec, now) => {
+  const plots = new Map();
+  const stack = element("div", { className: "plots" });
+  const weights = element("div", { className: "weights" });
+  const said = new Map();
+  const details = element("details", { className: "live-card", open: spec.alone }, element("summary", {}, element("h3", {}, "Weights")), weights);
+  const diagram = place.querySelector("figure");
+  diagram.before(stack);
+  place.append(details);
+  const random = element("button", { type: "button", onclick: () => {
+    for (const array of Object.values(direction.weights)) array.forEach((_, k) => (array[k] = 2 * (2 * Math.random() - 1)));
+    begin();
+    now.changed();
+  } }, "random weights");
+  let [direction, run, products] = [null, null, element("div", { className: "live-products" })];
+  details.before(element("details", { className: "live-card" }, element("summary", {}, element("h3", {}, "Matrix products of this step")), products));
+  const begin = () => makeWeights(weights, direction, now.changed);
+  const choose = (units) => {
+    direction = spec.sizes[units - 1].levels[0].directions[0];
+    begin();
+    weights.append(random);
+    stack.replaceChildren();
+    plots.clear();
+    const names = [...Object.keys(direction.states).reverse(), ...direction.gates];
+    for (const name of names) {
+      const kind = name in direction.states ? "state" : "gate";
+      const plot = makePlot(`${kind} ${name} over time`, kind === "state" ? 84 : 46);
+      said.set(name, element("output"));
+      stack.append(element("div", { className: `lane ${kind}` }, element("b", {}, name), plot.svg, said.get(name)));
+      plots.set(name, plot);
+      plot.svg.addEventListener("pointermove", (event) => {
+        const box = plot.svg.getBoundingClientRect();
+        now.go(clamp(Math.floor((STEPS * (event.clientX - box.left)) / box.width), 0, STEPS - 1));
+      });
+    }
+  };
+  const show = () => {
+    for (const [name, plot] of plots) {
+      plot.mark(now.step);
+      const units = direction.values[name];
+      said.get(name).textContent = brief(run.values[name][now.step * units + Math.min(now.unit, units - 1)]);
+    }
+    const where = { run, step: now.step, unit: Math.min(now.unit, direction.units - 1) };
+    showWires(diagram, where);
+    if (products.parentNode.open) showProducts(products, where, ["x"]);
+  };
+  products.parentNode.addEventListener("toggle", () => run && show());
+  const answer = () => {
+    run = runDirection(direction, steps[direction.label], now.signal, STEPS);
+    for (const [name, plot] of plots) {
+      const units = direction.values[name];
+      const series = Array.from({ length: units }, (_, u) => Float32Array.from({ length: STEPS }, (_, t) => run.values[name][t * units + u]));
+      const { gate, peak } = rangeOf(run.values[name]);
+      const wide = Math.max(1, Math.ceil(peak));
+      plot.draw(series, gate && !(name in direction.states) ? 0 : -wide, gate && !(name in direction.states) ? 1 : wide);
+    }
+    show();
+  };
+  return { choose, answer, show, get run() { return run; }, get direction() { return direction; } };
+};
+
+const liveCells = (data) => {
+  const arrayOf = unpackWeights(data.weights);
+  const now = { step: 20, unit: 0, signal: Float32Array.from({ length: STEPS }, (_, t) => SIGNALS["two pulses"](t)) };
+  const every = () => {
+    signal.show();
+    for (const cell of cells) cell.answer();
+    tell();
+  };
+  now.changed = every;
+  now.go = (step) => {
+    now.step = clamp(step, 0, STEPS - 1);
+    signal.show();
+    for (const cell of cells) cell.show();
+    tell();
+  };
+  const slider = byId("cell-step");
+  const tell = () => {
+    slider.value = now.step;
+    slider.setAttribute("aria-valuetext", `step ${now.step + 1}`);
+    byId("cell-now").textContent = `step ${now.step + 1} of ${STEPS}, x = ${brief(now.signal[now.step])}`;
+  };
+  const cells = withArrays(data.cells, arrayOf).map((spec, k) => makeCell(byId(`cell-${k}`), spec, now));
+  const signal = makeSignal(byId("cell-signal"), now, every);
+  const unit = byId("cell-unit");
+  const size = (units) => {
+    now.unit = Math.min(now.unit, units - 1);
+    unit.replaceChildren(...Array.from({ length: units }, (_, u) => new Option(u, u, false, u === now.unit)));
+    unit.parentNode.hidden = units === 1;
+    for (const cell of cells) cell.choose(units);
+    every();
+  };
+  byId("cell-units").addEventListener("change", (event) => size(Number(event.target.value)));
+  unit.addEventListener("change", () => {
+    now.unit = Number(unit.value);
+    now.go(now.step);
+  });
+  Object.assign(slider, { max: STEPS - 1, oninput: () => now.go(Number(slider.value)) });
+  byId("cell-back").addEventListener("click", () => now.go(now.step - 1));
+  byId("cell-forth").addEventListener("click", () => now.go(now.step + 1));
+  byId("cell-live").hidden = false;
+  byId("theme").addEventListener("click", () => (document.documentElement.style.colorScheme = isDark() ? "light" : "dark"));
+  byId("cell-units").value = data.units;
+  size(data.units);
+  return { now, cells, size };
+};

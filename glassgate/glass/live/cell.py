@@ -1,0 +1,184 @@
+"""`gg.draw(cell).live()`: one cell, or several side by side, on a signal that the reader draws."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glassgate.cell import Cell
+from glassgate.glass.diagrams.cell import draw_cell
+from glassgate.glass.diagrams.svg import Diagram
+from glassgate.glass.frame import page_policy, page_style
+from glassgate.glass.live.network import Network
+from glassgate.glass.live.page import as_json, enclosed, part, resource
+from glassgate.glass.step import plain
+from glassgate.init import gate_bias
+from glassgate.layers.stack import Recurrent
+
+_SCRIPTS = ("base", "activity", "inside", "cell")
+MOST_UNITS = 4
+"""Units whose weights fit a page as sliders."""
+
+
+class LivePage:
+    """A page that runs in the browser: a notebook shows it, `str` gives its HTML, `save` writes it.
+
+    Args:
+        html: the page.
+        height: of its frame in a notebook, in pixels.
+    """
+
+    def __init__(self, html: str, height: int = 900) -> None:
+        self._html, self._height = html, height
+
+    def __str__(self) -> str:
+        return self._html
+
+    def __repr__(self) -> str:
+        return f"LivePage({len(self._html.encode()) / 1e3:.0f} kB)"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self._html)}" width="100%" height="{self._height}" sandbox="allow-scripts" '
+            'style="border: 0" title="an interactive page"></iframe>'
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes the page to a file."""
+        Path(path).write_text(self._html, "utf-8")
+
+
+class CellDiagram(Diagram):
+    """The diagram of a cell.
+
+    Args:
+        drawn: the picture.
+        cell: the cell.
+    """
+
+    def __init__(self, drawn: Diagram, cell: Cell) -> None:
+        super().__init__(str(drawn))
+        self._cell = cell
+
+    def live(self, units: int = 1, *, beside: Sequence[Cell] = (), seed: int = 0) -> LivePage:
+        """A page on which readers draw a signal, move weights, and see gates and states follow.
+
+        Args:
+            units: 1 to 4, whose weights are sliders; the page can change it.
+            beside: other cells, shown next to this one on the same signal.
+            seed: of the first weights.
+
+        Returns:
+            the page: a notebook shows it, `save(path)` writes it. It needs no network.
+
+        Raises:
+            ValueError: the count of units is not 1 to 4, or a cell uses an operation that JavaScript cannot express.
+
+        Example:
+            >>> import glassgate as gg
+            >>> page = gg.draw(gg.cells.LSTM()).live(units=2)
+            >>> "Draw on the signal" in str(page)
+            True
+        """
+        if not isinstance(units, int) or not 1 <= units <= MOST_UNITS:
+            raise ValueError(f"live: units must be 1 to {MOST_UNITS}, whose weights fit as sliders, got {units!r}")
+        return cell_page([self._cell, *beside], units, seed)
+
+
+def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
+    """The page of some cells."""
+    network, described = Network(), []
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for number, cell in enumerate(cells):
+            sizes = [_sized(cell, size, network, number) for size in range(1, MOST_UNITS + 1)]
+            described.append({"name": type(cell).__name__, "alone": len(cells) == 1, "sizes": sizes})
+    content = {"cells": described, "weights": network.weights.packed(), "units": units}
+    script = enclosed(network, [part(name) for name in _SCRIPTS], "liveCells")
+    style = page_style(resource("live.css"), resource("cell.css"))
+    names = [type(cell).__name__ for cell in cells]
+    title = ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
+    sections = "".join(
+        f'<section id="cell-{number}">{f"<h2>{escape(name)}</h2>" if len(cells) > 1 else ""}'
+        f"<figure>{plain(str(draw_cell(cell)))}</figure></section>"
+        for number, (cell, name) in enumerate(zip(cells, names, strict=True))
+    )
+    return LivePage(
+        _PAGE.format(
+            policy=page_policy(style, script),
+            title=escape(title),
+            style=style,
+            kind="several" if len(cells) > 1 else "alone",
+            lede=_LEDE.format(what="these cells do" if len(cells) > 1 else "this cell does"),
+            sections=sections,
+            counts="".join(f"<option>{count}</option>" for count in range(1, MOST_UNITS + 1)),
+            data=as_json(content),
+            script=script,
+        )
+    )
+
+
+def _sized(cell: Cell, units: int, network: Network, number: int) -> dict[str, Any]:
+    """A layer of one input with so many units; its weights are large enough for memory to show."""
+    heads = cell.heads
+    if units % heads:
+        units = heads
+    layer = Recurrent(cell, 1, units).eval()
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name.startswith("weight_ih"):
+                torch.nn.init.uniform_(parameter, 0.5, 1.5)
+            elif name.startswith("weight_hh"):
+                torch.nn.init.uniform_(parameter, -0.6, 0.6)
+            elif name.startswith("bias"):
+                parameter.zero_()
+    if "f" in cell.gates:
+        gate_bias(f=2.0)(layer)
+    return network.layer(layer, f"cell{number}.units{units}")
+
+
+_LEDE = (
+    "Draw a signal with the mouse, a finger or the arrow keys. The lines below show what {what} with it at every step: "
+    "its states first, then its gates. Move the weights, and everything follows."
+)
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title} · glassgate</title>
+<style>{style}</style>
+</head>
+<body class="cell-page {kind}">
+<header>
+<p class="kicker">Glassgate</p>
+<h1>{title}</h1>
+<p class="sub">{lede}</p>
+<button id="theme" class="theme" type="button" aria-label="light or dark">◐</button>
+</header>
+<main>
+<noscript><p class="sub">The diagram shows one step. Drawing signals and moving weights needs JavaScript.</p></noscript>
+<div id="cell-live" hidden>
+<div id="cell-signal"></div>
+<div class="cell-controls">
+<label>units <select id="cell-units">{counts}</select></label>
+<label>values of unit <select id="cell-unit"></select></label>
+<label class="live-wide">step <input type="range" id="cell-step" min="0" value="0" step="1"></label>
+<button type="button" id="cell-back" aria-label="step back">←</button><button type="button" id="cell-forth" \
+aria-label="step on">→</button>
+<output id="cell-now"></output>
+</div>
+</div>
+<div class="cells">{sections}</div>
+</main>
+<footer><p>Made by <code>gg.draw(cell).live()</code>: the cell's own equations, emitted as JavaScript. The page loads \
+nothing from anywhere.</p></footer>
+<script type="application/json" id="live-data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""

@@ -1,0 +1,82 @@
+// One step of one unit: its values on the wires of the cell's diagram, and its matrix products term by term.
+const wireKey = (name) => (/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) ? name : `wire_${name.replaceAll(".", "_")}`);
+
+// The value of a wire: of this step, of the step before ("h_prev"), or the norm of the input.
+const valueOn = (name, { run, step, unit }) => {
+  const { values, direction, first, x } = run;
+  const at = (key, t) => {
+    const units = direction.values[key];
+    return unit < units ? values[key][t * units + unit] : undefined;
+  };
+  if (name === "x") return Math.hypot(...x.subarray(step * direction.inputs, (step + 1) * direction.inputs));
+  const state = name.endsWith("_prev") ? name.slice(0, -5) : "";
+  if (state in direction.states) {
+    const before = direction.reverse ? step + 1 : step - 1;
+    const inside = before >= 0 && before < values[state].length / direction.values[state];
+    return inside ? at(state, before) : first[state][unit];
+  }
+  const key = wireKey(name);
+  return key in direction.values ? at(key, step) : undefined;
+};
+
+const showWires = (diagram, where) => {
+  for (const wire of diagram.querySelectorAll(".wire")) {
+    const label = wire.querySelector("text.value");
+    if (!label) continue;
+    const name = wire.dataset.name ?? "";
+    const value = valueOn(name, where);
+    label.textContent = value === undefined ? "" : name === "x" ? `‖x‖ ${brief(value)}` : brief(value);
+  }
+};
+
+// The vector that a matrix multiplies at a step.
+const vectorOf = (name, { run, step }) => {
+  const { values, direction, first, x } = run;
+  if (name === "x") return x.subarray(step * direction.inputs, (step + 1) * direction.inputs);
+  const state = name.endsWith("_prev") ? name.slice(0, -5) : "";
+  if (state in direction.states) {
+    const before = direction.reverse ? step + 1 : step - 1;
+    const units = direction.values[state];
+    const inside = before >= 0 && before < values[state].length / units;
+    return inside ? values[state].subarray(before * units, (before + 1) * units) : first[state];
+  }
+  const units = direction.values[name];
+  return values[name].subarray(step * units, (step + 1) * units);
+};
+
+// The largest terms of a matrix product of one unit: [name, term], the largest first.
+const termsOf = ({ weight, vector, heads }, where, inputs) => {
+  const { direction } = where.run;
+  const matrix = direction.weights[weight];
+  const right = vectorOf(vector, where);
+  const columns = right.length / heads;
+  const first = Math.floor(where.unit / (direction.units / heads)) * columns;
+  const terms = Array.from({ length: columns }, (_, k) => matrix[where.unit * columns + k] * right[first + k]);
+  const short = vector.replace(/_prev$/, "");
+  const names = terms.map((_, k) => (vector === "x" ? inputs?.[k] ?? `x[${k}]` : `${short}[${first + k}] before`));
+  return { total: sum(terms), largest: likeliest(terms.map(Math.abs), [...terms.keys()], 4).map(([k]) => [names[k], terms[k]]) };
+};
+
+const signedBar = (value, peak) => {
+  const fill = element("i", { className: value < 0 ? "minus" : "plus" });
+  const width = 50 * Math.min(1, Math.abs(value) / peak);
+  Object.assign(fill.style, { left: `${value < 0 ? 50 - width : 50}%`, width: `${width}%` });
+  return element("dd", { className: "bar-of", ariaHidden: "true" }, fill);
+};
+
+// A block for each matrix product of the unit: its sum, and the inputs that contribute most.
+const showProducts = (place, where, inputs) => {
+  const { direction } = where.run;
+  const blocks = Object.entries(direction.products).map(([name, parts]) => {
+    const found = parts.map((part) => ({ ...part, ...termsOf(part, where, inputs) }));
+    const bias = direction.weights[`${name}_bias`]?.[where.unit];
+    const rows = [...(bias === undefined ? [] : [["bias", bias]]), ...found.flatMap(({ largest }) => largest)];
+    const peak = Math.max(1e-9, ...rows.map(([, value]) => Math.abs(value)));
+    const total = sum(found.map((part) => part.total)) + (bias ?? 0);
+    const parts_ = found.map(({ vector, total: of }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${brief(of)}`);
+    const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), ` before its activation: ${brief(total)} = ${parts_.join(" + ")}${bias === undefined ? "" : ` + bias ${brief(bias)}`}`);
+    const bars = rows.flatMap(([label, value]) => [element("dt", {}, label), signedBar(value, peak), element("dd", { className: "number" }, brief(value, 3))]);
+    return element("div", { className: "live-product" }, title, element("dl", { className: "live-bars" }, ...bars));
+  });
+  place.replaceChildren(...blocks);
+};

@@ -1,0 +1,87 @@
+// What the models of tasks share. A task's own script adds an entry to `models`: from its description and the function
+// that runs a layer to {task, kind, lede, encoder, read, input, mark, answers, compare, python, inputs}.
+//
+// `read` returns {count, labels, parts, answers}: the steps, what each reads, each direction's values, and the answers,
+// {step, names, chances, chosen, expected}; an answer about the whole has step null.
+const models = {};
+
+const answersAt = ({ answers }, step) => {
+  const here = answers.filter((each) => each.step === step);
+  return [...answers.filter((each) => each.step === null), ...here];
+};
+
+// The choices of an answer as bars; a mark shows the probability without the changes.
+const barsOf = (answer, before) => {
+  const rows = likeliest(answer.chances, [...answer.names.keys()]).flatMap(([k, chance]) => {
+    const bar = element("dd", { className: "bar-of", ariaHidden: "true" }, element("i"));
+    bar.firstChild.style.width = `${100 * chance}%`;
+    if (before !== answer) {
+      bar.append(element("u"));
+      bar.lastChild.style.left = `${100 * before.chances[k]}%`;
+    }
+    const was = before === answer ? "" : ` (${percent(before.chances[k])})`;
+    return [element("dt", {}, quoted(answer.names[k])), bar, element("dd", { className: "number", title: was && `without the changes${was}` }, percent(chance))];
+  });
+  return element("dl", { className: "live-bars" }, ...rows);
+};
+
+const showAnswers = (place, plain, shown, step, title) => {
+  const [now, before] = [answersAt(shown, step), answersAt(plain, step)];
+  const blocks = now.map((answer, k) => {
+    const words = element("p", { className: "live-note" }, title(answer));
+    const from = argmax(before[k].chances);
+    const to = argmax(answer.chances);
+    const changed = from !== to ? element("p", { className: "live-note" }, `Without the changes: ${quoted(answer.names[from])} ${percent(before[k].chances[from])}.`) : "";
+    return element("div", {}, words, barsOf(answer, before[k]), changed);
+  });
+  place.replaceChildren(...blocks);
+};
+
+// How the answers differ: how many change, the loss of the original ones, and the one that changes most.
+const compareAnswers = (plain, shown) => {
+  const pairs = plain.answers.map((before, k) => [before, shown.answers[k]]);
+  const changed = pairs.filter(([before, now]) => before.chosen !== now.chosen);
+  const losses = pairs.map(([before, now]) => Math.log(before.chances[before.chosen]) - Math.log(now.chances[before.chosen]));
+  const cost = sum(losses) / Math.max(1, losses.length);
+  const words = `${changed.length} of ${plural(plain.answers.length, "answer")} change, and the original answers ${cost < 0 ? "gain" : "lose"} ${Math.abs(cost).toPrecision(2)} nats each on average.`;
+  if (!changed.length) return words;
+  const most = argmax(losses);
+  const [before, now] = pairs[most];
+  const where = before.step === null ? "" : ` at step ${before.step + 1}`;
+  return `${words} The largest change${where}: ${quoted(before.names[before.chosen])} from ${percent(before.chances[before.chosen])} to ${percent(now.chances[before.chosen])}, now ${quoted(now.names[now.chosen])}.`;
+};
+
+const shadeOf = (share) => `g${Math.round(10 * clamp(share, 0, 1))}`;
+const signedShade = (share) => `${share >= 0 ? "p" : "n"}${Math.round(10 * Math.min(1, Math.abs(share)))}`;
+
+// The parts of a model that reads texts. `colour(result, k)` is the class of a token, `titled` its tooltip, `legend` the key.
+const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) => ({
+  kind: "text",
+  input(place, given, heard) {
+    const editor = makeEditor(place, "Text that the network reads", given, { typed: heard.typed, moved: (token, marked) => heard.moved(token + offset, marked) });
+    const key = element("p", { className: "live-key" });
+    place.append(key);
+    this.editor = editor;
+    extra?.(place, this, heard);
+    return {
+      get: () => editor.text,
+      set: (text) => (editor.text = text),
+      mark: (step) => editor.mark(step - offset),
+      shown: (plain, shown) => {
+        const changed = (k) => plain.answers.some((each, n) => each.token === k && each.chosen !== shown.answers[n].chosen);
+        editor.colour(plain.tokens, plain.tokens.map((_, k) => `${colour(shown, k)}${changed(k) ? " changed" : ""}`), plain.tokens.map((_, k) => titled(shown, k)));
+        key.replaceChildren(...legend(shown));
+      },
+    };
+  },
+  answers(place, plain, shown, step) {
+    if (!plain.count) place.replaceChildren();
+    else showAnswers(place, plain, shown, step, (answer) => title(answer, plain));
+  },
+  compare: compareAnswers,
+  python: (text, run) => ({
+    setup: ["import torch", "import glassgate as gg", `from ${run.module} import ${run.task}`, "", `task = ${run.task}.load(${JSON.stringify(run.path)})`, "model = task.network"],
+    call: `print(task.predict([task.of_text(${JSON.stringify(text)})]))`,
+    other: (other) => `task.predict([task.of_text(${JSON.stringify(other)})])`,
+  }),
+});

@@ -1,0 +1,152 @@
+// The interactive part of a report: the reader's text or series, the answers, changes, activity, and one step in detail.
+const live = (data) => {
+  const arrayOf = unpackWeights(data.weights);
+  const run = (layer, x, count, options) => runLayer(layer, steps, x, count, options);
+  const model = models[data.model.task](withArrays(data.model, arrayOf), run);
+  const now = { step: 0, part: "", name: "", unit: 0, orders: {} };
+  let [plain, shown, edits] = [null, null, []];
+
+  const directions = model.encoder.levels.flatMap((level) => level.directions);
+  const current = () => directions.find(({ label }) => label === now.part);
+  const shapeOf = (name) => current().values[name];
+  const namesOf = ({ gates, states }) => [...gates, ...Object.keys(states)];
+
+  // Runs the network: as it is, and with the edits.
+  const answer = () => {
+    const before = performance.now();
+    plain = model.read(input.get(), []);
+    edits = changes.get();
+    shown = edits.length ? model.read(input.get(), edits) : plain;
+    const unknown = plain.unknown ?? [];
+    byId("live-said").textContent = plain.count ? `${plural(plain.count, "step")}, answered in ${Math.ceil(performance.now() - before)} ms` : "Type some text.";
+    byId("live-unknown").textContent = unknown.length ? `Not in the training data, read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "";
+    now.step = clamp(now.step, 0, Math.max(0, plain.count - 1));
+    Object.assign(byId("live-step"), { max: Math.max(0, plain.count - 1) });
+    input.shown(plain, shown, now);
+    byId("live-change").textContent = edits.length && plain.count ? describe() : "";
+    byId("live-python").textContent = pythonOf(edits, model.python(input.get(), data.run));
+    paint();
+    show();
+  };
+
+  const describe = () => `${edits.map(wordsOf).join("; ")}: ${model.compare(plain, shown)}`;
+
+  // The picture of activity, where the text, the choice or the theme has changed.
+  const paint = () => {
+    if (!plain.count) return;
+    const values = shown.parts[now.part].values[now.name];
+    const units = shapeOf(now.name);
+    now.orders[now.part] ??= orderOf(plain.parts[now.part].values[Object.keys(current().states)[0]], shapeOf(Object.keys(current().states)[0]));
+    const order = now.orders[now.part].length === units ? now.orders[now.part] : [...Array(units).keys()];
+    const range = paintHeat(byId("live-heat"), values, units, order);
+    byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${units} units at ${plain.count} steps, ${range.gate ? "0 to 1" : `−${brief(range.peak)} to ${brief(range.peak)}`}`);
+    now.order = order;
+  };
+
+  const show = () => {
+    const { step, unit } = now;
+    byId("live-step").value = step;
+    byId("live-step").setAttribute("aria-valuetext", plain.count ? `step ${step + 1}: ${plain.labels[step]}` : "");
+    input.mark(step);
+    model.answers(byId("live-answers"), plain, shown, step);
+    if (!plain.count) return;
+    const where = { run: shown.parts[now.part], step, unit };
+    const [down, across] = document.querySelectorAll(".live-heat i");
+    down.style.left = `${(100 * (step + 0.5)) / plain.count}%`;
+    across.style.top = `${(100 * (now.order.indexOf(unit) + 0.5)) / now.order.length}%`;
+    const value = valueOn(now.name, where);
+    const was = edits.length ? valueOn(now.name, { ...where, run: plain.parts[now.part] }) : value;
+    byId("live-where").textContent = `step ${step + 1} of ${plain.count} reads ${quoted(plain.labels[step])} · ${now.name} of unit ${unit} is ${brief(value, 3)}${was === value ? "" : `, was ${brief(was, 3)}`}`;
+    if (!byId("live-inside").open) return;
+    showWires(byId("live-diagram"), where);
+    showProducts(byId("live-products"), where, now.part.includes("layer0") ? model.inputs : null);
+  };
+
+  const go = (step) => {
+    now.step = clamp(step, 0, plain.count - 1);
+    show();
+  };
+  const choose = (change) => {
+    Object.assign(now, change);
+    if (!namesOf(current()).includes(now.name)) now.name = Object.keys(current().states).at(-1);
+    now.unit = clamp(now.unit, 0, shapeOf(now.name) - 1);
+    fill();
+    if (plain) {
+      paint();
+      show();
+    }
+  };
+
+  // Controls of the picture.
+  const part = element("select", { onchange: () => choose({ part: part.value }) });
+  const name = element("select", { onchange: () => choose({ name: name.value }) });
+  const unit = element("input", { type: "number", min: 0, step: 1, oninput: () => unit.value !== "" && choose({ unit: Number(unit.value) }) });
+  byId("live-choice").append(element("label", {}, "layer ", part), element("label", {}, "value ", name), element("label", {}, "unit ", unit),
+    element("button", { type: "button", onclick: () => changes.append() }, "Change this unit"));
+  part.append(...directions.map(({ label }) => new Option(label.replace(/^encoder\./, ""), label)));
+  const fill = () => {
+    name.replaceChildren(...namesOf(current()).map((each) => new Option(each, each, false, each === now.name)));
+    part.value = now.part;
+    Object.assign(unit, { value: now.unit, max: shapeOf(now.name) - 1 });
+  };
+
+  const heat = byId("live-heat");
+  const pointed = (event) => {
+    const box = heat.getBoundingClientRect();
+    const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * now.order.length), 0, now.order.length - 1);
+    now.step = clamp(Math.floor(((event.clientX - box.left) / box.width) * plain.count), 0, plain.count - 1);
+    if (event.type === "click") choose({ unit: now.order[row] });
+    else show();
+  };
+  for (const kind of ["pointermove", "click"]) heat.addEventListener(kind, (event) => plain.count && pointed(event));
+  heat.addEventListener("keydown", (event) => {
+    const next = (by) => choose({ unit: now.order[clamp(now.order.indexOf(now.unit) + by, 0, now.order.length - 1)] });
+    const moves = { ArrowLeft: () => go(now.step - 1), ArrowRight: () => go(now.step + 1), ArrowUp: () => next(-1), ArrowDown: () => next(1) };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    moves[event.key]();
+  });
+  byId("live-step").addEventListener("input", (event) => go(Number(event.target.value)));
+  byId("live-back").addEventListener("click", () => go(now.step - 1));
+  byId("live-forth").addEventListener("click", () => go(now.step + 1));
+  byId("live-inside").addEventListener("toggle", () => plain && show());
+
+  const valuesOf = (text, edited) => {
+    const read = model.read(text, []);
+    const label = edited.slice(0, edited.lastIndexOf("."));
+    return { values: read.parts[label].values[edited.slice(label.length + 1)], count: read.count };
+  };
+  const changes = makeEdits(byId("live-edits"), {
+    directions,
+    chosen: () => ({ name: `${now.part}.${now.name}`, unit: now.unit, steps: now.marked ? `${now.marked[0] + 1}-${now.marked[1]}` : "all" }),
+    rangeOf: (edited) => {
+      const label = edited.slice(0, edited.lastIndexOf("."));
+      const { gate, peak } = rangeOf(plain.count ? plain.parts[label].values[edited.slice(label.length + 1)] : [0, 1]);
+      return gate ? [0, 1] : [-Math.ceil(peak), Math.ceil(peak)];
+    },
+    reads: model.kind === "text" ? valuesOf : null,
+  }, () => answer());
+  model.edits = () => changes.get();
+  const input = model.input(byId("live-input"), data.given, {
+    typed: () => {
+      now.orders = {};
+      answer();
+    },
+    moved: (step, marked) => {
+      now.marked = marked;
+      go(step);
+    },
+  });
+
+  byId("live-lede").textContent = model.lede;
+  byId("live-diagram").innerHTML = data.diagram;
+  choose({ part: directions[0].label, name: directions[0].gates.includes("f") ? "f" : Object.keys(directions[0].states).at(-1) });
+  byId("live").hidden = false;
+  for (const item of document.querySelectorAll('a[href="#live"]')) item.parentNode.hidden = false;
+  answer();
+  const repaint = () => requestAnimationFrame(paint);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  byId("theme")?.addEventListener("click", repaint);
+  // The page's own interface, for its tests and for the console.
+  return { read: (given, changed = []) => model.read(given, changed), answer, changes, now, choose };
+};

@@ -1,0 +1,1 @@
+const seriesModel = () => ({ kind: "series" });

@@ -1,0 +1,85 @@
+// Texts as tokens, as the run's training data was split.
+const PADDING = 0;
+const UNKNOWN = 1;
+const FIRST = 2;
+
+const CJK = "\\u3040-\\u30ff\\u3400-\\u9fff\\uf900-\\ufaff";
+const HAS_CJK = new RegExp(`[${CJK}]`, "u");
+const CJK_PARTS = new RegExp(`[${CJK}]|[^${CJK}]+`, "gu");
+const WORDS = /\n|<[\p{L}\p{N}_]+>|[\p{L}\p{N}_]+(?:['’][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]/gu;
+const ABBREVIATION = /^(?:[\p{L}\p{N}_]\.){2,}$/u;
+const CLITIC = /^([\p{L}\p{N}_]+?)(n['’]t|['’][\p{L}\p{N}_]{1,2})$/iu;
+const SYMBOL = /^[\p{P}\p{S}]$/u;
+const OPENING = new Set("([{<«“‘\"'「『（《");
+const CLOSING = new Set(".,;:!?…)]}>»”’\"'。，、；：！？」』）》");
+
+const SPLITTERS = {
+  character: (text) => [...text],
+  byte: (text) => [...new TextEncoder().encode(text)].map((byte) => String.fromCharCode(byte)),
+  word: (text) => text.match(WORDS) ?? [],
+  token: (text) => text.match(/\n|\S+/gu) ?? [],
+  blank: (text) => text.match(/\S+/gu) ?? [],
+};
+
+// The last character of a token, or all of several equal ones if they are an ellipsis or a known token.
+const lastMark = (token, known) => {
+  const last = token.at(-1);
+  let length = 1;
+  while (length < token.length && token.at(-length - 1) === last) length++;
+  const run = token.slice(-length);
+  return run !== token && (known.has(run) || last === ".") ? run : last;
+};
+
+// An unknown token, its punctuation marks and its clitic each as a token of its own.
+const partsOf = (given, known) => {
+  const [before, behind] = [[], []];
+  let token = given;
+  const splits = (letter, usual) => usual.has(letter) || (SYMBOL.test(letter) && known.has(letter));
+  while (token && !known.has(token) && !ABBREVIATION.test(token)) {
+    if (token.length > 1 && splits(token[0], OPENING)) {
+      before.push(token[0]);
+      token = token.slice(1);
+    } else if (token.length > 1 && splits(token.at(-1), CLOSING)) {
+      const mark = lastMark(token, known);
+      behind.unshift(mark);
+      token = token.slice(0, -mark.length);
+    } else {
+      const both = CLITIC.exec(token);
+      if (!both || !known.has(both[2])) break;
+      behind.unshift(both[2]);
+      token = both[1];
+    }
+  }
+  return [...before, ...(token ? [token] : []), ...behind];
+};
+
+// Tokens, the unknown ones split further where the training data had finer ones.
+const refined = (tokens, known, { tokenised, segmented, longest }) => {
+  const found = tokenised ? tokens.flatMap((token) => partsOf(token, known)) : tokens;
+  const wide = segmented ? found.filter((token) => HAS_CJK.test(token)) : [];
+  const unknown = wide.filter((token) => [...token].length > 1 && !known.has(token));
+  const lacksBlanks = unknown.length > 0 && (wide.length === 1 || unknown.some((token) => [...token].length > longest));
+  return lacksBlanks ? found.flatMap((token) => (known.has(token) ? [token] : token.match(CJK_PARTS) ?? [])) : found;
+};
+
+// From a text to its tokens: {text, number, from, to}; `from` and `to` are places in the text.
+const tokenizer = ({ unit, symbols, raw = null, known_only: knownOnly = false, lower = false }) => {
+  const known = new Map(symbols.map((symbol, place) => [symbol, place + FIRST]));
+  return (given) => {
+    const text = lower ? given.toLowerCase() : given;
+    let tokens = SPLITTERS[unit](text);
+    if (raw) tokens = refined(tokens, known, raw);
+    if (knownOnly) tokens = tokens.filter((token) => known.has(token) || /\S/u.test(token));
+    let at = 0;
+    return tokens.map((token) => {
+      const number = known.get(token) ?? UNKNOWN;
+      if (unit === "byte") return { text: token, number, from: 0, to: 0 };
+      const from = text.indexOf(token, at);
+      at = from + token.length;
+      return { text: token, number, from, to: at };
+    });
+  };
+};
+
+// Each unknown token once.
+const unknownTokens = (tokens) => [...new Set(tokens.filter(({ number }) => number === UNKNOWN).map(({ text }) => text))];

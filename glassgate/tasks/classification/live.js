@@ -1,0 +1,61 @@
+// Classification: a label for a text or a series, and the tokens that decided it.
+models.classification = (info, run) => {
+  const text = info.tokens !== undefined;
+  const tokenize = text && tokenizer(info.tokens);
+
+  const pooled = (output, parts, count) => {
+    if (info.pooling === "last") return { vector: endsOf(info.encoder, parts) };
+    const rows = rowsOf(output, count);
+    if (info.pooling === "max") return { vector: rows.reduce((most, row) => most.map((value, k) => Math.max(value, row[k]))) };
+    const weights = info.pooling === "mean" ? rows.map(() => 1 / count) : softmax(linear(info.attention[1], linear(info.attention[0], output, count).map(Math.tanh), count));
+    const vector = rows[0].map((_, k) => rows.reduce((total, row, t) => total + weights[t] * row[k], 0));
+    return info.pooling === "mean" ? { vector } : { vector, attention: weights };
+  };
+  const classify = (x, count, edits) => {
+    const { output, parts } = run(info.encoder, x, count, { edits });
+    const { vector, attention } = pooled(output, parts, count);
+    return { parts, attention, chances: softmax(linear(info.head, vector, 1)) };
+  };
+  const resultOf = (x, count, labels, edits, more) => {
+    const { parts, attention, chances } = classify(x, count, edits);
+    return { count, labels, parts, attention, answers: [{ step: null, names: info.labels, chances, chosen: argmax(chances) }], ...more };
+  };
+
+  const readText = (given, edits) => {
+    const tokens = tokenize(given);
+    const labels = tokens.map(({ text: token }) => token);
+    if (!tokens.length) return { count: 0, tokens, labels, parts: {}, answers: [], unknown: [] };
+    const numbers = tokens.map(({ number }) => number);
+    const result = resultOf(embedded(info.embedding, info.size, numbers), numbers.length, labels, edits, { tokens, unknown: unknownTokens(tokens) });
+    const decisive = (numbers.length > 80 ? [] : numbers).map((_, k) => {
+      if (numbers.length === 1) return 0;
+      const others = numbers.filter((_, n) => n !== k);
+      const { chosen, chances } = result.answers[0];
+      return Math.log(chances[chosen]) - Math.log(classify(embedded(info.embedding, info.size, others), others.length, []).chances[chosen]);
+    });
+    return { ...result, decisive: edits.length ? [] : decisive };
+  };
+  const readSeries = (rows, edits) => {
+    const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.mean[k]) / info.deviation[k])));
+    return resultOf(x, rows.length, rows.map((row) => row.map((value) => brief(value)).join(", ")), edits, { rows });
+  };
+
+  const weight = ({ attention, decisive }, k) => (attention ? attention[k] / Math.max(...attention) : decisive?.length ? decisive[k] / Math.max(0.05, ...decisive.map(Math.abs)) : 0);
+  const base = text
+    ? textModel({
+        colour: (result, k) => signedShade(weight(result, k)),
+        titled: ({ attention, decisive }, k) => (attention ? `attention ${percent(attention[k])}` : decisive?.length ? `the answer loses ${brief(decisive[k], 3)} nats without it` : ""),
+        legend: ({ attention }) => attention
+          ? [element("span", {}, "Shaded by attention:"), element("b", { className: "p1" }, "little"), element("b", { className: "p10" }, "much")]
+          : [element("span", {}, "Shaded by what the answer loses without each token:"), element("b", { className: "n8" }, "against it"), element("b", { className: "p8" }, "for it")],
+        title: () => "The whole text is:",
+      })
+    : seriesModel({ title: () => "The whole series is:" });
+  return {
+    ...base,
+    task: "classification",
+    lede: text ? "Type another text: the answer follows as you type, and the tokens that decide it are shaded." : "Drag the values of the series: the answer follows.",
+    encoder: info.encoder,
+    read: text ? readText : readSeries,
+  };
+};

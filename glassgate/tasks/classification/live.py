@@ -1,0 +1,31 @@
+"""The network of classification for the interactive report."""
+
+from typing import TYPE_CHECKING, Any, cast
+
+from glassgate.glass.live.network import Network
+from glassgate.tasks.report.live import tokens
+
+if TYPE_CHECKING:
+    from glassgate.tasks.classification.network import Classifier
+    from glassgate.tasks.classification.task import Classification
+
+
+def described(task: "Classification", network: Network) -> dict[str, Any]:
+    """What `live.js` reads."""
+    model = cast("Classifier", task.network)
+    found: dict[str, Any] = {
+        "labels": task.vocabularies["labels"].symbols,
+        "pooling": model.pooling,
+        "encoder": network.layer(model.encoder, "encoder"),
+        "head": network.linear(model.head),
+    }
+    if model.pooling == "attention":
+        found["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
+    if model.embedding is None:
+        return found | {"mean": task.facts["mean"], "deviation": task.facts["deviation"]}
+    unit = task.options.unit
+    return found | {
+        "tokens": tokens(task.vocabularies["units"], unit, raw=unit in ("word", "token")),
+        "embedding": network.array(model.embedding.weight),
+        "size": model.embedding.embedding_dim,
+    }

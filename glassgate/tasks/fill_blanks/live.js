@@ -1,0 +1,34 @@
+// Filling blanks: each token as if it were missing, predicted from both sides.
+models["fill-blanks"] = (info, run) => {
+  const tokenize = tokenizer(info.tokens);
+
+  const read = (text, edits) => {
+    const tokens = tokenize(text);
+    const count = tokens.length;
+    if (!count) return { count, tokens, labels: [], parts: {}, answers: [], unknown: [] };
+    const { outputs, parts } = run(info.encoder, embedded(info.embedding, info.size, tokens.map(({ number }) => number)), count, { edits });
+    const [forward, backward] = outputs.map((output) => rowsOf(output, count));
+    const nothing = new Float32Array(info.units);
+    const left = info.left.subarray(info.units, 2 * info.units);
+    const answers = tokens.map(({ number }, k) => {
+      const beside = concatenated([k ? forward[k - 1] : nothing, ...(backward ? [k + 1 < count ? backward[k + 1] : nothing] : [])]);
+      const joined = linear(info.beside, beside, 1).map((value, u) => Math.tanh(value + left[u]));
+      const chances = softmax(linear(info.head, joined, 1));
+      return { step: k, token: k, names: info.names, chances, chosen: argmax(chances), expected: number - UNKNOWN };
+    });
+    return { count, tokens, labels: tokens.map(({ text: token }) => token), parts, answers, unknown: unknownTokens(tokens) };
+  };
+
+  return {
+    ...textModel({
+      colour: ({ answers }, k) => shadeOf(answers[k].chances[answers[k].expected]),
+      titled: ({ answers }, k) => `expected with ${percent(answers[k].chances[answers[k].expected])}`,
+      legend: () => [element("span", {}, "Shaded by the probability of each token if it were missing:"), element("b", { className: "g1" }, "surprising"), element("b", { className: "g10" }, "expected")],
+      title: ({ step }, { labels }) => `If ${quoted(labels[step])}, step ${step + 1}, were missing:`,
+    }),
+    task: "fill-blanks",
+    lede: "Type another text: each token is shaded by the probability that the network gives to it from both sides.",
+    encoder: info.encoder,
+    read,
+  };
+};

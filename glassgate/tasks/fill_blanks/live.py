@@ -1,0 +1,26 @@
+"""The network of filling blanks for the interactive report."""
+
+from typing import TYPE_CHECKING, Any, cast
+
+from glassgate.glass.live.network import Network
+from glassgate.tasks.report.live import tokens
+
+if TYPE_CHECKING:
+    from glassgate.tasks.fill_blanks.network import BlankNetwork
+    from glassgate.tasks.fill_blanks.task import FillBlanks
+
+
+def described(task: "FillBlanks", network: Network) -> dict[str, Any]:
+    """What `live.js` reads."""
+    model, known = cast("BlankNetwork", task.network), task.vocabularies["units"]
+    return {
+        "tokens": tokens(known, task.options.unit),
+        "names": ["unknown", *known.symbols],
+        "units": task.options.hidden_size,
+        "embedding": network.array(model.embedding.weight),
+        "size": model.embedding.embedding_dim,
+        "encoder": network.layer(model.encoder, "encoder"),
+        "beside": network.linear(model.beside),
+        "left": network.array(model.left.weight),
+        "head": network.linear(model.units),
+    }

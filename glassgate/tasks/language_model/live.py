@@ -1,0 +1,44 @@
+"""The network of language models for the interactive report."""
+
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import nn
+
+from glassgate.glass.live.network import Network
+from glassgate.tasks.data.vocabulary import UNKNOWN
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.networks.linear import Tied
+from glassgate.tasks.report.live import tokens
+
+if TYPE_CHECKING:
+    from glassgate.tasks.language_model.network import LanguageNetwork
+    from glassgate.tasks.language_model.task import LanguageModel
+
+
+def described(task: "LanguageModel", network: Network) -> dict[str, Any]:
+    """What `live.js` reads.
+
+    Raises:
+        OptionError: the run is one of music.
+    """
+    model = cast("LanguageNetwork", task.network)
+    if model.embedding is None:
+        raise OptionError("--live: expected a run of texts, got one of music; leave the option out")
+    known, head = task.vocabularies["units"], model.head
+    embedding = network.array(model.embedding.weight)
+    narrow: dict[str, Any] | None = None
+    scores: dict[str, Any] | None
+    if isinstance(head, Tied):
+        narrow = network.linear(head.narrow) if isinstance(head.narrow, nn.Linear) else None
+        scores = {"weight": network.array(model.embedding.weight[UNKNOWN:]), "bias": network.array(head.bias)}
+    else:
+        scores = network.linear(head)
+    return {
+        "tokens": tokens(known, task.options.unit),
+        "names": ["unknown", *known.symbols],
+        "embedding": embedding,
+        "size": model.embedding.embedding_dim,
+        "encoder": network.layer(model.encoder, "encoder"),
+        "narrow": narrow,
+        "head": scores,
+    }

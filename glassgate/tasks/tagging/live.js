@@ -1,0 +1,70 @@
+// Tagging: a label for each token, and an intent for the whole where the run has one.
+models.tagging = (info, run) => {
+  const tokenize = tokenizer(info.tokens);
+  const characters = info.spelling && new Map(info.spelling.symbols.map((symbol, k) => [symbol, k + FIRST]));
+  const spelt = new Map();
+
+  // The vector of a word's characters: the last states of both directions over them.
+  const spelling = (word) => {
+    if (!spelt.has(word)) {
+      const letters = [...word];
+      const kept = letters.length <= 32 ? letters : [...letters.slice(0, 16), ...letters.slice(-16)];
+      const numbers = kept.map((letter) => characters.get(letter) ?? UNKNOWN);
+      const { layer, embedding, size } = info.spelling;
+      spelt.set(word, endsOf(layer, run(layer, embedded(embedding, size, numbers), numbers.length, {}).parts));
+    }
+    return spelt.get(word);
+  };
+
+  const inputOf = (tokens) => {
+    const vectors = embedded(info.embedding, info.size, tokens.map(({ number }) => number));
+    if (!info.spelling) return vectors;
+    return concatenated(rowsOf(vectors, tokens.length).flatMap((row, k) => [row, spelling(tokens[k].text)]));
+  };
+
+  // The best path of labels through a chain of transitions (Viterbi).
+  const bestPath = (scores, { start, transitions, end }) => {
+    const labels = start.length;
+    let total = scores[0].map((score, k) => score + start[k]);
+    const origins = scores.slice(1).map((row) => {
+      const before = total;
+      const from = Array.from(row, (_, k) => argmax(before.map((score, j) => score + transitions[j * labels + k])));
+      total = row.map((score, k) => before[from[k]] + transitions[from[k] * labels + k] + score);
+      return from;
+    });
+    const path = [argmax(total.map((score, k) => score + end[k]))];
+    for (const from of origins.reverse()) path.unshift(from[path[0]]);
+    return path;
+  };
+
+  const read = (text, edits) => {
+    const tokens = tokenize(text);
+    const count = tokens.length;
+    const empty = { count, tokens, labels: [], parts: {}, answers: [], unknown: [] };
+    if (!count) return empty;
+    const { output, parts } = run(info.encoder, inputOf(tokens), count, { edits });
+    const scores = rowsOf(linear(info.head, output, count), count);
+    const path = info.chain ? bestPath(scores, info.chain) : scores.map(argmax);
+    const answers = scores.map((row, step) => ({ step, token: step, names: info.labels, chances: softmax(row), chosen: path[step] }));
+    if (info.intents) {
+      const peaks = rowsOf(output, count).reduce((most, row) => most.map((value, k) => Math.max(value, row[k])), new Float32Array(output.length / count).fill(-Infinity));
+      const chances = softmax(linear(info.intent_head, peaks, 1));
+      answers.push({ step: null, names: info.intents, chances, chosen: argmax(chances) });
+    }
+    return { ...empty, labels: tokens.map(({ text: token }) => token), parts, answers, unknown: unknownTokens(tokens) };
+  };
+
+  const of = colourOf(info.labels);
+  return {
+    ...textModel({
+      colour: ({ answers }, k) => of(answers[k].chosen),
+      titled: ({ answers }, k) => `${info.labels[answers[k].chosen]} ${percent(answers[k].chances[answers[k].chosen])}`,
+      legend: ({ answers }) => legendOf(info.labels, [...new Set(answers.filter(({ step }) => step !== null).map(({ chosen }) => chosen))].sort((a, b) => a - b), of),
+      title: ({ step }, { labels }) => (step === null ? "The whole text:" : `Step ${step + 1}, ${quoted(labels[step])}, is:`),
+    }),
+    task: "tagging",
+    lede: "Type or paste another text: the network labels it here, as you type. Point at a unit, change it, and see which labels it holds up.",
+    encoder: info.encoder,
+    read,
+  };
+};

@@ -1,0 +1,51 @@
+"""The network of tagging for the interactive report."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from glassgate.glass.live.network import Network
+from glassgate.tasks.data.raw_text import raw_text_like
+from glassgate.tasks.report.live import tokens
+from glassgate.tasks.tagging.network import Scores, Tagger
+
+if TYPE_CHECKING:
+    from glassgate.tasks.tagging.task import Tagging
+
+
+def described(task: "Tagging", network: Network) -> dict[str, Any]:
+    """What `live.js` reads."""
+    model = task.network
+    known = task.vocabularies["units"]
+    characters = task.options.format == "python" or raw_text_like(known).characters
+    intents = task.vocabularies.get("intents")
+    return {
+        "tokens": tokens(known, "character" if characters else "blank", raw=not characters),
+        "labels": task.vocabularies["labels"].symbols,
+        "intents": intents and intents.symbols,
+        "embedding": network.array(model.embedding.weight),
+        "size": model.embedding.embedding_dim,
+        "spelling": _spelling(task, network),
+        "encoder": network.layer(model.encoder, "encoder"),
+        "head": network.linear(model.head),
+        "intent_head": network.linear(model.intent_head),
+        "chain": _chain(model, network),
+    }
+
+
+def _spelling(task: "Tagging", network: Network) -> dict[str, Any] | None:
+    spelling = task.network.spelling
+    if spelling is None:
+        return None
+    return {
+        "symbols": task.vocabularies["characters"].symbols,
+        "embedding": network.array(spelling.embedding.weight),
+        "size": spelling.embedding.embedding_dim,
+        "layer": network.layer(spelling.encoder, "spelling.encoder"),
+    }
+
+
+def _chain(model: "Tagger", network: Network) -> dict[str, Any] | None:
+    """The scores of first labels, transitions and last labels; None for independent labels."""
+    chain = model._chain(Scores(torch.zeros(1, 1, model.head.out_features), None))
+    return chain and dict(zip(("start", "transitions", "end"), map(network.array, chain), strict=True))
