@@ -19,7 +19,10 @@ const erf = (x) => {
 
 // Row `row` of a matrix of so many columns, times the part of a vector that begins at `first`.
 const dot = (matrix, row, columns, vector, first = 0) => {
-  let [a, b, c, d] = [0, 0, 0, 0];
+  let a = 0;
+  let b = 0;
+  let c = 0;
+  let d = 0;
   let k = 0;
   const start = row * columns;
   for (; k + 3 < columns; k += 4) {

@@ -239,8 +239,10 @@ class _Emitter:
         if step.noise:
             yield f"  const {{ {', '.join(step.noise)} }} = edit;"
         done: set[int] = set()
-        for phase in step.phases:
-            yield from (f"  {line}" for line in self._phase(*phase, done))
+        body = [line for phase in step.phases for line in self._phase(*phase, done)]
+        yield f"  const {{ {', '.join(self.arrays)} }} = w;"
+        yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = now;"
+        yield from (f"  {line}" for line in body)
         yield "}"
 
     def _phase(self, level: int, axis: str, done: set[int]) -> Iterator[str]:
@@ -260,12 +262,12 @@ class _Emitter:
             elif not self._is_inline(item):
                 yield f"  const {item.name} = {self._expression(item)};"
             if id(item) in self.stored:
-                yield f"  now.{self.stored[id(item)]}[u] = {self._read(item, level, axis)};"
+                yield f"  now_{self.stored[id(item)]}[u] = {self._read(item, level, axis)};"
         for item in totals:
             yield f"  {item.name} += {self._read(item.x, level, axis)};"
         for name, item in {**self.step.gates, **self.step.new}.items():
             if self._phase_of(name, item) == (level, axis):
-                yield f"  now.{name}[u] = {self._read(item, level, axis)};"
+                yield f"  now_{name}[u] = {self._read(item, level, axis)};"
         yield "}"
 
     def _phase_of(self, name: str, item: Item) -> tuple[int, str]:
@@ -278,24 +280,29 @@ class _Emitter:
         """A bias and products with matrices."""
         terms, parts = [], []
         if item.bias is not None:
-            name = f"{item.name}_bias"
+            name = self._new_name(f"{item.name}_bias")
             self.arrays[name] = item.bias
-            terms.append(f"w.{name}[u]")
+            terms.append(f"{name}[u]")
         for product in item.products:
-            name = f"{item.name}_{product.left.name}"
-            while name in self.arrays:
-                name += "_"
+            name = self._new_name(f"{item.name}_{product.left.name}")
             matrix = product.matrix
             heads = matrix.shape[0] if matrix.ndim == 3 else 1
             columns = matrix.shape[-1]
             self.arrays[name] = matrix.reshape(-1, columns)
             first = f", Math.floor(u / {self.width[item.axis] // heads}) * {columns}" if heads > 1 else ""
             left = product.left
-            vector = left.name if isinstance(left, State) else f"now.{self._place(left)}"
-            terms.append(f"dot(w.{name}, u, {columns}, {vector}{first})")
-            parts.append({"weight": name, "vector": vector.removeprefix("now."), "heads": heads})
+            vector = left.name if isinstance(left, State) else f"now_{self._place(left)}"
+            terms.append(f"dot({name}, u, {columns}, {vector}{first})")
+            parts.append({"weight": name, "vector": vector.removeprefix("now_"), "heads": heads})
         self.products[item.name] = parts
         return " + ".join(terms)
+
+    def _new_name(self, wanted: str) -> str:
+        """A name for an array that no value of the step has."""
+        taken = {*self.arrays, *(item.name for item in self.step.items)}
+        while wanted in taken:
+            wanted += "_"
+        return wanted
 
     def _place(self, item: Item) -> str:
         """The name under which a value is stored."""
@@ -317,12 +324,12 @@ class _Emitter:
                 return number(float(arg.values.reshape(-1)[0]))
             case Fixed():
                 self.arrays[arg.name] = arg.values
-                return f"w.{arg.name}[u]"
+                return f"{arg.name}[u]"
             case Point() if self._is_inline(arg) and (arg.level, arg.axis) == (level, axis):
                 text = self._expression(arg)
                 return text if loose or arg.op in _FUNCTIONS else f"({text})"
         if isinstance(arg, Affine | Point) and arg.axis != "1" and (arg.level, arg.axis) != (level, axis):
-            return f"now.{self._place(arg)}[u]"
+            return f"now_{self._place(arg)}[u]"
         return arg.name
 
     def _expression(self, item: Point) -> str:
