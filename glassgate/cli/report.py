@@ -13,7 +13,7 @@ from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.report.live import live
+from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import given, own, read, study
 from glassgate.tasks.runs import RUN, Run
 

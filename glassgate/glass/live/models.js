@@ -80,8 +80,8 @@ const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) 
   },
   compare: compareAnswers,
   python: (text, run) => ({
-    setup: ["import torch", "import glassgate as gg", `from ${run.module} import ${run.task}`, "", `task = ${run.task}.load(${JSON.stringify(run.path)})`, "model = task.network", `text = ${JSON.stringify(text)}`],
-    call: "print(task.predict([task.of_text(text)]))",
-    other: (other) => `task.predict([task.of_text(${JSON.stringify(other)})])`,
+    setup: ["import torch", "import glassgate as gg", `from ${run.module} import ${run.task}`, "from glassgate.tasks.report.questions import questions_of", "", `task = ${run.task}.load(${JSON.stringify(run.path)})`, "model = task.network", `text = ${JSON.stringify(text)}`],
+    call: "print(task.predict([questions_of(task).example(text)]))",
+    other: (other) => `task.predict([questions_of(task).example(${JSON.stringify(other)})])`,
   }),
 });

@@ -1,27 +1,25 @@
 """The network of language models for the interactive report."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torch import nn
 
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.language_model.network import LanguageNetwork
+from glassgate.tasks.language_model.task import LanguageModel
 from glassgate.tasks.networks.linear import Tied
-from glassgate.tasks.report.live import tokens
-
-if TYPE_CHECKING:
-    from glassgate.tasks.language_model.network import LanguageNetwork
-    from glassgate.tasks.language_model.task import LanguageModel
+from glassgate.tasks.report.live.tokens import tokens
 
 
-def described(task: "LanguageModel", network: Network) -> dict[str, Any]:
+def described(task: LanguageModel, network: Network) -> dict[str, Any]:
     """What `live.js` reads.
 
     Raises:
         OptionError: the run is one of music.
     """
-    model = cast("LanguageNetwork", task.network)
+    model = cast(LanguageNetwork, task.network)
     if model.embedding is None:
         raise OptionError("--live: expected a run of texts, got one of music; leave the option out")
     known, head = task.vocabularies["units"], model.head

@@ -1,18 +1,16 @@
 """The network of classification for the interactive report."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from glassgate.glass.live.network import Network
-from glassgate.tasks.report.live import tokens
-
-if TYPE_CHECKING:
-    from glassgate.tasks.classification.network import Classifier
-    from glassgate.tasks.classification.task import Classification
+from glassgate.tasks.classification.network import Classifier
+from glassgate.tasks.classification.task import Classification
+from glassgate.tasks.report.live.tokens import tokens
 
 
-def described(task: "Classification", network: Network) -> dict[str, Any]:
-    """What `live.js` reads."""
-    model = cast("Classifier", task.network)
+def described(task: Classification, network: Network) -> dict[str, Any]:
+    """The data of the script."""
+    model = cast(Classifier, task.network)
     found: dict[str, Any] = {
         "labels": task.vocabularies["labels"].symbols,
         "pooling": model.pooling,

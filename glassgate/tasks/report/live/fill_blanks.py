@@ -1,18 +1,16 @@
 """The network of filling blanks for the interactive report."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from glassgate.glass.live.network import Network
-from glassgate.tasks.report.live import tokens
-
-if TYPE_CHECKING:
-    from glassgate.tasks.fill_blanks.network import BlankNetwork
-    from glassgate.tasks.fill_blanks.task import FillBlanks
+from glassgate.tasks.fill_blanks.network import BlankNetwork
+from glassgate.tasks.fill_blanks.task import FillBlanks
+from glassgate.tasks.report.live.tokens import tokens
 
 
-def described(task: "FillBlanks", network: Network) -> dict[str, Any]:
-    """What `live.js` reads."""
-    model, known = cast("BlankNetwork", task.network), task.vocabularies["units"]
+def described(task: FillBlanks, network: Network) -> dict[str, Any]:
+    """The data of the script."""
+    model, known = cast(BlankNetwork, task.network), task.vocabularies["units"]
     return {
         "tokens": tokens(known, task.options.unit),
         "names": ["unknown", *known.symbols],

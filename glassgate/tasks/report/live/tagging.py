@@ -1,20 +1,18 @@
 """The network of tagging for the interactive report."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_text_like
-from glassgate.tasks.report.live import tokens
+from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.tagging.network import Scores, Tagger
-
-if TYPE_CHECKING:
-    from glassgate.tasks.tagging.task import Tagging
+from glassgate.tasks.tagging.task import Tagging
 
 
-def described(task: "Tagging", network: Network) -> dict[str, Any]:
-    """What `live.js` reads."""
+def described(task: Tagging, network: Network) -> dict[str, Any]:
+    """The data of the script."""
     model = task.network
     known = task.vocabularies["units"]
     characters = task.options.format == "python" or raw_text_like(known).characters
@@ -33,7 +31,7 @@ def described(task: "Tagging", network: Network) -> dict[str, Any]:
     }
 
 
-def _spelling(task: "Tagging", network: Network) -> dict[str, Any] | None:
+def _spelling(task: Tagging, network: Network) -> dict[str, Any] | None:
     spelling = task.network.spelling
     if spelling is None:
         return None
@@ -45,7 +43,7 @@ def _spelling(task: "Tagging", network: Network) -> dict[str, Any] | None:
     }
 
 
-def _chain(model: "Tagger", network: Network) -> dict[str, Any] | None:
+def _chain(model: Tagger, network: Network) -> dict[str, Any] | None:
     """The scores of first labels, transitions and last labels; None for independent labels."""
     chain = model._chain(Scores(torch.zeros(1, 1, model.head.out_features), None))
     return chain and dict(zip(("start", "transitions", "end"), map(network.array, chain), strict=True))
