@@ -1,4 +1,4 @@
-"""The cache folder, for compiled kernels and converted data; no other user may be able to write to it."""
+"""The cache folder, for compiled kernels and converted data, which only this user may be able to write to."""
 
 import os
 import stat

@@ -31,8 +31,8 @@ HEADINGS = (
 INTRODUCTION = """\
 # Results on real data
 
-Each task is trained twice at each seed: once with our layers, once with the layers of `torch.nn` and no other changes.
-Both start from the same weights and read the same batches in the same order. The scores must therefore agree up to
+Each task is trained twice at each seed: once with our layers and once with those of `torch.nn`. Both
+start from the same weights and read the same batches in the same order. The scores must therefore agree up to
 rounding, and the comparison is about time.
 
 ```sh

@@ -140,14 +140,13 @@ def moved(markdown: str, file: str, address: str) -> str:
 
 def home() -> str:
     """The README, with the report's picture and three lines of code first."""
-    first, rest = moved((ROOT / "README.md").read_text("utf-8"), "README.md", "index.md").split("![A report:", 1)
-    title, sentence, chinese, setup = first.split("\n\n", 3)
-    _, rest = rest.split("\n", 1)
-    lead = (SITE / "home.md").read_text("utf-8")
-    values = {"TITLE": title.removeprefix("# "), "SENTENCE": sentence, "CHINESE": chinese, "SETUP": setup}
+    readme = moved((ROOT / "README.md").read_text("utf-8"), "README.md", "index.md")
+    title, sentence, chinese, rest = readme.split("\n\n", 3)
+    page = (SITE / "home.md").read_text("utf-8")
+    values = {"TITLE": title.removeprefix("# "), "SENTENCE": sentence, "CHINESE": chinese}
     for name, value in values.items():
-        lead = lead.replace(f"{{{name}}}", value.strip())
-    return lead + rest
+        page = page.replace(f"{{{name}}}", value.strip())
+    return page.replace("{REST}", re.sub(r"^!\[.*\n\n", "", rest, count=1, flags=re.MULTILINE))
 
 
 def reference() -> dict[str, str]:

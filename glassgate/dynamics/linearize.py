@@ -168,7 +168,7 @@ class Linearization:
                     return input.new_full((input.shape[0], widths[node.axis]), node.args[0])
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
-        return evaluate(self.equations.states, leaf, input.dtype)
+        return evaluate(self.equations.nodes, leaf, input.dtype)
 
     def _tangent(
         self,

@@ -144,7 +144,7 @@ def advance(
     """One step: the input half of the pre-activations, ([N,] gates * H_cell), and the states before to those after.
 
     Leading axes of the two broadcast; the recurrent matrix products are computed before.
-    Held, no gradient flows through these products: what is left is the states' direct path.
+    Held, no gradient flows through these products: only the states' direct path remains.
     """
 
     def by_gate(v: Tensor) -> Named:

@@ -14,7 +14,7 @@ from glassgate.engines.symbolic.step import apart
 
 _ROWS, _UNITS = 3, 4
 _CLOSE = 1e-6
-"""Relative to the largest value: rounding to float32 inside of torch is no difference."""
+"""Relative to the largest value: rounding to float32 inside of torch does not count."""
 
 
 def difference(cell: Cell, equations: Equations) -> str | None:

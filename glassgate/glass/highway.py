@@ -30,7 +30,7 @@ class Kept(NamedTuple):
     Attributes:
         by_step: (L, N, H), the derivative of each unit's new state by its old one; zero where padded.
         direct: whether the recurrent products are excluded: the path of a forget gate. Otherwise it is the whole
-            diagonal, for cells whose states have no other path than through the products.
+            diagonal, for cells whose states have only the path through the products.
     """
 
     by_step: Tensor
