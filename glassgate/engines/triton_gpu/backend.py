@@ -1,5 +1,6 @@
 """A CUDA GPU as a backend. Triton is loaded with the first kernel."""
 
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from glassgate.engines.triton_gpu.costs import COSTS
 if TYPE_CHECKING:
     from glassgate.engines.triton_gpu.layer import Layer
 
+INSTALLED = find_spec("triton") is not None
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -24,7 +26,7 @@ class GPU:
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
         """Why the kernels cannot run a call."""
-        text = lacking(steps.data.device, torch.version.hip is not None)
+        text = lacking(steps.data.device, torch.version.hip is not None, INSTALLED)
         if text is None and steps.data.dtype not in DTYPES:
             text = f"Triton kernels compute in float32, bfloat16 or float16, and the input is {steps.data.dtype}"
         return None if text is None else Reason(text)
@@ -35,15 +37,20 @@ class GPU:
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """The kernel that runs the call."""
-        return "one launch per phase"
+        if self.why_not(steps, directions) is not None:
+            return None
+        from glassgate.engines.triton_gpu.layer import explained
+
+        return explained(steps, directions[0])
 
 
-def lacking(device: torch.device, rocm: bool) -> str | None:
+def lacking(device: torch.device, rocm: bool, installed: bool) -> str | None:
     """What a device lacks for the kernels, or None.
 
     Args:
         device: of the input.
         rocm: whether this torch is built for AMD GPUs.
+        installed: whether Triton is installed.
     """
     if device.type == "mps":
         return "Triton has no backend for Apple GPUs (MPS)"
@@ -51,7 +58,7 @@ def lacking(device: torch.device, rocm: bool) -> str | None:
         return "Triton kernels are written for NVIDIA GPUs and have not been tested on AMD GPUs (ROCm)"
     if device.type not in ("cuda", "cpu"):
         return f"Triton kernels run on CUDA GPUs, and the input is on {device}"
-    if find_spec("triton") is None:
+    if not installed:
         return "the package triton is not installed; `pip install glassgate[gpu]` installs it"
     if device.type == "cpu" and not interpreted():
         return "Triton kernels run on CUDA GPUs, and the input is on the CPU"
@@ -60,9 +67,7 @@ def lacking(device: torch.device, rocm: bool) -> str | None:
 
 def interpreted() -> bool:
     """Whether Triton's interpreter runs kernels, on tensors of the CPU (TRITON_INTERPRET=1)."""
-    from triton import knobs
-
-    return bool(knobs.runtime.interpret)
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
 @lru_cache(1024)

@@ -21,6 +21,7 @@ from glassgate.engines.lowering.ir import (
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
 from glassgate.engines.triton_gpu.phases import Phase, Phases
+from glassgate.engines.triton_gpu.products import Product
 
 INFIX = {
     "add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "div": ("/", 5), "lt": ("<", 0), "le": ("<=", 0),
@@ -91,6 +92,11 @@ class Kernels(NamedTuple):
     begin: Kernel | None
     steps: tuple[Kernel, ...]
 
+    @property
+    def all(self) -> list[Kernel]:
+        """All kernels."""
+        return [kernel for kernel in (self.begin, *self.steps) if kernel is not None]
+
 
 def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
     """The kernels of one pass, one per phase.
@@ -103,20 +109,20 @@ def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
     first, *rest = phases.all
     begin = None
     if first.published or first.writes:
-        begin = _Writer(phases, f"{title}_begin", ragged, phases.by_rows).kernel(None, (), first)
+        begin = Writer(phases, f"{title}_begin", ragged, phases.by_rows).kernel(None, (), first)
     steps = []
     for phase in rest:
         name = title if len(rest) == 1 else f"{title}_{phase.number}"
         ahead = first if phase.commits and begin else None
         if phases.by_rows and phase.products:
-            steps.append(_Writer(phases, f"{name}_products", ragged, False).kernel(None, phase.products, None))
-            steps.append(_Writer(phases, name, ragged, True).kernel(phase, (), ahead))
+            steps.append(Writer(phases, f"{name}_products", ragged, False).kernel(None, phase.products, None))
+            steps.append(Writer(phases, name, ragged, True).kernel(phase, (), ahead))
         else:
-            steps.append(_Writer(phases, name, ragged, phases.by_rows).kernel(phase, phase.products, ahead))
+            steps.append(Writer(phases, name, ragged, phases.by_rows).kernel(phase, phase.products, ahead))
     return Kernels(begin, tuple(steps))
 
 
-class _Writer:
+class Writer:
     """One kernel. `now` are the values of this step, by their text."""
 
     def __init__(self, phases: Phases, name: str, ragged: bool, by_rows: bool) -> None:
@@ -174,7 +180,7 @@ class _Writer:
         for axis, (index, mask) in UNIT.items():
             if index not in self.used:
                 continue
-            if self.heads > 1 and not self.out.by_rows:
+            if self.phases.heads > 1 and not self.out.by_rows:
                 width = f"{axis}_of_head"
                 lines += [
                     f"{width} = {axis} // heads",
@@ -194,11 +200,6 @@ class _Writer:
         if "seq_next" in self.used:
             lines.append("seq_next = seq + (turn + 1) % 2 * N")
         return lines
-
-    @property
-    def heads(self) -> int:
-        """The number of heads."""
-        return self.axes.number("K") or 1 if "K" in self.axes else 1
 
     def moment(self, turn: str) -> list[str]:
         """The rows of a step in the sequences; a step before the first or after the last has none."""
@@ -403,55 +404,45 @@ class _Writer:
         for line in products:
             contract = line.operation
             assert isinstance(contract, Contract)
-            self.product(line.result, contract, self.phases.origin(contract.a))
+            self.product(line.result, contract)
         if store:
             for line in products:
                 self.store("stored", line.result, line.result)
 
-    def product(self, result: Value, contract: Contract, left: Value) -> None:
-        """One product: a loop over the columns of the left operand.
-
-        A weight's rows are all units of a gate, or of all gates one after the other; its columns are those of one head.
-        """
-        weight, axes = contract.b, contract.b.type.axes
-        by_gate = [a for a in axes if self.axes[a].labels]
-        labels = self.axes[by_gate[0]].labels if by_gate else ("",)
-        *_, rows, inner = axes
-        summed = next(a for a in contract.over if a not in by_gate)
-        into_columns, over_gates = summed == rows, bool({*by_gate} & {*contract.over})
-        units = self.units(result)
-        assert units is not None
-        _, unit, mask = units
-        of_head = " // heads" if "K" in axes else ""
-        extent = {a: self.phases.units_of_axis(a) for a in (rows, inner)}
-        width, columns = extent[inner] + of_head, extent[summed] + of_head
-        head = f"{unit}_head * {_whole(columns)} + " if of_head else ""
-        own = f"{unit} - {unit}_head * {_whole(width)}" if of_head and into_columns else unit
-        axis = self.phases.gates_of(left)
-        gates_left = len(self.axes[axis].labels) if axis else 1
-        left_row = f"seq_now * {gates_left} * {extent[summed]}" if gates_left > 1 else f"seq_now * {extent[summed]}"
-        names = [self.name(result, None if over_gates or not by_gate else g) for g in range(len(labels))]
-        shared, source = self.pointer("shared", left), self.pointer("weight", weight)
+    def product(self, result: Value, contract: Contract) -> None:
+        """One product: a loop over the columns of the left operand."""
+        product, mask = self.operands(result, contract)
+        names = self.results(result, product)
         self.used.add("seq_now")
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         self.body += [
-            f"for block in range(0, {columns}, COLUMNS):",
+            f"for block in range(0, {product.columns}, COLUMNS):",
             "    column = block + tl.arange(0, COLUMNS)",
-            f"    column_ok = column < {columns}",
+            f"    column_ok = column < {product.columns}",
         ]
-        for g, name in enumerate(names):
-            gate = f"{g} * {extent[rows]} + " if g else ""
-            if over_gates or g == 0:
-                place = f"{shared} + {left_row} + {gate if over_gates else ''}{head}column[None, :]"
-                self.body.append(f"    left = tl.load({place}, here & column_ok[None, :], 0)")
-            row = f"{gate}{head}column[:, None]" if into_columns else f"{gate}{unit}"
-            row = f"({row})" if "+" in row else row
-            place = f"{source} + {row} * {_whole(width)} + {own if into_columns else 'column[:, None]'}"
+        for gate, name in enumerate(names):
+            if product.over_gates or not gate:
+                left = product.left(gate, "column", "seq_now")
+                self.body.append(f"    left = tl.load({left}, here & column_ok[None, :], 0)")
             self.body += [
-                f"    right = tl.load({place}, {mask} & column_ok[:, None], 0)",
+                f"    right = tl.load({product.right(gate, 'column')}, {mask} & column_ok[:, None], 0)",
                 f"    {name} = tl.dot(left, right, {name}, input_precision=PRECISION)",
             ]
-            self.now[result if over_gates or not by_gate else (result, g)] = name
+
+    def operands(self, result: Value, contract: Contract) -> tuple[Product, str]:
+        """The operands of a product, and the mask of the units that this program owns."""
+        units = self.units(result)
+        assert units is not None
+        shared = self.pointer("shared", self.phases.origin(contract.a))
+        return Product(self.phases, contract, units[1], shared, self.pointer("weight", contract.b)), units[2]
+
+    def results(self, result: Value, product: Product) -> list[str]:
+        """For each gate the variable of its product; one for all gates that are summed over."""
+        by_gate = product.gate_axis is not None and not product.over_gates
+        names = [self.name(result, gate if by_gate else None) for gate in product.gates]
+        for gate, name in enumerate(names):
+            self.now[(result, gate) if by_gate else result] = name
+        return names
 
 
 def _values(line: Line) -> list[Value]:
@@ -463,11 +454,6 @@ def _values(line: Line) -> list[Value]:
         case Stack(values, _):
             return list(values)
     return []
-
-
-def _whole(text: str) -> str:
-    """An extent as a factor."""
-    return f"({text})" if " " in text else text
 
 
 def _in(part: tuple[str, int], precedence: int) -> str:

@@ -7,21 +7,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Recording, Steps
+from glassgate.engines.contract import Direction, Recording, Steps, result_type
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Pass, Port, Role
-from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results
+from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results, given_of, plan_of
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import Trace, differentiated
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.emit import Kernels, kernels
+from glassgate.engines.triton_gpu.emit import kernels
 from glassgate.engines.triton_gpu.launch import Loop, source
 from glassgate.engines.triton_gpu.passes import Run
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.precision import Precision
 from glassgate.engines.triton_gpu.rows import Rows
-from glassgate.engines.triton_gpu.select import blocks_of
+from glassgate.engines.triton_gpu.select import Chip, selected
 
 
 class Layer(NamedTuple):
@@ -127,16 +127,17 @@ class Call:
         self, backward: bool, save: bool, inputs: Mapping[Port, Tensor], into: Mapping[Port, Tensor], wanted: set[Port]
     ) -> dict[Port, Tensor]:
         """One pass."""
-        resets = self.steps.resets is not None
-        bias = "bias_ih" in self.plan.weights
-        form = Form(self.plan.reverse, bias, self.rows.ragged, resets, resets and self.plan.restarts, save)
-        phases, loop = _pass(self.plan, form, backward, self.precision, not self.steps.data.is_cuda)
-        sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H}
-        if self.plan.equations.projected:
-            sizes["P"] = self.sizes.P
+        phases, loop = _pass(self.plan, self.form(save), backward, self.precision, not self.steps.data.is_cuda)
+        sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H, "P": self.sizes.P}
         into = {port: self.rows_of(v) for port, v in into.items()}
         run = Run(phases, loop, sizes, self.rows, self.precision.dtype, into, frozenset(wanted))
         return run.run(inputs)
+
+    def form(self, save: bool) -> Form:
+        """The form of the call."""
+        resets = self.steps.resets is not None
+        bias = "bias_ih" in self.plan.weights
+        return Form(self.plan.reverse, bias, self.rows.ragged, resets, resets and self.plan.restarts, save)
 
     def inputs(self) -> dict[Port, Tensor]:
         """The inputs that both passes have."""
@@ -214,15 +215,29 @@ PRODUCTS = ("weight_ih", "weight_hh", "weight_hr")
 @lru_cache(1024)
 def _pass(plan: Plan, form: Form, backward: bool, precision: Precision, interpreted: bool) -> tuple[Phases, Loop]:
     phases = Phases(_lowered(plan.equations, plan.trace, form, backward))
-    return phases, Loop(_kernels(phases, form, backward), blocks_of, precision.of_float32, interpreted)
+    return phases, Loop(phases, _title(backward), form.lengths, precision.of_float32, interpreted)
+
+
+def explained(steps: Steps, direction: Direction) -> str:
+    """The kernel that runs the forward pass of a direction.
+
+    Args:
+        steps: the layer's input.
+        direction: one of its directions.
+    """
+    plan, data = plan_of(direction, COSTS), steps.data
+    call = Call(plan, steps, given_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
+    phases, _ = _pass(plan, call.form(False), False, call.precision, not data.is_cuda)
+    sizes = {"N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
+    return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device)))
+
+
+def _title(backward: bool) -> str:
+    return "backward" if backward else "forward"
 
 
 def _lowered(equations: Equations, trace: Trace, form: Form, backward: bool) -> Pass:
     return (backward_pass if backward else forward_pass)(equations, trace, form)
-
-
-def _kernels(phases: Phases, form: Form, backward: bool) -> Kernels:
-    return kernels(phases, "backward" if backward else "forward", form.lengths)
 
 
 def source_of(equations: Equations) -> str:
@@ -233,4 +248,4 @@ def source_of(equations: Equations) -> str:
     """
     trace, form = differentiated(equations, COSTS), Form(save=True)
     passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]
-    return source(*(_kernels(phases, form, backward) for phases, backward in passes))
+    return source(*(kernels(phases, _title(backward), False) for phases, backward in passes))

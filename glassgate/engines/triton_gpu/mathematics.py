@@ -1,4 +1,4 @@
-"""The elementwise operations that Triton lacks, as text: accurate to a few units in the last place of float32."""
+"""The functions that Triton lacks, as text. Results have errors of a few units in the last place of float32."""
 
 import re
 
@@ -103,6 +103,20 @@ def maximum(x, y):
 def row_sum(x):
     # The sum of each row, as a column
     return tl.reduce(x, 1, tl.standard._sum_combine, keep_dims=True)
+""",
+    "meet": """
+@triton.jit
+def meet(arrived, expected):
+    # A barrier of all programs. A program that waits too long reports it after the counter and goes on
+    tl.debug_barrier()
+    count = tl.atomic_add(arrived, 1, sem="acq_rel") + 1
+    spins = 0
+    while (count < expected) & (spins < 50000000):
+        count = tl.atomic_add(arrived, 0, sem="acquire")
+        spins += 1
+    if count < expected:
+        tl.store(arrived + 1, 1)
+    tl.debug_barrier()
 """,
 }
 """Functions by name."""

@@ -1,6 +1,8 @@
 """Runs one pass of one direction: the lines outside of the loop in torch, the loop as kernels."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from glassgate.engines.triton_gpu.emit import Kernel, Pointer
 from glassgate.engines.triton_gpu.launch import Loop
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.rows import Rows
+from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected
 
 
 class Run(Evaluator):
@@ -106,9 +109,13 @@ class Run(Evaluator):
             into, form = self.into.get(write.sequence), self.shape(write.sequence.type)
             found = into.unflatten(1, form[1:]) if into is not None and len(form) > 1 else into
             self.found[write.sequence] = self.like.new_empty(form, dtype=self.dtype) if found is None else found
-        extents = {"T": self.rows.T, "N": self.rows.N, "H": sizes["H"], "P": sizes.get("P", sizes["H"])}
+        width = sizes.get("P", sizes["H"])
+        extents = {"T": self.rows.T, "N": self.rows.N, "H": sizes["H"], "P": width, "heads": self.phases.heads}
         if self.rows.total:
-            self.kernels.run(self.tensors, extents | {"heads": sizes.get("K", 1)}, self.rows.starts)
+            found = selected(self.phases, extents, self.dtype, Chip.of(self.rows.device))
+            blocks = partial(blocks_of, sizes=extents, dtype=self.dtype)
+            with torch.cuda.device(self.rows.device) if self.rows.device.type == "cuda" else nullcontext():
+                self.kernels.run(found, blocks, self.tensors, extents, self.rows.starts)
         for carry in loop.carries:
             buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
             final = self.found[carry.initial] if buffer is None else buffer[self.rows.T % 2]

@@ -53,7 +53,7 @@ class Phase:
     commits: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Phases:
     """The phases of one pass.
 
@@ -95,6 +95,11 @@ class Phases:
         """The axes of the pass."""
         return self.program.axes
 
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return self.axes.number("K") or 1 if "K" in self.axes else 1
+
     @cached_property
     def by_rows(self) -> bool:
         """Whether some operation sums over the units of a row, so that a program must own whole rows."""
@@ -109,6 +114,17 @@ class Phases:
         """The left operands of the products of a level."""
         found = [p.operation for p in self.products if self.level[p.result] == level]
         return [operation.a for operation in found if isinstance(operation, Contract)]
+
+    @cached_property
+    def widths(self) -> list[tuple[Line, str, str, bool]]:
+        """For each product its axes of units and of columns, and whether each head has its own."""
+        found = []
+        for product in self.products:
+            assert isinstance(product.operation, Contract)
+            *_, rows, inner = product.operation.b.type.axes
+            by_head = "K" in product.operation.b.type.axes
+            found.append((product, self.units_of_axis(rows), self.units_of_axis(inner), by_head))
+        return found
 
     @cached_property
     def heavy(self) -> dict[Value, bool]:

@@ -19,10 +19,10 @@ CELLS = [gg.cells.RNN("relu"), gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1()
 CELLS += [gg.cells.SLSTM(heads=2), gg.cells.LayerNormGRU(), gg.cells.MinGRU()]
 
 
-def run(cell, engine, dtype, **options):
+def run(cell, engine, dtype, hidden_size=6, **options):
     """Output, final states and gradients of a layer with both directions, resets and sequences of unequal length."""
     torch.manual_seed(0)
-    layer = gg.Recurrent(cell, 3, 6, bidirectional=True, dtype=torch.float64, **options).to(dtype)
+    layer = gg.Recurrent(cell, 3, hidden_size, bidirectional=True, dtype=torch.float64, **options).to(dtype)
     x = torch.randn(4, 3, 3, dtype=torch.float64).to(dtype).requires_grad_()
     resets = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 0, 0], [1, 0, 0]]).bool()
     with gg.engine(engine):

@@ -1,0 +1,105 @@
+"""The addresses of a matrix product's operands, as text. `emit.py` and `persistent.py` write the loops around them."""
+
+from dataclasses import dataclass
+
+from glassgate.engines.lowering.ir import Contract, Line, Value
+from glassgate.engines.triton_gpu.phases import Phases
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product of a row vector of all units and a weight, for the units that a program owns.
+
+    A weight's rows are all units of a gate, or of all gates one after the other; its columns are those of one head.
+
+    Args:
+        phases: of the pass.
+        contract: the product.
+        unit: the index of the units that the program owns.
+        shared, weight: the parameters of the operands.
+    """
+
+    phases: Phases
+    contract: Contract
+    unit: str
+    shared: str
+    weight: str
+
+    @property
+    def left_value(self) -> Value:
+        """The value whose units are summed over."""
+        return self.phases.origin(self.contract.a)
+
+    @property
+    def gate_axis(self) -> str | None:
+        """The weight's axis of gates."""
+        return next((a for a in self.contract.b.type.axes if self.phases.axes[a].labels), None)
+
+    @property
+    def gates(self) -> range:
+        """The numbers of the weight's gates."""
+        return range(len(self.phases.axes[self.gate_axis].labels) if self.gate_axis else 1)
+
+    @property
+    def over_gates(self) -> bool:
+        """Whether gates are summed over, as in a backward pass."""
+        return self.gate_axis in self.contract.over
+
+    @property
+    def _rows(self) -> str:
+        return self.contract.b.type.axes[-2]
+
+    @property
+    def _inner(self) -> str:
+        return self.contract.b.type.axes[-1]
+
+    @property
+    def _summed(self) -> str:
+        return next(a for a in self.contract.over if a != self.gate_axis)
+
+    @property
+    def _of_head(self) -> str:
+        return " // heads" if "K" in self.contract.b.type.axes else ""
+
+    def _extent(self, axis: str) -> str:
+        return self.phases.units_of_axis(axis)
+
+    @property
+    def columns(self) -> str:
+        """The number of columns of the left operand."""
+        return self._extent(self._summed) + self._of_head
+
+    @property
+    def _head(self) -> str:
+        return f"{self.unit}_head * {_whole(self.columns)} + " if self._of_head else ""
+
+    def left(self, gate: int, column: str, row: str) -> str:
+        """The address of the left operand of a gate; of the same one for all gates unless gates are summed over."""
+        axis = self.phases.gates_of(self.left_value)
+        count = f"{len(self.phases.axes[axis].labels)} * " if axis and len(self.phases.axes[axis].labels) > 1 else ""
+        extent = self._extent(self._summed)
+        of_gate = f"{gate} * {extent} + " if gate and self.over_gates else ""
+        return f"{self.shared} + {row} * {count}{extent} + {of_gate}{self._head}{column}[None, :]"
+
+    def right(self, gate: int, column: str) -> str:
+        """The address of the weight of a gate: columns by units."""
+        width = self._extent(self._inner) + self._of_head
+        of_gate = f"{gate} * {self._extent(self._rows)} + " if gate else ""
+        if self._summed == self._rows:
+            row = f"{of_gate}{self._head}{column}[:, None]"
+            own = f"{self.unit} - {self.unit}_head * {_whole(width)}" if self._of_head else self.unit
+        else:
+            row, own = f"{of_gate}{self.unit}", f"{column}[:, None]"
+        return f"{self.weight} + {f'({row})' if '+' in row else row} * {_whole(width)} + {own}"
+
+
+def gates_of(phases: Phases, product: Line) -> int:
+    """The number of gates of a product's weight."""
+    operation = product.operation
+    assert isinstance(operation, Contract)
+    return max(len(phases.axes[a].labels) or 1 for a in operation.b.type.axes)
+
+
+def _whole(text: str) -> str:
+    """An extent as a factor."""
+    return f"({text})" if " " in text else text

@@ -1,0 +1,127 @@
+"""Kernels A and B, the order of programs, recordings and compiled graphs, in Triton's interpreter."""
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.triton_gpu import passes
+from glassgate.engines.triton_gpu.costs import COSTS
+from glassgate.engines.triton_gpu.launch import Blocks, Selected
+from glassgate.engines.triton_gpu.phases import Phases
+from glassgate.engines.triton_gpu.select import Chip, selected
+from tests.compare import check
+from tests.engines.triton_gpu.test_layers import run
+
+A = Selected("solo", 0.0, Blocks(16, 16, 16))
+ONE = Selected("grid", 0.0, Blocks(16, 16, 16))
+CHUNKS = Selected("grid", 0.0, Blocks(16, 32, 16), 2)
+CELLS = [gg.cells.LSTM(), gg.cells.GRUv1()]
+
+
+@pytest.mark.parametrize("selected", [A, ONE, CHUNKS], ids=["A", "B", "B in two chunks"])
+@pytest.mark.parametrize("cell", CELLS, ids=repr)
+def test_persistent_kernels_equal_the_reference(cell, selected, monkeypatch):
+    monkeypatch.setattr(passes, "selected", lambda *_: selected)
+    size = 20 if selected is CHUNKS else 6
+    truth, eager = (run(cell, "reference", dtype, hidden_size=size) for dtype in (torch.float64, torch.float32))
+    check(run(cell, "triton", torch.float32, hidden_size=size), truth, eager)
+
+
+@pytest.mark.parametrize("cell", [gg.cells.SLSTM(heads=2), gg.cells.LayerNormGRU()], ids=repr)
+def test_one_program_may_own_a_head_or_whole_rows(cell, monkeypatch):
+    monkeypatch.setattr(passes, "selected", lambda *_: A)
+    check(
+        run(cell, "triton", torch.float32), run(cell, "reference", torch.float64), run(cell, "reference", torch.float32)
+    )
+
+
+def test_projections_are_a_second_phase(monkeypatch):
+    for kernel in (A, ONE):
+        monkeypatch.setattr(passes, "selected", lambda *_, found=kernel: found)
+        truth, eager = (run(gg.cells.LSTM(), "reference", d, proj_size=2) for d in (torch.float64, torch.float32))
+        check(run(gg.cells.LSTM(), "triton", torch.float32, proj_size=2), truth, eager)
+
+
+def test_explain_names_the_kernel():
+    choice = gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3))
+    assert choice.engine == "triton"
+    assert "kernel C (one launch per phase), estimate" in str(choice)
+
+
+@pytest.mark.parametrize(
+    ("cell", "N", "H", "dtype", "kind"),
+    [
+        (gg.cells.LSTM(), 16, 128, torch.bfloat16, "solo"),
+        (gg.cells.LSTM(), 16, 768, torch.bfloat16, "grid"),
+        (gg.cells.LSTM(), 16, 2048, torch.bfloat16, "steps"),
+        (gg.cells.LSTM(), 512, 1024, torch.bfloat16, "steps"),
+        (gg.cells.SLSTM(heads=8), 16, 512, torch.bfloat16, "solo"),
+        (gg.cells.LayerNormLSTM(), 16, 768, torch.bfloat16, "steps"),
+        (gg.cells.MinGRU(), 16, 768, torch.bfloat16, "steps"),
+    ],
+)
+def test_the_cost_model_selects_a_kernel(cell, N, H, dtype, kind):
+    equations = equations_of(cell)
+    phases = Phases(forward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
+    sizes = {"N": N, "H": H, "P": H, "heads": phases.heads}
+    assert selected(phases, sizes, dtype, Chip(132, 232_448)).kind == kind
+    assert selected(phases, sizes, dtype, None).kind == "steps"
+
+
+def test_the_order_of_programs_does_not_matter(monkeypatch):
+    def blocks(kernel, sizes, dtype):
+        return Blocks(1, 16, 16) if kernel.by_rows else Blocks(16, 4, 16)
+
+    monkeypatch.setattr(passes, "blocks_of", blocks)
+    cells = [gg.cells.LSTM(), gg.cells.GRUv1(), gg.cells.LayerNormGRU()]
+    first = [run(cell, "triton", torch.float32) for cell in cells]
+    interpreter = pytest.importorskip("triton.runtime.interpreter").interpreter_builder
+    place, size = interpreter.set_grid_idx, []
+    monkeypatch.setattr(
+        interpreter,
+        "set_grid_dim",
+        lambda *dims: (size.append(dims), type(interpreter).set_grid_dim(interpreter, *dims)),
+    )
+    monkeypatch.setattr(
+        interpreter, "set_grid_idx", lambda *at: place(*(n - 1 - k for n, k in zip(size[-1], at, strict=True)))
+    )
+    for cell, expected in zip(cells, first, strict=True):
+        found = run(cell, "triton", torch.float32)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert max(dims[1] for dims in size) > 1
+
+
+def test_recordings_and_compiled_graphs():
+    layer = gg.Recurrent(gg.cells.GRU(), 3, 4, bidirectional=True)
+    x = torch.randn(4, 3, 3, requires_grad=True)
+    with gg.record(layer) as tape:
+        output = layer(x)[0]
+        output.sum().backward()
+    with gg.engine("reference"), gg.record(layer) as expected:
+        layer(x)[0].sum().backward()
+    for found, truth in ((tape, expected), (tape.grad, expected.grad)):
+        assert dict(found.items()).keys() == dict(truth.items()).keys()
+        for name, value in truth.items():
+            torch.testing.assert_close(found[name], value, atol=1e-6, rtol=1e-5)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x)[0], output)
+
+
+def test_autocast_multiplies_in_float16():
+    layer, x = gg.LSTM(3, 4), torch.randn(4, 3, 3)
+    with torch.autocast("cpu", torch.float16):
+        output = layer(x)[0]
+    assert output.dtype == torch.float16
+    torch.testing.assert_close(output.float(), layer(x)[0], atol=2e-3, rtol=0)
+
+
+def test_a_stream_gives_the_same_outputs():
+    layer, x = gg.LSTM(3, 4), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        output = layer(x)[0]
+        stream = layer.stream(2)
+        steps = torch.stack([stream.step(step).clone() for step in x])
+    torch.testing.assert_close(steps, output, atol=1e-6, rtol=1e-5)
