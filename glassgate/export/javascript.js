@@ -87,7 +87,7 @@ const editsOf = (direction, edits) => {
         else if (kind === "replace") put[u] = values[t * scale.length + u];
         else {
           scale[u] *= value;
-          put[u] *= value;
+          if (put[u] < Infinity) put[u] *= value;
         }
       }
     }
@@ -96,8 +96,22 @@ const editsOf = (direction, edits) => {
   };
 };
 
-// One direction over a sequence `x` of so many steps: each value that its step stores, (steps, units).
-const runDirection = (direction, step, x, count, edits = [], start = null) => {
+// How many steps, in the order of a direction, read the same input as in an earlier run.
+const sameSteps = (direction, x, count, earlier) => {
+  const { inputs, reverse } = direction;
+  const before = earlier.x.length / inputs;
+  const shift = reverse ? before - count : 0;
+  let same = 0;
+  for (; same < Math.min(count, before); same++) {
+    const t = reverse ? count - 1 - same : same;
+    for (let k = 0; k < inputs; k++) if (x[t * inputs + k] !== earlier.x[(t + shift) * inputs + k]) return { same, shift };
+  }
+  return { same, shift };
+};
+
+// One direction over a sequence `x` of so many steps: each value that its step stores, (steps, units). The steps that
+// an `earlier` run without edits has in common are copied from it.
+const runDirection = (direction, step, x, count, edits = [], start = null, earlier = null) => {
   const editAt = editsOf(direction, edits);
   const values = {};
   for (const [name, units] of Object.entries(direction.values)) values[name] = new Float32Array(count * units);
@@ -105,9 +119,15 @@ const runDirection = (direction, step, x, count, edits = [], start = null) => {
   const row = (t) => Object.fromEntries(entries.map(([name, units]) => [name, values[name].subarray(t * units, (t + 1) * units)]));
   let before = start ?? direction.initial;
   const first = before;
+  const { same, shift } = earlier ? sameSteps(direction, x, count, earlier) : { same: 0 };
   for (let k = 0; k < count; k++) {
     const t = direction.reverse ? count - 1 - k : k;
     const now = row(t);
+    if (k < same) {
+      for (const [name, units] of entries) now[name].set(earlier.values[name].subarray((t + shift) * units, (t + shift + 1) * units));
+      before = now;
+      continue;
+    }
     step(direction.weights, x.subarray(t * direction.inputs, (t + 1) * direction.inputs), before, editAt(t), now);
     before = now;
   }
@@ -115,13 +135,16 @@ const runDirection = (direction, step, x, count, edits = [], start = null) => {
 };
 
 // A layer: all its levels. Returns the output, (steps, width), and each direction's values by its label.
-const runLayer = (layer, steps, x, count, { edits = [], start = {} } = {}) => {
+// `memory` keeps the last run of each direction for the next one.
+const runLayer = (layer, steps, x, count, { edits = [], start = {}, memory = null } = {}) => {
+  const known = edits.length || Object.keys(start).length ? null : memory;
   const parts = {};
   let outputs = [x];
   for (const { merge, residual, directions } of layer.levels) {
     const input = outputs[0];
     const made = directions.map((direction) => {
-      const run = runDirection(direction, steps[direction.label], input, count, edits, start[direction.label]);
+      const run = runDirection(direction, steps[direction.label], input, count, edits, start[direction.label], known?.get(direction.label));
+      known?.set(direction.label, run);
       parts[direction.label] = run;
       return run.values[Object.keys(direction.states)[0]];
     });

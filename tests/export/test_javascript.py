@@ -92,12 +92,12 @@ def changes(layer: gg.Recurrent) -> list[tuple[dict[str, Any], list[dict[str, An
     patch = torch.randn(7, 1, tape[last].shape[-1])
     edits = {
         first: [gg.hold(0.3, units=[1], steps=slice(2, 5)), gg.scale(1.5)],
-        last: [gg.scale(0.5, units=[0, 2]), gg.replace(patch, units=[3], steps=slice(1, 3))],
+        last: [gg.scale(-0.5, units=[0, 2]), gg.replace(patch, units=[3], steps=slice(1, 3))],
     }
     given = [
         {"name": first, "kind": "hold", "value": 0.3, "units": [1], "from": 2, "to": 5},
         {"name": first, "kind": "scale", "value": 1.5},
-        {"name": last, "kind": "scale", "value": 0.5, "units": [0, 2]},
+        {"name": last, "kind": "scale", "value": -0.5, "units": [0, 2]},
         {"name": last, "kind": "replace", "values": patch.flatten().tolist(), "units": [3], "from": 1, "to": 3},
     ]
     if first == last:

@@ -127,6 +127,10 @@ const live = (data) => {
     reads: model.kind === "text" ? valuesOf : null,
   }, () => answer());
   model.edits = () => changes.get();
+  model.again = () => {
+    input.shown(plain, shown, now);
+    show();
+  };
   const input = model.input(byId("live-input"), data.given, {
     typed: () => {
       now.orders = {};

@@ -1,1 +1,131 @@
-const seriesModel = () => ({ kind: "series" });
+// A series as a plot whose values are dragged; a forecast continues it as a fan.
+const seriesModel = ({ title, compare }) => ({
+  kind: "series",
+  input(place, given, heard) {
+    const rows = given.rows.map((row) => [...row]);
+    const channels = rows[0].length;
+    const total = rows.length + (given.target?.length ?? 0);
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const [width, height, edge] = [900, 230, 8];
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("class", "live-series");
+    svg.setAttribute("tabindex", "0");
+    svg.setAttribute("role", "slider");
+    svg.setAttribute("aria-label", "value of the series; left and right choose the step, up and down change the value");
+    let channel = 0;
+    let step = rows.length - 1;
+    let [plain, shown] = [null, null];
+    const names = given.names ?? rows[0].map((_, k) => `channel ${k + 1}`);
+    const choice = element("select", { onchange: () => { channel = Number(choice.value); draw(); } }, ...names.map((name, k) => new Option(name, k)));
+    const reset = element("button", { type: "button", onclick: () => {
+      given.rows.forEach((row, t) => (rows[t] = [...row]));
+      heard.typed();
+    } }, "Undo the dragging");
+    const said = element("output");
+    place.append(svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), said));
+
+    const x = (t) => edge + ((t + 0.5) * (width - 2 * edge)) / total;
+    const range = () => {
+      const forecasts = [plain, shown].flatMap((each) => (each?.forecast ? [...each.forecast.values, ...(each.forecast.quantiles ?? []).flat()] : []));
+      const every = [...given.rows.map((row) => row[channel]), ...rows.map((row) => row[channel]), ...(given.target ?? []), ...forecasts].filter(Number.isFinite);
+      const [low, high] = [Math.min(...every), Math.max(...every)];
+      const pad = 0.08 * (high - low || 1);
+      return [low - pad, high + pad];
+    };
+    let scale = [0, 1];
+    const y = (value) => height - edge - ((value - scale[0]) / (scale[1] - scale[0])) * (height - 2 * edge);
+    const path = (values, first = 0) => values.map((value, k) => `${k ? "L" : "M"}${x(first + k).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+    const drawn = (kind, d) => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      made.setAttribute("class", kind);
+      made.setAttribute("d", d);
+      return made;
+    };
+    const draw = () => {
+      scale = range();
+      const past = rows.map((row) => row[channel]);
+      const parts = [drawn("original", path(given.rows.map((row) => row[channel]))), drawn("past", path(past))];
+      if (given.target && channel === 0) parts.push(drawn("target", path([past.at(-1), ...given.target], rows.length - 1)));
+      for (const [result, kind] of [[plain, "plain"], [shown, "forecast"]]) {
+        if (!result?.forecast || channel || (result === plain && shown === plain && kind === "plain")) continue;
+        const { values, quantiles } = result.forecast;
+        const bands = quantiles && kind === "forecast" ? Math.floor(quantiles[0].length / 2) : 0;
+        for (let k = 0; k < bands; k++) {
+          const [low, high] = [k, quantiles[0].length - 1 - k].map((q) => quantiles.map((row) => row[q]));
+          const back = path(low, rows.length).slice(1).split("L").reverse().join("L");
+          parts.push(drawn("band", `${path(high, rows.length)}L${back}Z`));
+        }
+        parts.push(drawn(kind, path([past.at(-1), ...values], rows.length - 1)));
+      }
+      parts.push(drawn("cursor", `M${x(step)} 0V${height}`));
+      svg.replaceChildren(...parts);
+      svg.setAttribute("aria-valuetext", `step ${step + 1}: ${brief(past[step])}`);
+      svg.setAttribute("aria-valuenow", past[step]);
+      said.textContent = `step ${step + 1}: ${brief(past[step])}`;
+    };
+    const at = (event) => {
+      const box = svg.getBoundingClientRect();
+      const t = Math.floor(((((event.clientX - box.left) / box.width) * width - edge) / (width - 2 * edge)) * total);
+      const value = scale[0] + ((height - edge - ((event.clientY - box.top) / box.height) * height) / (height - 2 * edge)) * (scale[1] - scale[0]);
+      return [clamp(t, 0, rows.length - 1), value];
+    };
+    let dragging = false;
+    const drag = (event) => {
+      const [t, value] = at(event);
+      step = t;
+      if (dragging) rows[t][channel] = value;
+      if (dragging) heard.typed();
+      heard.moved(Math.floor(t / (given.pace ?? 1)), null);
+    };
+    svg.addEventListener("pointerdown", (event) => {
+      svg.setPointerCapture(event.pointerId);
+      dragging = true;
+      drag(event);
+    });
+    svg.addEventListener("pointermove", (event) => (dragging || event.pointerType === "mouse") && drag(event));
+    for (const kind of ["pointerup", "pointercancel"]) svg.addEventListener(kind, () => (dragging = false));
+    svg.addEventListener("keydown", (event) => {
+      const change = (by) => {
+        rows[step][channel] += by * (scale[1] - scale[0]);
+        heard.typed();
+      };
+      const go = (by) => {
+        step = clamp(step + by, 0, rows.length - 1);
+        heard.moved(Math.floor(step / (given.pace ?? 1)), null);
+      };
+      const moves = { ArrowLeft: () => go(-1), ArrowRight: () => go(1), ArrowUp: () => change(0.02), ArrowDown: () => change(-0.02) };
+      if (!moves[event.key]) return;
+      event.preventDefault();
+      moves[event.key]();
+    });
+    return {
+      get: () => rows,
+      mark: () => draw(),
+      shown: (was, now) => {
+        [plain, shown] = [was, now];
+        draw();
+      },
+    };
+  },
+  answers(place, plain, shown, step) {
+    if (!shown.numbers) return showAnswers(place, plain, shown, step, (answer) => title(answer, plain));
+    showNumbers(place, plain, shown, title(null, plain));
+  },
+  compare: (plain, shown) => (shown.numbers ? compareNumbers(plain, shown) : compareAnswers(plain, shown)),
+  python: (_, run) => ({
+    setup: ["import torch", "import glassgate as gg", `from ${run.module} import ${run.task}`, "", `task = ${run.task}.load(${JSON.stringify(run.path)})`, "model = task.network"],
+    call: run.call ?? "print(task.predict(task.read(FILE)))",
+  }),
+});
+
+const showNumbers = (place, plain, shown, title) => {
+  const rows = shown.numbers.map((value, k) => [shown.names?.[k] ?? `${k + 1}`, value, plain.numbers[k]]);
+  const cells = rows.slice(0, 24).map(([name, value, was]) => element("tr", {}, element("th", {}, name), element("td", { className: "num" }, withMinus(value.toPrecision(5))), element("td", { className: "num" }, shown === plain ? "" : `was ${withMinus(was.toPrecision(5))}`)));
+  place.replaceChildren(element("p", { className: "live-note" }, title), element("table", {}, element("tbody", {}, ...cells)));
+};
+
+const compareNumbers = (plain, shown) => {
+  const moves = [...shown.numbers].map((value, k) => value - plain.numbers[k]);
+  const most = argmax(moves.map(Math.abs));
+  return `the predictions move by ${brief(sum(moves.map(Math.abs)) / moves.length, 3)} on average, the ${shown.names?.[most] ?? `${most + 1}th`} most, from ${brief(plain.numbers[most], 3)} to ${brief(shown.numbers[most], 3)}.`;
+};

@@ -21,6 +21,7 @@ _QUESTIONS = {
     "fill-blanks": "FillBlanksQuestions",
     "translation": "TranslationQuestions",
     "forecasting": "ForecastingQuestions",
+    "regression": "RegressionQuestions",
 }
 
 

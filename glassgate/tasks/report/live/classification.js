@@ -1,5 +1,6 @@
 // Classification: a label for a text or a series, and the tokens that decided it.
 models.classification = (info, run) => {
+  const memory = new Map();
   const text = info.tokens !== undefined;
   const tokenize = text && tokenizer(info.tokens);
 
@@ -12,7 +13,7 @@ models.classification = (info, run) => {
     return info.pooling === "mean" ? { vector } : { vector, attention: weights };
   };
   const classify = (x, count, edits) => {
-    const { output, parts } = run(info.encoder, x, count, { edits });
+    const { output, parts } = run(info.encoder, x, count, { edits, memory });
     const { vector, attention } = pooled(output, parts, count);
     return { parts, attention, chances: softmax(linear(info.head, vector, 1)) };
   };

@@ -6,9 +6,10 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.classification.network import Classifier
 from glassgate.tasks.classification.task import Classification
 from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.study import Stretch
 
 
-def described(task: Classification, network: Network) -> dict[str, Any]:
+def described(task: Classification, network: Network, stretch: Stretch) -> dict[str, Any]:
     """The data of the script."""
     model = cast(Classifier, task.network)
     found: dict[str, Any] = {
@@ -20,7 +21,9 @@ def described(task: Classification, network: Network) -> dict[str, Any]:
     if model.pooling == "attention":
         found["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
     if model.embedding is None:
-        return found | {"mean": task.facts["mean"], "deviation": task.facts["deviation"]}
+        rows = stretch.example.content[stretch.start : stretch.stop].tolist()
+        facts = {name: task.facts[name] for name in ("mean", "deviation")}
+        return found | facts | {"given": {"rows": rows}}
     unit = task.options.unit
     return found | {
         "tokens": tokens(task.vocabularies["units"], unit, raw=unit in ("word", "token")),

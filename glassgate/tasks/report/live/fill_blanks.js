@@ -1,12 +1,13 @@
 // Filling blanks: each token as if it were missing, predicted from both sides.
 models["fill-blanks"] = (info, run) => {
+  const memory = new Map();
   const tokenize = tokenizer(info.tokens);
 
   const read = (text, edits) => {
     const tokens = tokenize(text);
     const count = tokens.length;
     if (!count) return { count, tokens, labels: [], parts: {}, answers: [], unknown: [] };
-    const { outputs, parts } = run(info.encoder, embedded(info.embedding, info.size, tokens.map(({ number }) => number)), count, { edits });
+    const { outputs, parts } = run(info.encoder, embedded(info.embedding, info.size, tokens.map(({ number }) => number)), count, { edits, memory });
     const [forward, backward] = outputs.map((output) => rowsOf(output, count));
     const nothing = new Float32Array(info.units);
     const left = info.left.subarray(info.units, 2 * info.units);

@@ -1,5 +1,6 @@
 // Language model: the probability of each token after those before it, and text written on.
 models["language-model"] = (info, run) => {
+  const memory = new Map();
   const tokenize = tokenizer(info.tokens);
   const scored = ({ output, parts }, count) => {
     const narrow = info.narrow ? linear(info.narrow, output, count) : output;
@@ -11,7 +12,7 @@ models["language-model"] = (info, run) => {
     const tokens = tokenize(text);
     const numbers = [PADDING, ...tokens.map(({ number }) => number)];
     const count = numbers.length;
-    const { chances, parts } = scored(run(info.encoder, embedded(info.embedding, info.size, numbers), count, { edits }), count);
+    const { chances, parts } = scored(run(info.encoder, embedded(info.embedding, info.size, numbers), count, { edits, memory }), count);
     const answers = chances.map((of, step) => ({
       step, token: step, names: info.names, chances: of, chosen: argmax(of), expected: step < tokens.length ? tokens[step].number - UNKNOWN : null,
     }));

@@ -11,9 +11,10 @@ from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel
 from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.study import Stretch
 
 
-def described(task: LanguageModel, network: Network) -> dict[str, Any]:
+def described(task: LanguageModel, network: Network, stretch: Stretch) -> dict[str, Any]:
     """What `live.js` reads.
 
     Raises:

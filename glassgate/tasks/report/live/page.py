@@ -1,6 +1,6 @@
 """The interactive part of a report on a run.
 
-The module of a task has `described(task, network)`, which returns the data of its script; the script is next to it.
+The module of a task has `described(task, network, stretch)`, which returns the data of its script, a file next to it.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def live(task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, hal
     task.network.eval()
     network = Network(half)
     try:
-        model = import_module(f"glassgate.tasks.report.live.{own}").described(task, network)
+        model = import_module(f"glassgate.tasks.report.live.{own}").described(task, network, stretches[0])
     except ValueError as error:
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
     model["task"] = task.name
@@ -52,8 +52,9 @@ def live(task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, hal
 def written(stretch: Stretch) -> str:
     """The text of a stretch."""
     example = stretch.example
-    units = next((found for name in ("units", "content", "source") if (found := getattr(example, name, None))), "")
-    if isinstance(units, str):
-        return units[stretch.start : stretch.stop]
+    text = next((found for name in ("content", "source") if isinstance(found := getattr(example, name, None), str)), "")
+    units = getattr(example, "units", None) or getattr(example, "content", None)
+    if units is None or isinstance(getattr(example, "content", None), str):
+        return text
     shown = list(units)[stretch.start : stretch.stop]
     return "".join(shown) if all(len(each) == 1 for each in shown) else join(shown, "word")

@@ -1,5 +1,6 @@
 // Tagging: a label for each token, and an intent for the whole where the run has one.
 models.tagging = (info, run) => {
+  const memory = new Map();
   const tokenize = tokenizer(info.tokens);
   const characters = info.spelling && new Map(info.spelling.symbols.map((symbol, k) => [symbol, k + FIRST]));
   const spelt = new Map();
@@ -42,7 +43,7 @@ models.tagging = (info, run) => {
     const count = tokens.length;
     const empty = { count, tokens, labels: [], parts: {}, answers: [], unknown: [] };
     if (!count) return empty;
-    const { output, parts } = run(info.encoder, inputOf(tokens), count, { edits });
+    const { output, parts } = run(info.encoder, inputOf(tokens), count, { edits, memory });
     const scores = rowsOf(linear(info.head, output, count), count);
     const path = info.chain ? bestPath(scores, info.chain) : scores.map(argmax);
     const answers = scores.map((row, step) => ({ step, token: step, names: info.labels, chances: softmax(row), chosen: path[step] }));

@@ -1,0 +1,105 @@
+// Forecasting: all steps of the horizon at once, step by step, or by segments, from a past that the reader drags.
+models.forecasting = (info, run) => {
+  const { back, horizon, size, known, past, vector } = info;
+  const counts = { known: known.length / (back + horizon), past: past.length / back };
+  const softplus = (value) => (value > 20 ? value : Math.log1p(Math.exp(value)));
+
+  // The window, moved by what it holds up to the present.
+  const windowOf = (values) => {
+    const own = values.map((value) => (value - info.shift) / info.scale);
+    let [center, spread] = [0, 1];
+    if (info.head !== "negative-binomial" && info.normalize === "last") center = own.at(-1);
+    if (info.head !== "negative-binomial" && info.normalize === "window") {
+      center = sum(own) / own.length;
+      spread = Math.sqrt(sum(own.map((value) => (value - center) ** 2)) / own.length + 1e-5);
+    }
+    return { values: own.map((value) => (value - center) / spread), center, spread };
+  };
+  const rowOf = (array, count, t) => array.subarray(t * count, (t + 1) * count);
+
+  // From a network's numbers of a step to its value and its quantiles, in the series' own units.
+  const finished = (raw, { center, spread }) => {
+    const own = (value) => value * info.scale + info.shift;
+    if (info.head === "quantiles") {
+      const sorted = [...raw].map((value) => value * spread + center).sort((a, b) => a - b);
+      return { value: own(sorted[info.median]), quantiles: sorted.map(own) };
+    }
+    if (info.head === "gaussian") {
+      const [mean, deviation] = [raw[0] * spread + center, (softplus(raw[1]) + 1e-6) * spread];
+      return { value: own(mean), quantiles: info.levels.map((_, k) => own(mean + deviation * info.deviates[k])) };
+    }
+    if (info.head === "student-t") return { value: own(raw[1] * spread + center) };
+    if (info.head === "negative-binomial") return { value: softplus(raw[0]) + 1e-6 + info.shift };
+    return { value: own(raw[0] * spread + center) };
+  };
+
+  const kinds = {
+    direct(window, edits) {
+      const x = concatenated(window.values.map((value, t) => concatenated([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t), vector])));
+      const { parts } = run(info.encoder, x, back, { edits });
+      const last = endsOf(info.encoder, parts);
+      const raw = rowsOf(linear(info.steps, last, 1), horizon).map((row, k) => {
+        if (!info.ahead) return row;
+        const hidden = linear(info.ahead[0], concatenated([last, rowOf(known, counts.known, back + k)]), 1).map((value) => Math.max(0, value));
+        const more = linear(info.ahead[1], hidden, 1);
+        return row.map((value, q) => value + more[q]);
+      });
+      return { raw, parts, count: back };
+    },
+    // Each step reads the value before it; those of the horizon are the true ones, as in the report.
+    recursive(window, edits, target) {
+      const values = [...window.values, ...target.map((value) => ((value - info.shift) / info.scale - window.center) / window.spread)];
+      const count = back + horizon - 1;
+      const x = concatenated(values.slice(0, -1).map((value, t) => concatenated([[value], rowOf(known, counts.known, t + 1), vector])));
+      const { output, parts } = run(info.encoder, x, count, { edits });
+      return { raw: rowsOf(linear(info.step, output, count), count).slice(back - 1), parts, count };
+    },
+    segments(window, edits) {
+      const width = info.segment;
+      const cut = (steps) => {
+        const rows = [...steps];
+        while (rows.length % width) rows.push(rows.at(-1));
+        return Array.from({ length: rows.length / width }, (_, k) => {
+          const part = rows.slice(k * width, (k + 1) * width);
+          return Float32Array.from(part[0].length ? Array.from(part[0]).flatMap((_, c) => part.map((row) => row[c])) : []);
+        });
+      };
+      const segments = cut(window.values.map((value, t) => concatenated([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t)])));
+      const count = segments.length;
+      const x = linear(info.embed, concatenated(segments), count).map((value) => Math.max(0, value));
+      const { parts } = run(info.encoder, x, count, { edits });
+      const start = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
+      const ahead = counts.known ? cut(Array.from({ length: horizon }, (_, k) => rowOf(known, counts.known, back + k))) : [];
+      const raw = rowsOf(info.places, info.places.length / (info.hidden - vector.length)).flatMap((place, k) => {
+        let asked = concatenated([place, vector]);
+        if (ahead.length) {
+          const more = linear(info.ahead, ahead[k], 1);
+          asked = asked.map((value, u) => value + more[u]);
+        }
+        const { output } = run(info.encoder, asked, 1, { edits, start });
+        return rowsOf(linear(info.steps, output, 1), width);
+      });
+      return { raw: raw.slice(0, horizon), parts, count };
+    },
+  };
+
+  const read = (rows, edits) => {
+    const values = rows.map((row) => row[0]);
+    const window = windowOf(values);
+    const { raw, parts, count } = kinds[info.model](window, edits, info.target);
+    const steps = raw.map((row) => finished(row, window));
+    const quantiles = steps[0].quantiles ? steps.map((step) => step.quantiles) : null;
+    const label = (t) => (info.model === "segments" ? `values ${t * info.segment + 1} to ${Math.min(back, (t + 1) * info.segment)}` : brief([...values, ...info.target][t]));
+    return {
+      count, parts, labels: Array.from({ length: count }, (_, t) => label(t)), answers: [], numbers: steps.map(({ value }) => value),
+      names: steps.map((_, k) => info.times[k] ?? `${k + 1} ahead`), forecast: { values: steps.map(({ value }) => value), quantiles },
+    };
+  };
+  return {
+    ...seriesModel({ title: () => (info.model === "recursive" ? "Each step, forecast from the true values before it:" : "The forecast, in the series' own units:") }),
+    task: "forecasting",
+    lede: "Drag a value of the past: the forecast and its fan follow. Dotted, what came.",
+    encoder: info.encoder,
+    read,
+  };
+};

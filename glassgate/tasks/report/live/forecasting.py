@@ -1,0 +1,84 @@
+"""The network and the window of forecasting for the interactive report."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import glassgate as gg
+from glassgate.glass.live.network import Network
+from glassgate.tasks.data.batches import Piece, collate
+from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
+from glassgate.tasks.forecasting.task import Forecasting
+from glassgate.tasks.report.questions import questions_of
+from glassgate.tasks.report.study import Stretch
+
+
+def described(task: Forecasting, network: Network, stretch: Stretch) -> dict[str, Any]:
+    """The data of the script, with the last window of a stretch."""
+    model, options = task.network, task.options
+    assert isinstance(model, Forecaster)
+    rows = collate([task.encode(stretch.example)], [Piece(0, stretch.start, stretch.stop)], task.padding)
+    with torch.no_grad():
+        window = model.window(rows)
+    shift, scale = float(rows["shift"][0]), float(rows["scale"][0])
+    values = (rows["values"][0, -model.back - model.horizon :] * scale + shift).tolist()
+    shown = questions_of(task).shown(stretch.example, stretch.start, stretch.stop)
+    return {
+        "model": options.model,
+        "head": options.head,
+        "normalize": options.normalize,
+        "back": model.back,
+        "horizon": model.horizon,
+        "segment": options.segment,
+        "hidden": options.hidden_size,
+        "size": task.head.size,
+        "levels": list(options.levels),
+        "median": min(range(len(options.levels)), key=lambda k: abs(options.levels[k] - 0.5)) if options.levels else 0,
+        "deviates": _deviates(options.levels),
+        "shift": shift,
+        "scale": scale,
+        "known": network.array(window.known[0]),
+        "past": network.array(window.past[0]),
+        "vector": network.array(window.series[0]),
+        "target": values[model.back :],
+        "times": list(shown.times[model.back :]),
+        "encoder": network.layer(_encoder(model), "encoder"),
+        **_heads(model, network),
+        "given": {
+            "rows": [[value] for value in values[: model.back]],
+            "target": values[model.back :],
+            "names": list(shown.names),
+            "pace": shown.pace,
+        },
+    }
+
+
+def _encoder(model: Forecaster) -> gg.Recurrent:
+    encoder = model.encoder
+    assert isinstance(encoder, gg.Recurrent)
+    return encoder
+
+
+def _heads(model: Forecaster, network: Network) -> dict[str, Any]:
+    match model:
+        case Direct():
+            ahead = [network.linear(model.ahead[0]), network.linear(model.ahead[2])] if model.sizes.known else None
+            return {"steps": network.linear(model.steps), "ahead": ahead}
+        case Recursive():
+            return {"step": network.linear(model.step)}
+        case Segments():
+            return {
+                "embed": network.linear(model.embed[0]),
+                "places": network.array(model.places),
+                "ahead": network.linear(model.ahead) if model.sizes.known else None,
+                "steps": network.linear(model.segment),
+            }
+    raise AssertionError(f"unknown network {type(model).__name__}")
+
+
+def _deviates(levels: Sequence[float]) -> list[float]:
+    """The quantiles of the standard normal distribution."""
+    found: Tensor = torch.special.ndtri(torch.tensor(list(levels), dtype=torch.float64))
+    return found.tolist()

@@ -1,0 +1,33 @@
+// Regression: numbers for a text or a series.
+models.regression = (info, run) => {
+  const memory = new Map();
+  const text = info.tokens !== undefined;
+  const tokenize = text && tokenizer(info.tokens);
+  const predict = (x, count, edits, more) => {
+    const { parts } = run(info.encoder, x, count, { edits, memory });
+    const raw = linear(info.head, endsOf(info.encoder, parts), 1);
+    return { count, parts, answers: [], names: info.names, numbers: [...raw].map((value, k) => value * info.deviation[k] + info.mean[k]), ...more };
+  };
+  const readText = (given, edits) => {
+    const tokens = tokenize(given);
+    const labels = tokens.map(({ text: token }) => token);
+    if (!tokens.length) return { count: 0, tokens, labels, parts: {}, answers: [], numbers: [], unknown: [] };
+    const numbers = tokens.map(({ number }) => number);
+    return predict(embedded(info.embedding, info.size, numbers), numbers.length, edits, { tokens, labels, unknown: unknownTokens(tokens) });
+  };
+  const readSeries = (rows, edits) => {
+    const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.series[0][k]) / info.series[1][k])));
+    return predict(x, rows.length, edits, { rows, labels: rows.map((row) => row.map((value) => brief(value)).join(", ")) });
+  };
+  const title = () => "The prediction:";
+  const base = text ? textModel({ colour: () => "", titled: () => "", legend: () => [], title }) : seriesModel({ title });
+  return {
+    ...base,
+    task: "regression",
+    lede: text ? "Type another text: the prediction follows as you type." : "Drag the values of the series: the prediction follows.",
+    encoder: info.encoder,
+    read: text ? readText : readSeries,
+    answers: (place, plain, shown) => (plain.count ? showNumbers(place, plain, shown, title()) : place.replaceChildren()),
+    compare: compareNumbers,
+  };
+};

@@ -1,0 +1,31 @@
+"""The network of regression for the interactive report."""
+
+from typing import Any
+
+from glassgate.glass.live.network import Network
+from glassgate.tasks.regression.network import Regressor
+from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.study import Stretch
+
+
+def described(task: Regression, network: Network, stretch: Stretch) -> dict[str, Any]:
+    """The data of the script."""
+    model = task.network
+    assert isinstance(model, Regressor)
+    mean, deviation = task.facts["numbers"][:2]
+    found: dict[str, Any] = {
+        "mean": list(mean),
+        "deviation": list(deviation),
+        "names": [f"number {k + 1}" for k in range(len(mean))] if len(mean) > 1 else ["the number"],
+        "encoder": network.layer(model.encoder, "encoder"),
+        "head": network.linear(model.head),
+    }
+    if model.embedding is None:
+        rows = stretch.example.content[stretch.start : stretch.stop]
+        return found | {"series": [list(each) for each in task.facts["series"]], "given": {"rows": rows.tolist()}}
+    return found | {
+        "tokens": tokens(task.vocabularies["units"], task.options.unit),
+        "embedding": network.array(model.embedding.weight),
+        "size": model.embedding.embedding_dim,
+    }

@@ -1,0 +1,76 @@
+"""The network of translation for the interactive report."""
+
+from typing import Any
+
+from torch import nn
+
+from glassgate.glass.live.network import Network
+from glassgate.tasks.data.vocabulary import UNKNOWN
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.networks.linear import Tied
+from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.translation.network import Decoder, Translator
+from glassgate.tasks.translation.task import Translation
+
+_UNITS = ("character", "byte", "word", "token")
+
+
+def described(task: Translation, network: Network, stretch: Stretch) -> dict[str, Any]:
+    """The data of the script.
+
+    Raises:
+        OptionError: the source is split into subwords.
+    """
+    model, options = task.network, task.options
+    assert isinstance(model, Translator)
+    if options.source_unit not in _UNITS:
+        raise OptionError(
+            f"--live: expected sources in {', '.join(_UNITS)} units, which the page can split, got "
+            f"{options.source_unit}; leave the option out"
+        )
+    decoder = model.decoder
+    embedding = network.array(decoder.embedding.weight)
+    raw = options.source_unit in ("word", "token")
+    return {
+        "tokens": tokens(task.vocabularies["source"], options.source_unit, raw=raw, lower=options.lower),
+        "names": ["unknown", "the end", *task.vocabularies["target"].symbols[1:]],
+        "target_unit": options.target_unit,
+        "ratio": task.facts["ratio"],
+        "embedding": embedding if model.embedding is None else network.array(model.embedding.weight),
+        "target_embedding": embedding,
+        "size": decoder.embedding.embedding_dim,
+        "encoder": network.layer(model.encoder, "encoder"),
+        "decoder": network.layer(decoder.layer, "decoder.layer"),
+        "bridge": {
+            name: [network.linear(each) for each in layers.children()] for name, layers in model.bridge.layers.items()
+        },
+        "feeding": decoder.feeding,
+        "fed": decoder.fed,
+        "look": decoder.look_size,
+        "wide": decoder.wide,
+        "attention": _attention(decoder, network),
+        "combine": network.linear(decoder.combine),
+        **_head(decoder, network),
+    }
+
+
+def _attention(decoder: Decoder, network: Network) -> dict[str, Any] | None:
+    attention = decoder.attention
+    if attention is None:
+        return None
+    return {
+        "kind": attention.kind,
+        "directions": attention.directions,
+        "value": None if isinstance(attention.value, nn.Identity) else network.linear(attention.value),
+        **{name: network.linear(getattr(attention, name, None)) for name in ("key", "query", "score")},
+    }
+
+
+def _head(decoder: Decoder, network: Network) -> dict[str, Any]:
+    head = decoder.head
+    if not isinstance(head, Tied):
+        return {"head": network.linear(head), "narrow": None}
+    narrow = network.linear(head.narrow) if isinstance(head.narrow, nn.Linear) else None
+    weight = network.array(decoder.embedding.weight[UNKNOWN:])
+    return {"head": {"weight": weight, "bias": network.array(head.bias)}, "narrow": narrow}

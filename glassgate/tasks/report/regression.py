@@ -1,0 +1,40 @@
+"""The report's questions to regression."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.loss import full
+from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen
+from glassgate.tasks.report.questions import Questions
+
+
+class RegressionQuestions(Questions[Regression]):
+    """The numbers of a text or a series."""
+
+    def example(self, text: str) -> Labelled:
+        return super().example(text) if "series" in self.task.facts else Labelled(text)
+
+    def answers(self, output: Tensor, batch: Batch) -> Seen:
+        mean, deviation = (full(output).new_tensor(each) for each in self.task.facts["numbers"][:2])
+        target = batch.get("numbers")
+        found = (full(output) * deviation + mean)[0].tolist()
+        right = [None] * len(found) if target is None else (full(target) * deviation + mean)[0].tolist()
+        answers = [
+            Answer(None, (Choice(f"{number:.5g}", None),), None if truth is None else Choice(f"{truth:.5g}", None))
+            for number, truth in zip(found, right, strict=True)
+        ]
+        expected = output.detach()[:1].expand_as(output) if target is None else target.to(output.dtype)
+        losses = F.smooth_l1_loss(output, expected, reduction="none")
+        others = F.smooth_l1_loss(output, expected.roll(1, 0), reduction="none")
+        return Seen(answers, output, "the prediction", (Chances.of_losses(losses, others),), "in the loss's own units")
+
+    def steps(self, example: Labelled) -> Sequence[str]:
+        if isinstance(example.content, np.ndarray):
+            return [", ".join(f"{value:.3g}" for value in row) for row in example.content]
+        return list(self.task._tokens(example))

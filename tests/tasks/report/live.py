@@ -1,0 +1,106 @@
+"""Small runs of every task, and their answers in Python, to compare interactive pages with."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import glassgate as gg
+from glassgate.glass.edit import editable
+from glassgate.tasks import task_class
+from glassgate.tasks.data.batches import Piece, collate
+from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.report.questions import questions_of
+from glassgate.tasks.report.study import Stretch, given
+from glassgate.tasks.task import Split, Task
+from tests.tasks.test_every_task import SPLITS
+
+SMALL: dict[str, Any] = {"hidden_size": 6, "embedding_size": 5, "epochs": 1, "threads": 1, "learning_rate": 0.05}
+WAVES = [Labelled(np.sin(np.arange(12)[:, None] * [speed, 2 * speed]).astype(np.float32), label) for speed, label in
+         ((0.2, "slow"), (0.5, "fast"), (0.3, "slow"), (0.6, "fast"))]  # fmt: skip
+NUMBERS = [Labelled(each.content, f"{k}.5 -{k}") for k, each in enumerate(WAVES)]
+TEXTS = {
+    "tagging": "play it now, stop the jazz",
+    "classification": "good bad day",
+    "language-model": "tick\ntock kit",
+    "fill-blanks": "salt and sand",
+    "translation": "three two one",
+    "regression": "good day, awful",
+}
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tagging": ("tagging", {"head": "crf", "character_size": 3}),
+    "classification": ("classification", {"pooling": "attention", "cell": "gru", "num_layers": 2, "least_count": 1}),
+    "classification, last": ("classification", {"pooling": "last", "bidirectional": True, "least_count": 1}),
+    "language-model": ("language-model", {"tied": True}),
+    "fill-blanks": ("fill-blanks", {"cell": "rnn"}),
+    "translation": ("translation", {"source_unit": "word", "target_unit": "word", "bidirectional": True}),
+    "translation, additive": ("translation", {"source_unit": "character", "attention": "additive", "tied": True}),
+    "translation, none": ("translation", {"source_unit": "word", "target_unit": "word", "attention": "none",
+                                          "cell": "peepholelstm"}),
+    "regression": ("regression", {"least_count": 1}),
+    "forecasting": ("forecasting", {"horizon": 4, "look_back": 12, "head": "quantiles", "normalize": "window"}),
+    "forecasting, recursive": ("forecasting", {"horizon": 4, "look_back": 12, "model": "recursive", "head": "mse"}),
+    "forecasting, segments": ("forecasting", {"horizon": 4, "look_back": 12, "model": "segments", "segment": 3,
+                                              "head": "gaussian", "calendar": True}),
+    "classification of series": ("classification", {"pooling": "max", "waves": True}),
+    "regression of series": ("regression", {"waves": True}),
+}  # fmt: skip
+"""By name the task and its options."""
+
+
+def trained(name: str) -> Task[Any, Any, Any]:
+    """A small run."""
+    task_name, options = RUNS[name]
+    kind = task_class(task_name)
+    options = dict(options)
+    waves = options.pop("waves", False)
+    task = kind(kind.options_type.from_mapping(SMALL | options))
+    rows = NUMBERS if task_name == "regression" else WAVES
+    task.fit(Split(rows * 2, rows[:2]) if waves else SPLITS[task_name])
+    return task
+
+
+def stretches(task: Task[Any, Any, Any]) -> list[Stretch]:
+    """The input of its page."""
+    if task.name == "forecasting":
+        series = SPLITS["forecasting"].train[0]
+        return [Stretch(series, *questions_of(task).stretch(series, (0, len(series))))]
+    if "mean" in task.facts or "series" in task.facts:
+        return [Stretch(NUMBERS[0] if task.name == "regression" else WAVES[0], 0, 12)]
+    return given(task, TEXTS[task.name])
+
+
+def answers(task: Task[Any, Any, Any], stretch: Stretch, edits: dict[str, Any], target: str | None = None) -> Any:
+    """The probabilities of each answer, or the numbers."""
+    example = stretch.example if target is None else Pair(stretch.example.source, target)
+    batch = collate([task.encode(example)], [Piece(0, stretch.start, stretch.stop)], task.padding)
+    questions = questions_of(task)
+    network = task.network.eval()
+    with torch.no_grad(), gg.engine("reference"):
+        if edits:
+            with gg.edit(network, edits):
+                output = questions.run(network, batch)
+        else:
+            output = questions.run(network, batch)
+        seen = questions.answers(output, batch)
+    if seen.answers[0].best[0].probability is None:
+        if task.name == "regression":
+            offset, factor = (torch.tensor(each) for each in task.facts["numbers"][:2])
+        else:
+            offset, factor = batch["shift"], batch["scale"]
+        return (seen.evidence[0] * factor + offset).tolist()
+    return [row.exp().tolist() for chances in seen.chances for row in chances.logs[0]]
+
+
+def random_edits(task: Task[Any, Any, Any], random: np.random.Generator) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Two edits, for Python and for a page."""
+    names = [name for name in editable(task.network) if name.startswith("encoder.")]
+    edits, given_edits = {}, []
+    for name in random.choice(names, min(2, len(names)), replace=False).tolist():
+        value, unit, start = round(float(random.uniform(-1, 1)), 2), int(random.integers(4)), int(random.integers(2))
+        kind = str(random.choice(["hold", "scale"]))
+        edits[name] = getattr(gg, kind)(value, units=[unit, unit + 1], steps=slice(start, start + 3))
+        change = {"name": name, "kind": kind, "value": value, "units": [unit, unit + 1], "from": start, "to": start + 3}
+        given_edits.append(change)
+    return edits, given_edits

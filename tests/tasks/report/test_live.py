@@ -1,0 +1,104 @@
+"""The scripts of the interactive report against the tasks in Python, in Node; `make browser` compares the pages."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.report.live.page import live
+from glassgate.tasks.report.study import Stretch
+from tests.export.javascript import node
+from tests.tasks.report.live import RUNS, answers, random_edits, stretches, trained
+
+_CALLS = """
+const model = models[data.model.task](withArrays(data.model, unpackWeights(data.weights)),
+  (layer, x, count, options) => runLayer(layer, steps, x, count, options));
+const results = calls.map(([given, edits]) => {
+  const { answers, numbers, unknown } = model.read(given, edits);
+  const chances = answers.map((each) => [...each.chances]);
+  return { chances, chosen: answers.map(({ chosen }) => chosen), numbers, unknown };
+});
+console.log(JSON.stringify(results));
+"""
+
+
+def read_in_node(task: Any, stretch: Stretch, calls: list[Any], folder: Path, half: bool = False) -> list[Any]:
+    """What the script of a task reads."""
+    part = live(task, [stretch], folder, half)
+    begin = part.script.rindex("globalThis.glassgate = ")
+    inside = f"const data = {part.data};\nconst calls = {json.dumps(calls)};\n{_CALLS}"
+    program = f"{part.script[:begin]}\n{inside}\n}})();"
+    (folder / "program.js").write_text(program, encoding="utf-8")
+    done = subprocess.run([node(), str(folder / "program.js")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def page_input(task: Any, stretch: Stretch, folder: Path) -> Any:
+    """The text or series that the page begins with."""
+    given = json.loads(live(task, [stretch], folder).data)["given"]
+    return given if isinstance(given, str) else given["rows"]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_agrees_with_the_task(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    with gg.engine("reference"):
+        task = trained(name)
+        stretch = stretches(task)[0]
+    random = np.random.default_rng(0)
+    cases = [({}, []), *(random_edits(task, random) for _ in range(3))]
+    text = page_input(task, stretch, tmp_path)
+    for found, (edits, _) in zip(
+        read_in_node(task, stretch, [[text, given] for _, given in cases], tmp_path), cases, strict=True
+    ):
+        target = None
+        if task.name == "translation":
+            symbols = task.vocabularies["target"].symbols
+            joint = "" if task.options.target_unit == "character" else " "
+            target = joint.join(symbols[chosen - 1] for chosen in found["chosen"] if chosen != 1)
+        expected = answers(task, stretch, edits, target)
+        got = found["chances"] or found["numbers"]
+        if task.name == "language-model":
+            got = got[: len(expected)]
+        if target is not None:
+            got, expected = got[: len(expected)], expected[: len(got)]
+        torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=1e-4, rtol=1e-4)
+
+
+def test_sixteen_bits_change_answers_little_and_the_error_is_known(tmp_path: Path) -> None:
+    with gg.engine("reference"):
+        task = trained("tagging")
+        stretch = stretches(task)[0]
+    full, half = (read_in_node(task, stretch, [["play it", []]], tmp_path, bits) for bits in (False, True))
+    difference = np.abs(np.array(full[0]["chances"]) - np.array(half[0]["chances"])).max()
+    assert 0 < difference < 1e-2
+    parts = [live(task, [stretch], tmp_path, bits) for bits in (False, True)]
+    assert parts[0].error == 0 < parts[1].error < 1e-2
+    assert len(parts[1].data) < 0.8 * len(parts[0].data)
+
+
+def test_unknown_symbols_are_listed(tmp_path: Path) -> None:
+    with gg.engine("reference"):
+        task = trained("language-model")
+        stretch = stretches(task)[0]
+    (found,) = read_in_node(task, stretch, [["tick Žuž tock", []]], tmp_path)
+    assert found["unknown"] == ["Ž", "u", "ž"]
+
+
+def test_a_cell_that_cannot_be_expressed_is_named(tmp_path: Path) -> None:
+    from tests.export.test_javascript import Sorted
+
+    with gg.engine("reference"):
+        task = trained("regression")
+        stretch = stretches(task)[0]
+    task.network.encoder = gg.Recurrent(Sorted(), 5, 6, batch_first=True)
+    with pytest.raises(OptionError, match=r"--live: cell Sorted: step uses .*sort"):
+        live(task, [stretch], tmp_path)
