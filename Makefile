@@ -58,7 +58,7 @@ browser: .venv/installed
 	@$(pip) playwright | $(progress)
 	@npm install --silent --no-save --prefix build/browser axe-core
 	@$(bin)/python -m pytest -m browser tests/browser
-	@cp build/browser/pictures/report*.png docs/
+	@cp build/browser/pictures/report*.png build/browser/pictures/live.gif docs/
 
 bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)

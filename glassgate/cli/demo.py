@@ -16,9 +16,12 @@ from glassgate.cli.progress import display
 from glassgate.cli.side_by_side import side_by_side
 from glassgate.cli.started import started
 from glassgate.cli.training import resumable
+from glassgate.glass.page import page
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy.python_code import standard_library
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.report.live.page import live
+from glassgate.tasks.report.study import given, study
 from glassgate.tasks.runs import Run, next_folder, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions
 from glassgate.tasks.task import Split
@@ -55,8 +58,10 @@ def command(words: list[str]) -> None:
     _compare(console, {name: result["test"] for name, result in results.items()})
     _show(console, split.test, predictions)
     model = run / "bidirectional"
+    written = _live(model, run / "live.html")
+    console.print(f"\nType code of yours and see every gate react, in any browser: {written}", soft_wrap=True)
     hints = {
-        f"report {model}": "writes a page about it, gate by gate",
+        f"report {model} --live": "writes a page about it, gate by gate, that answers as you type",
         f"predict {model} FILE.py": "colours a file of yours",
         f"evaluate {model} FILE.py": "says how much of it is right",
         "train tagging --help": "trains on your own data",
@@ -64,6 +69,22 @@ def command(words: list[str]) -> None:
     width = max(map(len, hints))
     lines = [f"  {started()} {words:<{width}}  {does}" for words, does in hints.items()]
     console.print("\n".join([f"\nModels, configuration and scores are in {run}. Try next:", *lines]), soft_wrap=True)
+
+
+_CODE = '''\
+def area(radius: float) -> float:
+    """The area of a circle, in square metres."""
+    # Three digits are enough for a garden.
+    return 3.14 * radius**2
+'''
+
+
+def _live(run: Path, output: Path) -> Path:
+    """Write the interactive report of a model."""
+    task = Tagging.load(run)
+    stretches = given(task, _CODE)
+    output.write_text(page(study(task, stretches, "Python code", run), live=live(task, stretches, run)), "utf-8")
+    return output
 
 
 def _options(bidirectional: bool, seed: int) -> TaggingOptions:

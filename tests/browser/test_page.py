@@ -282,11 +282,17 @@ for name, size in {"pond": 2.5, "lawn": 11}.items():
 PICTURES = Path("build/browser/pictures")
 
 
-def test_the_pictures_of_the_pages(chromium: Any) -> None:
-    """The report of the demo's two runs, for README and docs/report.md; `make browser` copies the pictures there."""
+def demo_run() -> Path:
+    """The folder of the demo's runs, trained once."""
     run = Path("build/browser/demo")
     if not run.exists():
         assert main(["demo", "--run", str(run)]) == 0
+    return run
+
+
+def test_the_pictures_of_the_pages(chromium: Any) -> None:
+    """The report of the demo's two runs, for README and docs/report.md; `make browser` copies the pictures there."""
+    run = demo_run()
     PICTURES.mkdir(parents=True, exist_ok=True)
     report = PICTURES.parent / "report.html"
     both = [str(run / name) for name in ("bidirectional", "one-directional")]

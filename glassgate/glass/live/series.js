@@ -100,7 +100,11 @@ const seriesModel = ({ title, compare }) => ({
     });
     return {
       get: () => rows,
-      mark: () => draw(),
+      mark: (place) => {
+        const pace = given.pace ?? 1;
+        if (Math.floor(step / pace) !== place) step = clamp(place * pace, 0, rows.length - 1);
+        draw();
+      },
       shown: (was, now) => {
         [plain, shown] = [was, now];
         draw();

@@ -1,0 +1,219 @@
+"""Interactive pages in a real Chromium: the answers of Python, keyboard, phone, dark mode; no request, no error.
+
+`make browser` runs these and copies the animated picture to docs/.
+"""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import glassgate as gg
+from glassgate.cli.demo import _live
+from glassgate.glass.page import page
+from glassgate.tasks.report.live.page import live
+from glassgate.tasks.report.study import Stretch, study
+from glassgate.tasks.task import Task
+from tests.browser.test_page import AXE, PICTURES, WIDTHS, chromium, demo_run  # noqa: F401
+from tests.tasks.report.live import RUNS, answers, random_edits, stretches, trained
+
+pytestmark = pytest.mark.browser
+
+_READ = """([given, edits]) => {
+  const { answers, numbers } = glassgate.read(given, edits);
+  return { chances: answers.map(({ chances }) => [...chances]), chosen: answers.map(({ chosen }) => chosen), numbers };
+}"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Task[Any, Any, Any], Stretch, Path]]:
+    """For each task a small run, its input and its page; the page of a cell."""
+    folder, found = tmp_path_factory.mktemp("live"), {}
+    torch.manual_seed(1)
+    for name in RUNS:
+        with gg.engine("reference"):
+            task = trained(name)
+            shown = stretches(task)
+            path = folder / f"{name}.html"
+            path.write_text(page(study(task, shown, name), live=live(task, shown, Path("runs/small"))), "utf-8")
+        found[name] = task, shown[0], path
+    return found
+
+
+@pytest.fixture
+def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
+    wrong: list[str] = []
+    opened = []
+
+    def open_page(path: Path, size: str = "desktop", scheme: str = "light") -> Any:
+        tab = chromium.new_page()
+        width, height = WIDTHS[size]
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.emulate_media(color_scheme=scheme)
+        tab.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        tab.on("request", lambda asked: wrong.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
+        tab.goto(path.resolve().as_uri())
+        opened.append(tab)
+        return tab
+
+    yield open_page
+    for tab in opened:
+        tab.close()
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_agrees_with_python(browse: Any, runs: dict[str, Any], name: str) -> None:
+    task, stretch, path = runs[name]
+    tab = browse(path)
+    given = json.loads(live(task, [stretch], path).data)["given"]
+    given = given if isinstance(given, str) else given["rows"]
+    random = np.random.default_rng(3)
+    for edits, changes in [({}, []), *(random_edits(task, random) for _ in range(4))]:
+        found = tab.evaluate(_READ, [given, changes])
+        target = None
+        if task.name == "translation":
+            symbols = task.vocabularies["target"].symbols
+            joint = "" if task.options.target_unit == "character" else " "
+            target = joint.join(symbols[chosen - 1] for chosen in found["chosen"] if chosen != 1)
+        expected = answers(task, stretch, edits, target)
+        got = found["chances"] or found["numbers"]
+        count = min(len(got), len(expected))
+        torch.testing.assert_close(torch.tensor(got[:count]), torch.tensor(expected[:count]), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["tagging", "translation", "forecasting"])
+@pytest.mark.parametrize("size", WIDTHS)
+def test_no_serious_fault_and_nothing_wider_than_the_page(
+    browse: Any, runs: dict[str, Any], name: str, size: str
+) -> None:
+    for scheme in ("light", "dark"):
+        tab = browse(runs[name][2], size, scheme)
+        tab.get_by_role("button", name="Add a change").click()
+        tab.locator("summary", has_text="The same in Python").click()
+        assert_accessible(tab, size)
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+def test_the_page_of_a_cell(browse: Any, tmp_path: Path, size: str) -> None:
+    gg.draw(gg.cells.GRU()).live(units=2, beside=[gg.cells.LSTM()]).save(tmp_path / "cell.html")
+    tab = browse(tmp_path / "cell.html", size)
+    assert tab.locator(".plot.signal").count() == 1
+    assert tab.locator(".lane").count() == 4 + 6
+    before = tab.locator(".lane output").all_inner_texts()
+    tab.locator(".plot.signal").focus()
+    tab.keyboard.press("ArrowUp")
+    assert tab.locator(".lane output").all_inner_texts() != before
+    assert_accessible(tab, size)
+
+
+def assert_accessible(tab: Any, size: str) -> None:
+    """Axe finds no serious fault, and the page is not wider than the screen."""
+    assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTHS[size][0]
+    assert AXE.exists(), "these tests need axe-core: make browser"
+    tab.evaluate(AXE.read_text("utf-8"))
+    found = tab.evaluate("axe.run()")["violations"]
+    serious = [
+        (each["id"], [node["html"][:160] for node in each["nodes"]][:3])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert not serious
+
+
+def test_typing_colours_and_a_change_is_described(browse: Any, runs: dict[str, Any]) -> None:
+    tab = browse(runs["tagging"][2])
+    tab.locator("textarea").fill("stop it now žužu")
+    assert "žužu" in tab.locator("#live-unknown").inner_text()
+    assert tab.locator(".live-paint span").count() == 4
+    tab.get_by_role("button", name="Add a change").click()
+    tab.locator(".live-edit input[type=number]").fill("1")
+    said = tab.locator("#live-change").inner_text()
+    assert "held at 1" in said
+    assert "answers change" in said
+    tab.locator("summary", has_text="The same in Python").click()
+    assert "gg.hold(1, units=[0])" in tab.locator("#live-python").inner_text()
+    tab.get_by_role("button", name="Undo all").click()
+    assert tab.locator("#live-change").inner_text() == ""
+
+
+def test_the_cursor_moves_by_keyboard(browse: Any, runs: dict[str, Any]) -> None:
+    tab = browse(runs["language-model"][2])
+    tab.locator("#live-heat").focus()
+    before = tab.locator("#live-where").inner_text()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowDown")
+    assert tab.locator("#live-where").inner_text() != before
+    assert len(tab.locator("#live-diagram .wire text.value").all_text_contents()) > 4
+
+
+def test_without_a_script_the_report_is_plain(runs: dict[str, Any], chromium: Any) -> None:  # noqa: F811
+    text = runs["tagging"][2].read_text("utf-8").replace("<script", "<!--", 1)
+    tab = chromium.new_page()
+    tab.set_content(text.split("<!--")[0])
+    assert tab.locator("#live").is_hidden()
+    assert tab.locator("#findings").is_visible()
+    tab.close()
+
+
+CODE = '''\
+def area(radius: float) -> float:
+    """The area of a circle."""
+    return 3.14 * radius**2  # enough
+'''
+
+
+def test_the_demo_answers_fast_and_the_animated_picture(browse: Any) -> None:
+    """The demo's page: its size, its speed on a changed line of 200 characters, and the picture of the README."""
+    path = _live(demo_run() / "bidirectional", PICTURES.parent / "live.html")
+    assert path.stat().st_size <= 3_000_000
+    tab = browse(path)
+    line = ("x = area(radius) + table[12]  # a line of code; " * 5)[:199]
+    times = tab.evaluate(
+        "(line) => Array.from({ length: 20 }, (_, k) => { const start = performance.now();"
+        " glassgate.read(line + k % 10, []); return performance.now() - start; })",
+        line,
+    )
+    assert min(times) < 50
+    frames = [frame for frame in recorded(tab)]
+    target = PICTURES / "live.gif"
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    frames[0].save(
+        target,
+        save_all=True,
+        append_images=frames[1:],
+        duration=[140] * (len(frames) - 1) + [2500],
+        loop=0,
+        optimize=True,
+    )
+    assert target.stat().st_size < 1_000_000
+
+
+def recorded(tab: Any) -> Iterator[Image.Image]:
+    """Frames of a reader who types code, closes the forget gate and opens it again."""
+    tab.set_viewport_size({"width": 1000, "height": 720})
+    tab.evaluate("document.getElementById('bar').style.display = 'none'")
+    area = tab.locator("textarea")
+    area.fill("")
+
+    def frame() -> Image.Image:
+        tab.evaluate("document.getElementById('live').scrollIntoView()")
+        shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
+        return shot.quantize(64, dither=Image.Dither.NONE)
+
+    for end in range(4, len(CODE) + 4, 4):
+        area.fill(CODE[:end])
+        yield frame()
+    tab.get_by_role("button", name="Add a change").click()
+    tab.locator(".live-edit input").first.fill("all")
+    slider = tab.locator(".live-edit input[type=range]")
+    for value in ("0.9", "0.6", "0.3", "0", "0", "0", "0.4", "0.8", "1", "1"):
+        slider.fill(value)
+        yield frame()
