@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.turns import quartiles
+from glassgate.tasks.pictures.charts import save_figure
 from results import pictures
 from results.cases import CASES, Case, Reported
 from results.score import Score
@@ -256,7 +257,6 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "glassgate"
     from matplotlib import pyplot as plt
 
     columns = 2
@@ -264,6 +264,7 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
     figure, axes = plt.subplots(rows, columns, figsize=(9, 2.1 * rows + 0.4), layout="constrained", squeeze=False)
     for panel in axes.flat:
         panel.tick_params(labelsize=7)
+        panel.locator_params(nbins=5)
         panel.spines[["top", "right"]].set_visible(False)
     for panel in axes.flat[count:]:
         panel.remove()
@@ -273,5 +274,5 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
 def _save(figure: Any, path: Path) -> None:
     from matplotlib import pyplot as plt
 
-    figure.savefig(path, metadata={"Date": None})
+    save_figure(figure, path)
     plt.close(figure)

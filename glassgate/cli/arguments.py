@@ -82,9 +82,8 @@ class _Formatter(HelpFormatter):
 def add_processes(parser: ArgumentParser) -> None:
     """Add the number of processes; a run does not depend on it, so it is not an option of the task."""
     group = parser.add_argument_group("processes")
-    machine = "processes per machine that share every batch, one GPU each if there are any (default: 1)"
+    machine = "processes that share every batch, one GPU each if there are any (default: 1)"
     group.add_argument("--devices", type=positive, metavar="N", help=machine)
-    group.add_argument("--nodes", type=positive, metavar="M", help="machines with the same command (default: 1)")
 
 
 def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:

@@ -7,22 +7,27 @@ from types import TracebackType
 
 from glassgate.cli.arguments import add_processes
 from glassgate.cli.parser import Parser
-from glassgate.tasks.training.processes.world import check_asked, here
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.training.processes.world import here
 
 _HELP = ("-h", "--help", "--print-config")
 
 
 def command(words: list[str]) -> None:
-    """Train as the words after `glassgate train` say; where that takes several processes, start and watch them.
+    """Train as the words after `glassgate train` say; with `--devices`, torchrun starts the processes.
 
-    This process then loads no library: the others do.
+    Raises:
+        OptionError: torchrun or srun has started another number of processes than `--devices` asks for
     """
     parser = Parser(prog="glassgate train", add_help=False, allow_abbrev=False)
     add_processes(parser)
     asked, rest = parser.parse_known_args(words)
-    world, devices, nodes = here(), asked.devices or 1, asked.nodes or 1
-    check_asked(world, asked.devices, asked.nodes)
-    if world.size > 1 or devices * nodes == 1 or any(word in _HELP for word in rest):
+    world, devices = here(), asked.devices or 1
+    if world.size > 1 and asked.devices not in (None, world.local_size):
+        raise OptionError(
+            f"devices: {devices} asked for, and {world.by} has started {world.local_size}; leave --devices out"
+        )
+    if world.size > 1 or devices == 1 or any(word in _HELP for word in rest):
         if world.size > 1:  # errors between processes have messages of their own
             os.environ["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
         if world.rank:
@@ -32,7 +37,7 @@ def command(words: list[str]) -> None:
         return training.command(words)
     from glassgate.cli import workers
 
-    raise SystemExit(workers.run(words, devices, nodes))
+    raise SystemExit(workers.run(words, devices))
 
 
 def _keep_quiet() -> None:

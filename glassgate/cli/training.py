@@ -22,7 +22,7 @@ from glassgate.tasks.runs import next_folder
 from glassgate.tasks.task import Task
 from glassgate.tasks.training.logs import FOLDER as LOGS
 from glassgate.tasks.training.logs import PICTURE
-from glassgate.tasks.training.processes.group import LostError, group
+from glassgate.tasks.training.processes.group import group
 
 
 def command(words: list[str]) -> None:
@@ -63,28 +63,17 @@ def _start(name: str, words: list[str]) -> None:
         print(options.to_yaml(), end="")
         return
     run = str(arguments.run or next_folder(name))
-    with spoken(), resumable(run), display(Console(stderr=True)) as bars:
+    with resumable(run), display(Console(stderr=True)) as bars:
         task = task_type(options)
         result = task.fit(run=run, progress=Bar(bars, name))
     _end(run, result, task)
 
 
 def _resume(run: str) -> None:
-    with spoken(), resumable(run), display(Console(stderr=True)) as bars, group().of_a_training():
+    with resumable(run), display(Console(stderr=True)) as bars, group().of_a_training():
         kind = group().agreed(lambda: run_class(run))
         task, result = kind.resume(run, progress=Bar(bars, run))
     _end(run, result, task)
-
-
-@contextmanager
-def spoken() -> Iterator[None]:
-    """Let another process speak where process 0, which alone does, is lost."""
-    try:
-        yield
-    except LostError:
-        if group().speaks:
-            sys.stderr = sys.__stderr__
-        raise
 
 
 @contextmanager

@@ -261,7 +261,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         from glassgate.tasks.training.loop import train
 
         place = processes.first(str(folder.path) if folder else "")
-        processes.advise(f"; go on with: glassgate train --resume {place}" if place else "")
+        processes.advice = f"; go on with: glassgate train --resume {place}" if place else ""
         with self._new_network(threads, progress):
             return train(self, encoded, folder, progress, processes)
 

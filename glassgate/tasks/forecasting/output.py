@@ -1,6 +1,5 @@
 """Forecasts as rows, as frames and as pictures."""
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.series import Series
-from glassgate.tasks.runs import write
+from glassgate.tasks.pictures.charts import save_figure
 
 PICTURE = "forecasts.png"
 SHOWN = 4
@@ -119,7 +118,6 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
         levels: of the quantiles
         path: of the picture, PNG or SVG
     """
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure((9, 0.5 + 2.4 * len(origins)), layout="constrained")
@@ -150,7 +148,4 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
-    content, svg = io.BytesIO(), path.suffix == ".svg"
-    with rc_context({"svg.hashsalt": "glassgate"}):
-        figure.savefig(content, dpi=120, format=path.suffix[1:], metadata={"Date": None} if svg else None)
-    write(path, content.getvalue())
+    save_figure(figure, path)

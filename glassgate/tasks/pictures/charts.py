@@ -1,12 +1,15 @@
 """Pictures of results, by matplotlib where it is installed."""
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from glassgate.tasks.runs import write
+
+_TAG, _COORDINATE = re.compile(rb"<[^>]*>"), re.compile(rb"-?\d+\.\d{4,}")
 
 
 def has_pictures() -> bool:
@@ -14,11 +17,32 @@ def has_pictures() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib as PNG or SVG, by the suffix of the path.
+
+    SVG keeps text as text, coordinates have one decimal (0.1 pt), and equal figures give equal files.
+    """
+    from matplotlib import rc_context
+
+    content = io.BytesIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "glassgate"}):
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(content, dpi=120, format=path.suffix[1:], metadata=metadata)
+    raw = content.getvalue()
+    if path.suffix == ".svg":
+        raw = re.sub(rb"(?m)^ +| +$", b"", _TAG.sub(_rounded, raw))
+    write(path, raw)
+
+
+def _rounded(tag: "re.Match[bytes]") -> bytes:
+    return _COORDINATE.sub(lambda found: b"%.1f" % float(found[0]), tag[0])
+
+
 def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
-    """Draw a confusion matrix: a row a true label, a column a given one, shaded by the share of the row.
+    """Draw a confusion matrix: a row per true label, a column per predicted one, shaded by the fraction of the row.
 
     Args:
-        counts: rows of how often each label was given
+        counts: a row of counts per true label
         labels: their names
         path: of the picture, PNG or SVG
     """
@@ -38,19 +62,17 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
             if count:
                 colour = "white" if shares[row][column] > 0.5 else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=0.8 * size)
-    content = io.BytesIO()
-    figure.savefig(content, dpi=120, format=path.suffix[1:])
-    write(path, content.getvalue())
+    save_figure(figure, path)
 
 
 def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[bytes]) -> None:
-    """Draw a training: the loss and the monitored score, on training and dev data, and the learning rate below.
+    """Draw the loss and the monitored score on training and dev data, and the learning rate below.
 
     Args:
         rows: of the log, each with its "step" and some of "train_loss", "dev_loss", "train_<monitor>",
             "dev_<monitor>" and "learning_rate"
         monitor: the score's name
-        file: the picture goes there, as PNG
+        file: receives the picture as PNG
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -99,9 +121,7 @@ def rate_picture(rates: Sequence[float], losses: Sequence[float], rate: float, p
     axes.set(xlabel="learning rate", ylabel="loss, smoothed")
     axes.legend(fontsize=9)
     axes.grid(alpha=0.3)
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix[1:])
-    write(path, content.getvalue())
+    save_figure(figure, path)
 
 
 def _curve(rows: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy
 
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.progress import Progress
@@ -16,7 +17,6 @@ from glassgate.tasks.training.checkpoints import Keeper
 from glassgate.tasks.training.logs import Logs
 from glassgate.tasks.training.module import Training
 from glassgate.tasks.training.processes.group import Group
-from glassgate.tasks.training.processes.strategy import Shared, Started
 from glassgate.tasks.training.scoring import AnyTask, score
 
 
@@ -101,19 +101,29 @@ def train(
 
 
 def trainer(module: Training, **more: Any) -> Trainer:
-    """Lightning's trainer as the options ask for it, with no files, bars and notices of its own.
+    """Return Lightning's trainer for the options.
+
+    Lightning runs the loop: devices, precision, clipping, accumulation, gradients of several processes, the rate finder.
+    These of its features are off:
+
+    - sampler: `Share` gives each process its rows, so that streams stay with their process
+    - sanity check: a resumed training would draw other random numbers than an uninterrupted one
+    - checkpoints: Lightning's are pickles, and resume between epochs; ours are safetensors and resume after any step
+    - logger: it writes while it logs; ours keeps its rows in step with the checkpoint, so that a resumed log has no gap
+    - progress bar and model summary: the command line has one bar for several trainings, and prints the sizes itself
 
     Args:
-        module: what it trains
-        more: arguments of the trainer beside those of the options
+        module: the network to train
+        more: further arguments of the trainer
     """
     options, world = module.task.options, module.processes.world
     return Trainer(
         accelerator=options.device,
         devices=world.local_size,
         num_nodes=world.nodes,
-        strategy=Shared() if world.size > 1 else "auto",
-        plugins=[Started(world)],
+        # Weights are equal from the start; buffers, such as states of streams, belong to each process.
+        strategy=DDPStrategy(broadcast_buffers=False, init_sync=False) if world.size > 1 else "auto",
+        plugins=[world.environment()],
         use_distributed_sampler=False,
         precision=options.precision,
         gradient_clip_val=options.clip or None,

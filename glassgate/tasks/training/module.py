@@ -33,9 +33,9 @@ class Step(NamedTuple):
 
 
 class Training(LightningModule):
-    """A task's network with its place in the training: epoch, and batches done of it.
+    """A task's network with its position in the training: epoch, and batches done of it.
 
-    Each call of Lightning is a training of its own that starts at this place; Lightning's own counters mean nothing.
+    Lightning counts from zero when a training is resumed. These positions go on, so checkpoints and logs use them.
     """
 
     def __init__(self, task: AnyTask, data: Sequence[Encoded], dev: Sequence[Encoded], processes: Group):

@@ -1,1 +1,1 @@
-"""Training on several processes: their roles, the messages between them, and the detection of a lost one."""
+"""Training in several processes: the environment that describes them, and the messages between them."""

@@ -1,7 +1,8 @@
-"""The messages between the processes of a training; a single process answers itself."""
+"""Messages between the processes of a training; a single process gets its own values back."""
 
 import atexit
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -9,40 +10,41 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore
 
 from glassgate.tasks.data.batches import Share
 from glassgate.tasks.errors import UserError
-from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.training.processes.interface import interface_towards
-from glassgate.tasks.training.processes.presence import LOST_AFTER, Presence, sign
 from glassgate.tasks.training.processes.world import World, here
 
 Value = TypeVar("Value")
 
-_MEET = timedelta(minutes=10)  # all have to have come by then
-_EVER = timedelta(days=30)  # `Presence` finds lost processes, so that a slow one is not taken for lost
-_SLOW = timedelta(seconds=LOST_AFTER)
+_TIMEOUT = timedelta(minutes=30)  # for all to start, and for each message
+_CPU = torch.device("cpu")
 
 
 class LostError(UserError):
-    """Another process is gone, or has ended on its own account."""
+    """Another process is gone."""
+
+
+class SharedError(UserError):
+    """An error of one process that all processes raise."""
 
 
 class Group:
-    """The processes of a training: `here` makes it, once.
+    """The processes of a training: `group` makes it, once.
 
     Attributes:
-        world: which they are
+        world: their number, and the place of this one
+        advice: how to continue when another process is lost
     """
 
     def __init__(self, world: World):
         self.world = world
-        self._presence: Presence | None = None
+        self.advice = ""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of processes."""
         return self.world.size
 
     def __str__(self) -> str:
@@ -61,54 +63,50 @@ class Group:
 
     @contextmanager
     def of_a_training(self) -> Iterator[bool]:
-        """Wait for the other processes for the duration of the `with`; yields whether this process leads.
+        """Connect to the other processes; yield whether this one leads.
 
         Raises:
-            UserError: some processes did not come
+            UserError: some have not started
             LostError: another process is gone
         """
-        self._meet()
-        with self.guarded():
+        self._connect()
+        try:
             yield self.leads
+        except RuntimeError as error:
+            if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                raise LostError(
+                    "another process is gone: it was killed, or its machine cannot be reached any more" + self.advice
+                ) from error
+            raise
+        except UserError as error:
+            if not (self.leads or isinstance(error, SharedError)):  # the other processes do not have this error
+                print(f"process {self.world.rank} of {self.size}: {error}", file=sys.__stderr__, flush=True)
+            raise
 
-    def _meet(self) -> None:
-        """Meet the others; GPUs exchange their tensors by NCCL, processors by Gloo."""
-        world = self.world
+    def _connect(self) -> None:
+        """Connect by Gloo, and between GPUs by NCCL."""
         if self.size == 1 or dist.is_initialized():
             return
-        card = interface_towards(world.address, world.port) if world.nodes > 1 else ""
-        if card and "GLOO_SOCKET_IFNAME" not in os.environ:
-            os.environ["GLOO_SOCKET_IFNAME"] = card
+        environment = self.world.environment()
+        address, port = environment.main_address, environment.main_port
+        os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+        card = interface_towards(address, port) if self.world.nodes > 1 else ""
+        if card:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
         try:
-            store = self._store(_MEET, is_first=self.leads)
-            signs = PrefixStore("signs", store)
-            signs.set(str(world.rank), sign())
-            signs.wait([str(rank) for rank in range(self.size)])
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
-                store=PrefixStore("group", store),
-                rank=world.rank,
+                rank=self.world.rank,
                 world_size=self.size,
-                timeout=_EVER,
+                timeout=_TIMEOUT,
             )
         except RuntimeError as error:
             raise UserError(
-                f"the {self.size} processes did not meet at {world.address}:{world.port} within "
-                f"{_MEET.seconds // 60} minutes; see that all were started, and that each machine reaches this place "
-                f"({' '.join(str(error).split())[:200]})"
+                f"the {self.size} processes did not connect at {address}:{port} within "
+                f"{_TIMEOUT.seconds // 60} minutes; check that all were started and that each machine reaches this "
+                f"address ({' '.join(str(error).split())[:200]})"
             ) from None
-        self._presence = Presence(lambda: PrefixStore("signs", self._store(_SLOW)), world)
-        atexit.register(self._part)
-
-    def leave(self, why: str = "") -> None:
-        """Announce that this process has no more messages, with the reason if it ends before the others expect it."""
-        if self._presence is not None:
-            self._presence.end(why)
-
-    def advise(self, text: str) -> None:
-        """Keep what to say where another process is lost."""
-        if self._presence is not None:
-            self._presence.advice = text
+        atexit.register(_disconnect)
 
     def first(self, value: Value) -> Value:
         """Return the value of process 0."""
@@ -145,7 +143,11 @@ class Group:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Let a UserError of one process end all, with its sentence."""
+        """Let a UserError of one process end all, with its message.
+
+        Raises:
+            SharedError: several processes, and one of them failed
+        """
         fault: UserError | None = None
         try:
             yield
@@ -154,53 +156,19 @@ class Group:
         if self.size > 1:
             faults = self.gathered(str(fault) if fault else "")
             first = next((number for number, text in enumerate(faults) if text), None)
-            told = self.first((first, faults[first]) if first is not None else None)
-            if told is not None and (told[0] or fault is None):
-                place = f"process {told[0]}: " if told[0] else ""
-                raise UserError(place + told[1]) from fault
+            shared = self.first((first, faults[first]) if first is not None else None)
+            if shared is not None and not (self.leads and fault is not None):
+                place = f"process {shared[0]}: " if shared[0] else ""
+                raise SharedError(place + shared[1]) from fault
         if fault is not None:
             raise fault
 
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """When an exchange fails, name the lost process; if this one fails, report it to the others.
 
-        Raises:
-            LostError: another process is gone
-        """
-        try:
-            yield
-        except RuntimeError as error:
-            lost = self._presence.lost() if self._presence else ""
-            if not lost or self._presence is None:
-                self.leave(f"ended by {type(error).__name__}: {error}")
-                raise
-            self.leave()
-            raise LostError(lost + self._presence.advice) from error
-        except BaseException as error:
-            if not isinstance(error, Interrupted | KeyboardInterrupt | SystemExit):  # which all of them get
-                self.leave(str(error) if isinstance(error, UserError) else f"ended by {type(error).__name__}: {error}")
-            raise
-
-    def _part(self) -> None:
-        self.leave()
-        if self._presence is not None:
-            self._presence.close()
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-    @property
-    def speaks(self) -> bool:
-        """Whether this process says to the user what happened to all."""
-        return self.leads or (self._presence is not None and self._presence.speaks())
-
-    def _store(self, patience: timedelta, is_first: bool = False) -> Store:
-        """Open a connection to what all share; torchrun keeps it itself, else process 0 does."""
-        keeps = is_first and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-        return TCPStore(self.world.address, self.world.port, None, keeps, patience, wait_for_workers=False)
+def _disconnect() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
-_CPU = torch.device("cpu")
 _groups: list[Group] = []
 
 

@@ -18,7 +18,6 @@ from glassgate.tasks import task_class
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.task import Split, Task
-from glassgate.tasks.training.processes.world import variables
 from tests.tasks.test_every_task import SPLITS
 
 SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 2, "threads": 1, "batch_size": 3, "dropout": 0.0}
@@ -48,7 +47,8 @@ def crew(size: int, work: Callable[..., None], *arguments: Any, patience: float 
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    places = [variables(rank, size, rank, size, "127.0.0.1", port) for rank in range(size)]
+    shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    places = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(size)]
     processes = [context.Process(target=_member, args=(place, work, *arguments)) for place in places]
     for each in processes:
         each.start()
@@ -58,9 +58,8 @@ def crew(size: int, work: Callable[..., None], *arguments: Any, patience: float 
     return [each.exitcode for each in processes]
 
 
-def _member(place: dict[str, str], work: Callable[..., None], *arguments: Any) -> None:
-    del place["GLASSGATE_STARTED_BY"]  # their parent is the server that forks
-    os.environ.update(place)
+def _member(place: dict[str, Any], work: Callable[..., None], *arguments: Any) -> None:
+    os.environ.update({name: str(value) for name, value in place.items()})
     work(*arguments)
     sys.stdout.flush()
 
