@@ -1,4 +1,4 @@
-"""What a task defines: how its data is read, its network, its loss, its scores, and what its answers look like."""
+"""The parts of a task: reading its data, its network, loss, scores and predictions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ Vocabularies = dict[str, Vocabulary]
 
 @dataclass(frozen=True)
 class Split(Generic[Example]):
-    """Examples to train on, to tell the best epoch by, and to measure the result by."""
+    """Training, validation and test examples."""
 
     train: Sequence[Example]
     dev: Sequence[Example] = ()
@@ -43,27 +43,26 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     """An encoder of recurrent layers, a head, a loss, scores and a reader, made from options.
 
     Attributes:
-        asked: the options as they were given
-        options: the same, from training on with what the size of the data decides
-        name: what the command line calls it
+        asked: the given options
+        options: the same; from training on those left open are set by the size of the data
+        name: on the command line
         options_type: its dataclass of options
         lower_is_better: whether a smaller one is better
-        one_loss: whether the loss on dev data means what it means in training, so that their curves may be compared
-        try_next: what to do with a trained run, as words of the command line with {run} and {file} in them
-        own_try_next: the same for a run that was given no data, if it is something else
+        one_loss: whether the losses on dev and training data are comparable
+        try_next: commands for a trained run, with {run} and {file} in them
+        own_try_next: the same for a run without --data, if they differ
         padding: the fields of an encoded example, and the value that pads each
         targets: an example's attributes that are labels, and the vocabulary of each
-        given_field: the field of an encoded example that numbers what is given, a vocabulary's unknown ones among it
-        answer_field: the field that numbers the right answers; empty where they are no numbers
-        own_options: what differs from the options' defaults when no data is given
+        given_field: the field of an encoded example with the numbers of the input, unknown units included
+        answer_field: the field with the numbers of the right answers; empty if they are not numbers
+        own_options: defaults that differ without --data
         summary_type: the class that shows its scores
-        vocabularies: the symbols met in training, once there are any
-        unseen: labels that other data has and the training data lacked, by the names of `vocabularies`
-        warnings: what is to be said of the data of a training
-        facts: what else `collect` learns from the training examples and a run keeps, as JSON holds it
-        network: the model, once there is one; what its batches hand on to the next in training, it keeps in buffers
-            that are not persistent, `(layers, N, H)`, whose names are its `carried`: checkpoints hold them, the saved
-            model does not
+        vocabularies: the symbols of the training data, once it is read
+        unseen: labels of other data that the training data lacks, by the names of `vocabularies`
+        warnings: sentences about the data, printed before training
+        facts: other results of `collect` that a run stores, as JSON values
+        network: the model, once it is built; states that continue from batch to batch are buffers `(layers, N, H)`
+            that are not persistent, with their names in its `carried`: checkpoints store them, the model file does not
     """
 
     name: ClassVar[str]
@@ -94,11 +93,11 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         return self.summary_type(self)
 
     def answers(self, name: str) -> list[str]:
-        """Return the labels of a vocabulary in the order of their numbers, those that training lacked at the end."""
+        """Return the labels of a vocabulary in the order of their numbers, then those that training lacked."""
         return [*self.vocabularies[name].symbols, *(self.unseen[name].symbols if name in self.unseen else ())]
 
     def numbered(self, name: str, labels: Sequence[str]) -> np.ndarray:
-        """Number labels from 0, `(L,)`: those of a vocabulary, and behind them those that training lacked."""
+        """Number labels from 0, `(L,)`: those of a vocabulary, then those that training lacked."""
         known = self.vocabularies[name]
         numbers = known.encode(labels) - FIRST
         if (numbers < 0).any():
@@ -114,11 +113,11 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """The score that selects the best epoch; in most tasks a class attribute."""
 
     def start(self, progress: Progress) -> None:
-        """Give the new network what training starts from, if that is more than random values."""
+        """Give the new network initial values other than random ones."""
 
     @abstractmethod
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
-        """Read a file of examples; `progress` is called with how far a large one is."""
+        """Read a file of examples; `progress` receives the fraction done of a large one."""
 
     def read_own(self) -> Split[Example]:
         """Return examples that every machine has.
@@ -142,7 +141,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """Return a new network for the vocabularies: from a batch to what `loss`, `observe` and `decode` take."""
+        """Return a new network for the vocabularies; its output is the argument of `loss`, `observe` and `decode`."""
 
     @abstractmethod
     def encode(self, example: Example) -> Encoded:
@@ -150,34 +149,34 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def loss(self, output: Any, batch: Batch) -> Loss:
-        """Return the loss as the means that it is the sum of."""
+        """Return the loss as a list of means whose sum it is."""
 
     @abstractmethod
     def metrics(self) -> MetricCollection:
-        """Return the scores, unset."""
+        """Return new metrics."""
 
     @abstractmethod
     def observe(self, output: Any, batch: Batch) -> dict[str, Any]:
-        """Return what the metrics' `update` takes."""
+        """Return the arguments of the metrics' `update`."""
 
     def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
-        """Return the same for the scores between epochs, in a quicker way where there is one."""
+        """Return the same for the scores between epochs, faster if possible."""
         return self.observe(output, batch)
 
     def begin_step(self, done: float) -> None:
-        """Prepare for a step of training, so much of which is done, from 0 to 1."""
+        """Prepare for a training step; `done` is the fraction of the training that is done."""
 
     @abstractmethod
     def text(self, example: Example, prediction: Prediction) -> str:
         """Return a prediction as lines of text."""
 
     def record(self, example: Example, prediction: Prediction) -> Record:
-        """Return a prediction as a JSON object: probabilities, and character offsets of what has a place in a text."""
+        """Return a prediction as a JSON object with probabilities and character offsets."""
         return {"prediction": self.text(example, prediction)}
 
     @abstractmethod
     def decode(self, output: Any, batch: Batch) -> list[Prediction]:
-        """Return a prediction for each row; those of a sequence in pieces are lists, and joined."""
+        """Return a prediction for each row; those of the pieces of a sequence are lists, which are joined."""
 
     def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Example]:
         """Make examples of rows with named values, each with its number and the names of labels that are numbers.
@@ -188,7 +187,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
 
     def attend(self, example: Example) -> Attended:
-        """Return where the network looks at an example.
+        """Return the attention of the network to the steps of an example.
 
         Raises:
             OptionError: it has no attention

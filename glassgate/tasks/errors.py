@@ -1,4 +1,4 @@
-"""What a user can get wrong: exceptions whose text is the whole answer, printed by the command line as it stands."""
+"""Errors of users: the command line prints their text without a traceback."""
 
 
 class UserError(ValueError):

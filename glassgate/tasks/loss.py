@@ -1,4 +1,4 @@
-"""The parts of a loss, each the mean of values of which a process may hold some alone; and their precision."""
+"""The parts of a loss: means whose values are divided between processes; and their precision."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 class Progress:
-    """Told how a training goes; this one keeps quiet."""
+    """Receives the reports of a training; this class ignores them."""
 
     def reading(self) -> None:
         """The data is about to be read."""
@@ -35,4 +35,4 @@ class Progress:
 
 
 class Interrupted(Exception):
-    """Training was broken off by Ctrl-C or SIGTERM, whose number this holds, its state saved."""
+    """Training was interrupted by Ctrl-C or SIGTERM, whose number is the argument; its state is saved."""

@@ -1,4 +1,4 @@
-"""Run folders: what a training leaves behind, in JSON and safetensors alone, each file replaced as a whole."""
+"""Run folders: the results of a training in JSON and safetensors; each file is replaced as a whole."""
 
 import json
 import os
@@ -135,7 +135,7 @@ class Run:
         return tensors, json.loads(metadata[_STATE])
 
     def metrics(self) -> dict[str, Any]:
-        """Read metrics.json; empty for a run that has not ended, or a model that was saved by itself."""
+        """Read metrics.json; empty for an unfinished run, or a model that was saved alone."""
         file = self.path / METRICS
         try:
             found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -151,7 +151,7 @@ class Run:
         """See that there is something left to train.
 
         Args:
-            use: what a run that has ended is used by, as words of the command line with {run} and {file} in them
+            use: a command for a finished run, with {run} and {file} in it
 
         Raises:
             RunError: the run has ended, or is a model that was saved without one
@@ -179,7 +179,7 @@ def next_folder(task: str, root: str | Path = "runs") -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by JSON, whole; the name of a file that is no Unicode is escaped."""
+    """Replace a file by JSON, whole; file names that are not Unicode are escaped."""
     try:
         raw = json.dumps(content, indent=1, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -196,7 +196,7 @@ def write(path: Path, content: bytes) -> None:
     temporary = path.with_name(path.name + ".part")
     try:
         temporary.unlink(missing_ok=True)
-        # "x": what stands there after all, such as a link to another file, is not written to.
+        # "x": an existing file, such as a link to another one, is not written to.
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()

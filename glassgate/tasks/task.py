@@ -1,4 +1,4 @@
-"""What all tasks share: `fit`, `evaluate`, `predict`, `save`, `load`; a task adds its `Definition`."""
+"""The methods that all tasks share, `fit`, `evaluate`, `predict`, `save`, `load`; a task adds its `Definition`."""
 
 import hashlib
 import warnings
@@ -74,7 +74,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             split: the examples; or a pandas frame, a `datasets.Dataset` or a `DatasetDict` of Hugging Face with rows
                 that the options name columns of; read as the options say if None
             run: a new folder for model, checkpoint, configuration and scores; None to keep the model in memory alone
-            progress: told how it goes
+            progress: receives the reports
 
         Returns:
             what metrics.json holds: the scores on dev and test, each epoch's, and the speed
@@ -113,7 +113,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             return self._train(encoded, threads, folder, progress, processes)
 
     def sized(self, train: Lengths) -> OptionsType:
-        """Return the options with what the size of the training data decides, where they leave it open.
+        """Return the options; those left open are set by the size of the training data.
 
         Args:
             train: the units of each training sequence
@@ -134,7 +134,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         return found
 
     def _plan(self, train: Lengths, found: "Found | None") -> str:
-        """What a training is about to do, and what was decided by the size of the data."""
+        """Describe the training: batch size, rate, epochs, and those chosen by the size of the data."""
         options = self.options
         examples = self.batching().examples(train)
         steps = options.epochs * -(-examples // options.batch_size)
@@ -161,7 +161,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         Args:
             run: the folder that `fit` was given
             split: the examples that `fit` was given; read again as the options say if None
-            progress: told how it goes
+            progress: receives the reports
 
         Returns:
             the task, trained, and what `fit` returns
@@ -301,7 +301,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         return task
 
     def _take(self, content: Mapping[str, Any]) -> None:
-        """Know what a run has learned of the training data, where that is not what this one knows."""
+        """Take over the vocabularies and facts of a run if they differ from the present ones."""
         there = vars(self).get("vocabularies")
         if there is None or {name: each.symbols for name, each in there.items()} != content["vocabularies"]:
             self.vocabularies = {name: Vocabulary(symbols) for name, symbols in content["vocabularies"].items()}

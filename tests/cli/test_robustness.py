@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -192,6 +193,10 @@ def test_a_seed_beyond_torchs(run: Path, capsys: pytest.CaptureFixture[str]) -> 
 NESTED = "[" * 100_000
 
 
+def with_options(content: dict[str, Any], **options: int) -> str:
+    return json.dumps(content | {"options": content["options"] | options})
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -201,6 +206,8 @@ NESTED = "[" * 100_000
         (lambda content: json.dumps(content | {"format": 1e400}), "damaged or cut short"),
         (lambda content: json.dumps(content | {"task": []}), "damaged or cut short"),
         (lambda content: json.dumps(content | {"options": {"hidden_size": "many"}}), "made by another version"),
+        (lambda content: with_options(content, hidden_size=7), "the weights do not fit the options in run.json"),
+        (lambda content: with_options(content, num_layers=3), "the weights do not fit the options in run.json"),
     ],
 )
 def test_an_edited_run(

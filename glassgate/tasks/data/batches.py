@@ -1,4 +1,4 @@
-"""Which units make which batch, a function of seed and epoch alone, and the padded tensors made of them."""
+"""The pieces of each batch, a function of seed and epoch alone, and the padded tensors made of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 MOST_UNITS = 2**18
 """The most units of an evaluation batch, padding included, unless one sequence alone has more."""
 
-# So many batches are looked at for their padding.
+# The padding of so many batches is measured.
 _TELLING = 10_000
 
 
@@ -205,7 +205,7 @@ def shuffled(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: 
         lengths: units of each sequence
         batch_size: pieces a batch
         longest: longer sequences are cut into pieces of so many units, from a random offset on; 0 to cut none
-        seed: what the order follows from
+        seed: of the order
         epoch: number of the epoch, from 0
 
     Example:
@@ -226,9 +226,9 @@ def shuffled(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: 
 
 
 def padding(batches: Batches) -> float:
-    """Return the share of the batches' values that only fill pieces up to the longest of their batch.
+    """Return the fraction of the batches' values that are padding.
 
-    Of very many batches, the first ones tell.
+    Of very many batches only the first ones are measured.
 
     Example:
         >>> padding([[Piece(0, 0, 4), Piece(1, 0, 2)]])
@@ -262,7 +262,7 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
     Args:
         encoded: each sequence's fields: `(L, ...)` a value for each unit, or `()` one for the sequence; if they have
             several lengths, a source's and a target's, the sequence is never cut
-        pieces: what the batch is made of
+        pieces: the rows of the batch
         padding: the value that fills each field
 
     Returns:
@@ -276,7 +276,7 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
 
 
 def is_idle(batch: Batch) -> bool:
-    """Whether a share of a batch has no row, or empty ones, and something stands in for them."""
+    """Whether a process has only a placeholder row of a batch, because its own rows are missing or empty."""
     return "idle" in batch and bool(batch["idle"])
 
 
@@ -327,26 +327,26 @@ class EncodedLater(Sequence[Encoded]):
 
 
 def units(fields: Encoded) -> int:
-    """How many units an encoded example has: all its fields' length."""
+    """Return the number of units of an encoded example: the length of its fields."""
     return len(next(iter(fields.values())))
 
 
 def lengths(encoded: Sequence[Encoded]) -> Lengths:
-    """How many units each encoded example has, `(N,)`."""
+    """Return the number of units of each encoded example, `(N,)`."""
     return encoded.examples.lengths if isinstance(encoded, EncodedLater) else [units(fields) for fields in encoded]
 
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """The batches of one epoch, from one of them on; Lightning takes it for a data loader.
+    """The batches of one epoch, from one of them on; Lightning uses it as a data loader.
 
     Attributes:
         encoded: the sequences
-        batches: what pieces of them make each batch
+        batches: the pieces of each batch
         padding: the value that fills each field
-        first: how many batches are left out
-        share: the rows that are read; where a batch has none, or empty ones, another one stands in for them, so that
-            each process has something to compute, and `idle` says so
+        first: the number of batches that are left out
+        share: the rows that are read; a process without a row, or with empty ones, reads another row as a placeholder,
+            so that it has something to compute, and `idle` is set
     """
 
     encoded: Sequence[Encoded]

@@ -1,4 +1,4 @@
-"""What the columns of a file are, recognised by its beginning: those of one unit a line, and those of a table."""
+"""Recognise the columns of a file by its beginning: the units, their labels, an index, a header."""
 
 import re
 from collections import Counter
@@ -11,16 +11,16 @@ from glassgate.tasks.data.bio import scheme_of
 from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.errors import OptionError
 
-_LINES = 20_000  # that are looked at
+_LINES = 20_000  # lines that are examined
 _FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
 _ID = re.compile(r"\d+([-.]\d+)?")
 WORD_NAMES = {"word", "words", "token", "tokens", "form", "text"}
-"""What a column of units is usually called."""
+"""Usual names of a column of units."""
 LABEL_NAMES = {
     *("pos", "upos", "xpos", "tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "chunk", "bio", "iob"),
     *("iob2", "entity"),
 }
-"""What a column of their labels is usually called."""
+"""Usual names of a column of labels."""
 _NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma"} | WORD_NAMES | LABEL_NAMES
 _CONLLU_WIDTH = 10
 _MOST_LABELS = 100
@@ -30,11 +30,11 @@ Rows = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Layout:
-    """What each column holds, numbered from 0.
+    """The meaning of each column, numbered from 0.
 
     Attributes:
-        separator: what separates them; None for any run of blanks
-        width: how many there are
+        separator: between columns; None for any run of blanks
+        width: number of columns
         unit: the one of the units
         label: the one of the labels; None without labels
         index: the one that numbers the units of each sequence; None for none
@@ -55,7 +55,7 @@ class Layout:
     conllu: bool = False
 
     def said(self) -> str:
-        """What was taken for what, in words; columns are numbered from 1.
+        """Describe the columns, numbered from 1.
 
         Example:
             >>> Layout("\\t", 3, unit=1, label=2, index=0, scheme="IOB2").said()
@@ -130,9 +130,9 @@ def look(
 
 
 def is_clear(layout: Layout | None, path: str | Path) -> bool:
-    """Whether a file whose name says nothing of columns has some all the same.
+    """Whether a file has columns, though its name does not show it.
 
-    Tabs, an index or marked entities say so, or few different labels; a text of lines with two words each has none.
+    Tabs, an index, marked entities or few different labels show them; a text of lines with two words each has none.
     """
     if layout is None:
         return False
@@ -178,7 +178,7 @@ def number_of(option: str, path: str | Path, given: str | None, width: int, name
     """Return the number, from 0, of the column that an option names.
 
     Raises:
-        OptionError: there is none such
+        OptionError: the column does not exist
     """
     if given is None:
         return None

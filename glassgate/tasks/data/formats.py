@@ -15,7 +15,7 @@ FOLDER = ("seq.in", "seq.out", "label")
 
 
 def format_of(path: str | Path, format: str = "auto") -> str:
-    """Name the format of a file: the one asked for, or by its suffix.
+    """Return the format of a file: the given one, or the one of its suffix.
 
     Raises:
         OptionError: "auto" and an unknown suffix
@@ -75,7 +75,7 @@ def recognised(
 
 
 def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
-    """Return the files that hold the sequences of a file or folder, the one of their units first.
+    """Return the files with the sequences of a file or folder, the file of their units first.
 
     Args:
         format: one of `FORMATS`

@@ -22,7 +22,7 @@ FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext",
 MISSING = ("error", "drop", "interpolate")
 
 _LABEL = "__label__"
-_ROWS = 1000  # that are looked at
+_ROWS = 1000  # rows that are examined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Labelled:
     Attributes:
         content: a text, or its units, or `(L, C)`, a series of C channels, float32
         label: None where the file holds none
-        source: the file it came from, and the number of the series where that is no line
+        source: the file that contains it, and for arrays the number of the series
         line: the line where it ends
     """
 
@@ -104,7 +104,7 @@ class Reader:
     Attributes:
         format: the format that was detected
         dropped: rows that were dropped so far
-        said: a description of what was detected
+        said: a description of the format
 
     Raises:
         DataError: the file cannot be read, or its columns are not recognised
@@ -292,7 +292,7 @@ def keyed_texts(
     label: str | None,
     lenient: bool = False,
 ) -> Iterator[Row]:
-    """Yield number, text and label of rows with keys; other usual keys stand in for "text" and "label", the defaults.
+    """Yield number, text and label of rows with keys; "text" and "label", the defaults, also match other usual keys.
 
     Args:
         lenient: whether a missing value is returned as an empty text

@@ -17,7 +17,7 @@ class Pair:
     """A sentence and its translation.
 
     Attributes:
-        source: what is translated
+        source: the sentence to translate
         target: the translation, where known
         file: the file that it came from
         line: the line where it is

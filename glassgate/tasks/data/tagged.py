@@ -20,7 +20,7 @@ _INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
 
 
 Row = list[str] | str | None
-"""What a line of columns holds: the columns, an intent, or the end of a sequence."""
+"""The content of a line: columns, an intent, or the end of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Tagged:
         units: words, or one string, whose characters are the units
         labels: a label for each unit; None where the file holds none
         tokens: `(start, end)` of each token made of several units, in order
-        source: the file it came from
+        source: the file that contains it
         lines: the line of each unit, or the one line of all
         intent: the request of the whole sequence, where it is known
         starts: where each unit begins in its line of raw text, in characters; empty for other formats

@@ -64,7 +64,7 @@ class Text:
 
     Attributes:
         units: the units; those of a line end with the line end
-        source: the file it came from
+        source: the file that contains it
         line: the line where it begins
     """
 
@@ -74,7 +74,7 @@ class Text:
 
 
 def split(text: str, unit: str) -> Sequence[str]:
-    """Part a text into units.
+    """Split a text into units.
 
     Args:
         unit: one of `UNITS`
@@ -87,7 +87,7 @@ def split(text: str, unit: str) -> Sequence[str]:
 
 
 def join(units: Sequence[str], unit: str) -> str:
-    """Put units together to a text.
+    """Join units to a text.
 
     Example:
         >>> join(["Don't", "panic", "!"], "word")
@@ -176,7 +176,7 @@ def _texts(
 
 
 def _said(path: str | Path, column: str | None) -> str:
-    """What rows were taken for, in words."""
+    """Describe how rows are read."""
     keys: Any = next((row for _, row, _ in records.read(path)), {})
     found = column or next((each for each in records.TEXTS if each in keys), records.TEXTS[0])
     return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {found!r}"
@@ -234,11 +234,11 @@ def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
 
 
 def hold_out(texts: Sequence[Text], share: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:
-    """Part texts, or the units of a single one, in their order into train, dev and test.
+    """Split texts, or the units of a single one, in their order into train, dev and test.
 
     Args:
         texts: at least one
-        share: of dev and of test, each
+        share: the fraction of dev, and of test
 
     Example:
         >>> train, dev, test = hold_out([Text("abcdefghij")], 0.1)

@@ -12,7 +12,7 @@ from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
 
-_ROWS, _FEW = 20_000, 200  # that are looked at
+_ROWS, _FEW = 20_000, 200  # rows that are examined
 _SENTENCES = {"sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx"}
 
 Row = tuple[int, list[str]]
@@ -21,10 +21,10 @@ Row = tuple[int, list[str]]
 
 @dataclass(frozen=True)
 class TokenTable:
-    """What the columns of a table of tokens hold, numbered from 0.
+    """The meaning of the columns of a table of tokens, numbered from 0.
 
     Attributes:
-        separator: what separates them
+        separator: between columns
         before: lines before the header, such as `sep=;`, which Excel writes
         names: the header
         unit: the column of the tokens
@@ -44,7 +44,7 @@ class TokenTable:
     others: tuple[int, ...]
 
     def said(self) -> str:
-        """What was taken for what, in words.
+        """Describe the columns.
 
         Example:
             >>> TokenTable(",", 0, ("Sentence #", "Word", "POS", "Tag"), 1, 3, 0, "IOB2", (2,)).said()

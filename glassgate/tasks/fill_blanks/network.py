@@ -1,4 +1,4 @@
-"""The network of filling blanks: two directions that never meet, and scores from the states at both ends of a blank."""
+"""The network of filling blanks: two separate directions, and scores from the states at both ends of a blank."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ State = Tensor | tuple[Tensor, ...] | None
 
 
 class Blanks(NamedTuple):
-    """What a network says of a blank at each unit of a batch.
+    """Scores for a blank at each unit of a batch.
 
     Attributes:
         units: `(N, L, U)`, scores for the blank's first unit

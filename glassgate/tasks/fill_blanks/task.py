@@ -1,4 +1,4 @@
-"""Filling blanks: the units that are missing from a text, from what stands before them and after."""
+"""Filling blanks: the missing units of a text, from the units before and after them."""
 
 import re
 import unicodedata
@@ -41,7 +41,7 @@ _MOST = 10
 
 
 class Candidate(NamedTuple):
-    """What may stand in a blank, and how probable that is."""
+    """A text for a blank, and its probability."""
 
     text: str
     probability: float
@@ -50,7 +50,7 @@ class Candidate(NamedTuple):
 class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     """Fill blanks; to train on are texts, to predict from lines that have blanks.
 
-    Each direction stops at the blank: the states beside it are all that the answer is made from, at any depth. The
+    Each direction stops at the blank: the answer is made only from the two states next to it, at any depth. The
     length of a blank is predicted as one uniformly drawn from 1 to `longest_blank`, as in training.
 
     Example:
@@ -160,7 +160,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         A blank is two underscores or more. Of several, each is filled from the text up to its neighbours.
 
         Args:
-            text: what stands around the blanks
+            text: a text with blanks
             length: units in a blank; None where it is not known
             longest: units of the longest candidate; as many as in training if None
             most: candidates to return
@@ -188,7 +188,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return [self._candidates(*pair, lengths, most) for pair in pairs]
 
     def parts(self, text: str) -> list[str]:
-        """Part a text at its blanks; spaces between a blank and a character as wide as a Chinese one are no text.
+        """Split a text at its blanks; spaces between a blank and a wide character, such as a Chinese one, are dropped.
 
         Example:
             >>> FillBlanks(FillBlanksOptions()).parts("我 ___ 饿了, so ___ hungry")
@@ -212,7 +212,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     def _candidates(
         self, before: Sequence[str], after: Sequence[str], lengths: list[int], most: int
     ) -> list[Candidate]:
-        """Search for what a blank holds, unit by unit from the left, for each length by itself."""
+        """Search for the content of a blank, unit by unit from the left, separately for each length."""
         network, vocabulary = self.network.eval(), self.vocabularies["units"]
         assert isinstance(network, BlankNetwork)
         device = next(network.parameters()).device

@@ -1,4 +1,4 @@
-"""What a model says of a step: a value, quantiles or a distribution; each with its loss, its quantiles and draws."""
+"""The outputs for a step: a value, quantiles or a distribution; each with its loss, its quantiles and draws."""
 
 import math
 from abc import ABC, abstractmethod

@@ -16,7 +16,7 @@ SHOWN = 4
 
 
 class Forecast(NamedTuple):
-    """What a model says of the steps behind an origin, in units of the data.
+    """The forecast of the steps after an origin, in units of the data.
 
     Attributes:
         values: one for each step
@@ -111,7 +111,7 @@ def _frame(columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) -> None:
-    """Draw forecasts as fans: the past, what came if it is there, the model and both naive forecasts.
+    """Draw forecasts as fans: the past, the true values if known, the model and both naive forecasts.
 
     Args:
         origins: one for each series

@@ -92,7 +92,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
     ) -> Sequence[Series]:
-        """Read the series of a file or of a frame; `labelled` is whether what is to be forecast must be in them."""
+        """Read the series of a file or of a frame; `labelled` is whether they must contain the true values."""
         found = read_series(path, self.options.schema, progress)
         before, why = self.options.steps_back, ""
         if self.facts and labelled and self.context > before:
@@ -232,7 +232,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 yield Origin(series, len(series), forecast, past[-back:].tolist(), [], last, before)
 
     def backtest(self, examples: Sequence[Series], every: int | None = None) -> Iterator[Origin]:
-        """Yield a forecast from each origin inside series that has a look-back before it and a horizon behind it.
+        """Yield a forecast from each origin inside series with a look-back before it and a horizon after it.
 
         Args:
             examples: the series
@@ -257,8 +257,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
         Returns:
             a pandas frame. Of a long table: the series' names, the
-            time stamps, "forecast", and a column for each quantile. Of a wide one: the time stamps, as index where
-            they are one in `source`, and the columns of the series, each with its quantiles' behind it
+            time stamps, "forecast", and a column for each quantile. Of a wide one: the time stamps, as the
+            index if `source` has them there, and the columns of the series, each followed by its quantiles
         """
         origins = list(self.from_end(self.read(source, labelled=False)))
         if resolved(Table(source), self.options.schema).series is not None:

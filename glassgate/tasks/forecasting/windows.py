@@ -1,4 +1,4 @@
-"""The windows that a network reads, batch by batch, and numbers that are read and scaled where they are cut out."""
+"""The windows that a network reads, batch by batch, and numbers that are read and scaled when they are indexed."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -82,7 +82,7 @@ class WindowBatching(Batching):
 
 
 class Lazy:
-    """What stands for an array `(L, C)`, or `(L,)`: numbers that are read and scaled where they are cut out.
+    """A lazy array `(L, C)`, or `(L,)`: numbers that are read and scaled when they are indexed.
 
     Args:
         parts: give a stretch of some of the columns each
@@ -115,13 +115,13 @@ class Lazy:
 
 
 def field(parts: Sequence[Part], length: int, digest: str, ndim: int = 2) -> np.ndarray:
-    """Return an array of parts, `(L, C)` or `(L,)`, or what stands for it if they are on disk, with a digest."""
+    """Return an array of parts, `(L, C)` or `(L,)`; a lazy one if they are on disk, with a digest."""
     lazy = Lazy(parts, length, digest, ndim)
     return cast(np.ndarray, lazy) if digest else lazy[:]
 
 
 class EncodedSeries(list[Encoded]):
-    """Encoded series that keep what they were made of.
+    """Encoded series, with the series that they were made of.
 
     Attributes:
         examples: the series

@@ -1,4 +1,4 @@
-"""Drawing the next unit from scores: temperature, the largest ones alone, and what these may be."""
+"""Draw the next unit from scores: temperature, top-k and top-p."""
 
 import torch
 from torch import Tensor

@@ -137,7 +137,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return [row.tolist() for row in rows]
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
-        """Return a line for each unit, or step: what it is, and its surprise in nats."""
+        """Return a line for each unit, or step, with its surprise in nats."""
         if isinstance(example, Roll):
             said = [notes_of(step) for step in example.steps]
         else:
@@ -165,7 +165,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         """Go on with a text, unit by unit, as each is made; or make music, a line of MIDI numbers a step.
 
         Args:
-            prompt: what the text begins with; it is not said again. None for music
+            prompt: the beginning of the text, which is not repeated; empty for music
             length: units to make; a model of lines begins again after a line end
             temperature: below 1 keeps to the likely, above 1 leaves it, 0 takes the likeliest always
             top_k: choose among so many of the likeliest alone; 0 for all

@@ -8,7 +8,7 @@ from glassgate.tasks.data.batches import Encoded
 
 
 class Summary:
-    """Scores in one line and without files; tasks override what they show otherwise.
+    """Scores in one line and without files, for tasks to override.
 
     Args:
         task: with its options, vocabularies and network
@@ -30,5 +30,5 @@ class Summary:
         return {}
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write what is worth seeing besides the scores of encoded examples into a folder, and return the files."""
+        """Write further results on encoded examples to a folder, and return the files."""
         return []

@@ -1,4 +1,4 @@
-"""The recurrent layers of a task's network, as its options say."""
+"""The recurrent layers of a task's network, from its options."""
 
 from typing import Any
 

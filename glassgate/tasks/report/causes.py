@@ -143,7 +143,7 @@ def _fill(
 
 
 def _short(name: str, layer: str, every: Iterable[str]) -> str:
-    """The name of a part without the layer's, or, beside a decoder, with the name of its half of the network.
+    """The name of a part without the layer's name; with a decoder, it begins with its half of the network.
 
     Example:
         >>> _short("encoder.layer0.forward", "encoder", ["encoder.layer0.forward"])

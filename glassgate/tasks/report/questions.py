@@ -1,4 +1,4 @@
-"""What the report asks of a task: how its examples and its answers are shown. One file per task has its own replies."""
+"""The report's questions to a task about its examples and answers; a file per task has the replies."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -49,7 +49,7 @@ class Questions(Generic[TaskType]):
         raise UserError(f"report: a run of {self.task.name} reads no text; give a file with --file, or nothing")
 
     def run(self, network: nn.Module, batch: Batch) -> Any:
-        """Run a network so that its layer `encoder` reads in its first call what the report shows."""
+        """Run a network so that the first call of its layer `encoder` reads the shown steps."""
         return network(batch)
 
     def answers(self, output: Any, batch: Batch) -> Seen:
@@ -61,7 +61,7 @@ class Questions(Generic[TaskType]):
         return None
 
     def steps(self, example: Any) -> Sequence[str]:
-        """Return what each step of the recurrent layers reads, as text."""
+        """Return the input of each step of the recurrent layers as text."""
         return list(example.units)
 
     def series(self, example: Any) -> np.ndarray | None:
@@ -73,7 +73,7 @@ class Questions(Generic[TaskType]):
         return usual
 
     def shown(self, example: Any, start: int, stop: int) -> Shown:
-        """Return what the recurrent layers read of a stretch."""
+        """Return the input of the recurrent layers for a stretch."""
         series = self.series(example)
         return Shown(self.steps(example)[start:stop], None if series is None else series[start:stop])
 

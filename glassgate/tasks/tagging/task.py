@@ -162,7 +162,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return list(tagged_of_rows("given rows", rows, self.options.column, self.options.text_column))
 
     def _as_before(self, layout: Layout | None) -> Layout | None:
-        """Take the columns for what they were in the training data, where no option says otherwise."""
+        """Read the columns as in the training data, unless an option names them."""
         if layout is None or layout.conllu:
             return layout
         known = self._columns or self.facts.get("columns")

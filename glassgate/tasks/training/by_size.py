@@ -14,7 +14,7 @@ _FEWEST, _MOST = 10, 60  # epochs
 
 
 class BySize(NamedTuple):
-    """What the number of examples decides.
+    """The settings that depend on the number of examples.
 
     Attributes:
         batch_size: examples a step

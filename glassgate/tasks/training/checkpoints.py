@@ -1,4 +1,4 @@
-"""What is kept of a training while it runs: checkpoints, the best weights, scores and logs; and when it ends."""
+"""Checkpoints, best weights, scores and logs of a running training, and its end."""
 
 import math
 import time
@@ -192,7 +192,7 @@ class Keeper(Callback):
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _check_loss(self, loss: float) -> None:
-        """See that the training goes on: a loss that is no number is passed over where the step was left out."""
+        """Check the loss; NaN or infinity is accepted if the step was skipped and the weights are finite."""
         module = self.module
         if math.isfinite(loss) or all(each.isfinite().all() for each in module.network.parameters()):
             return

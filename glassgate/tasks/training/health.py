@@ -1,4 +1,4 @@
-"""Whether a training goes wrong: what is measured of it, one table of rules, a sentence with a remedy for each."""
+"""Symptoms of a failing training: measurements, one table of rules, a sentence with a remedy for each."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ _EVERY = 10  # steps between two gradients that are measured
 
 @dataclass
 class Signs:
-    """What is known of a training after an epoch.
+    """Measurements of a training after an epoch.
 
     Attributes:
         epoch: how many are done, of how many
@@ -53,7 +53,7 @@ class Signs:
 
 
 class Rule(NamedTuple):
-    """When something is wrong, and what to say then."""
+    """A symptom and its sentence."""
 
     name: str
     holds: Callable[[Signs], bool]
@@ -121,12 +121,12 @@ RULES = (
         ),
     ),
 )
-"""All that is looked for, after each epoch; each is said once, at the first epoch that shows it."""
+"""The symptoms; each is reported once, after the first epoch that shows it."""
 
 
 @dataclass
 class Health:
-    """Measures a training and says what is wrong with it, once each.
+    """Measures a training and reports each symptom once.
 
     Attributes:
         said: the sentences
@@ -157,7 +157,7 @@ class Health:
         self.norms.append(norm if math.isfinite(norm) else math.inf)
 
     def check(self, epoch: int, scores: Mapping[str, float]) -> list[str]:
-        """Return what an epoch, counted from 1, shows to be wrong and was not said before."""
+        """Return sentences about new symptoms after an epoch, counted from 1."""
         if not self.losses:
             return []
         signs = Signs(

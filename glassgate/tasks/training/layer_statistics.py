@@ -1,4 +1,4 @@
-"""What the log holds of each recurrent layer while it trains: gradient, forget bias, saturation; see `Watch`."""
+"""Statistics of each recurrent layer for the log: gradient, forget bias, saturation; see `Watch`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ class Watch:
 
     @torch.no_grad()
     def values(self) -> dict[str, float]:
-        """Forget biases, and the saturation in what `inputs` has kept."""
+        """Forget biases, and the saturation for the inputs that `inputs` has kept."""
         found = {}
         for label, weights, (cell, gate) in self._parts():
             if gate and "bias_ih" in weights:

@@ -22,7 +22,7 @@ _DRAW_EVERY = 5.0  # seconds; a picture takes a third of one
 
 
 class Logs:
-    """Logs in a run's folder; of what is there already, the rows up to `step` are kept, and no later one.
+    """Logs in a run's folder; of existing rows those up to `step` are kept.
 
     Args:
         run: where they are written
@@ -40,7 +40,7 @@ class Logs:
         )
         self.tensorboard.log_hyperparams({name: _plain(value) for name, value in run.content["options"].items()})
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Experiment logs directory")  # that the file is made anew is meant
+            warnings.filterwarnings("ignore", "Experiment logs directory")  # the file is rewritten on purpose
             self.csv.experiment  # noqa: B018
         for row in self.rows:
             self.csv.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
@@ -59,7 +59,7 @@ class Logs:
                 logger.log_metrics(dict(values), step)
 
     def save(self) -> None:
-        """See that all rows are on the disk.
+        """Write all rows to the disk.
 
         Raises:
             RunError: the disk does not take them
@@ -69,7 +69,7 @@ class Logs:
             self.tensorboard.experiment.flush()
 
     def close(self) -> None:
-        """Write what can still be written, at the end of a training, a broken one's included."""
+        """Finish the files at the end of a training, also after an error."""
         for logger in (self.csv, self.tensorboard):
             with suppress(OSError):
                 logger.finalize("success")
@@ -91,7 +91,7 @@ class Logs:
 
 
 def _plain(value: Any) -> Any:
-    """Escape what is no Unicode in the name of a file."""
+    """Escape characters of a file name that are not Unicode."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 

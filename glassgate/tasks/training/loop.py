@@ -1,4 +1,4 @@
-"""Training by Lightning; a step's batch, noise and rate follow from its number, so it can stop and go on anywhere."""
+"""Training by Lightning, which can be interrupted and resumed after any step."""
 
 import logging
 import warnings
@@ -32,7 +32,7 @@ def train(
     Args:
         data: its parts train, dev and test
         run: where it is kept; None to keep it in memory alone, and in all processes but the first
-        progress: told how it goes
+        progress: receives the reports
         processes: that share each batch
 
     Returns:
@@ -103,7 +103,7 @@ def train(
 def trainer(module: Training, **more: Any) -> Trainer:
     """Return Lightning's trainer for the options.
 
-    Lightning runs the loop: devices, precision, clipping, accumulation, gradients of several processes, the rate finder.
+    Lightning runs the loop: devices, precision, clipping, accumulation, several processes, the rate finder.
     These of its features are off:
 
     - sampler: `Share` gives each process its rows, so that streams stay with their process

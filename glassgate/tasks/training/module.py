@@ -68,7 +68,7 @@ class Training(LightningModule):
         patience = options.patience if dev else 0
         self.schedule = Schedule(options.epochs, options.max_epochs if dev else 0, options.warmup, patience)
         self.watch = Watch(self.network)
-        self.watched: dict[str, float] | None = None  # what the log is given besides; None where there is no log
+        self.watched: dict[str, float] | None = None  # further values for the log; None without a log
 
     def train_dataloader(self) -> Loader:
         self.batches = self.order()
@@ -145,7 +145,7 @@ class Training(LightningModule):
     def _joined(self, loss: Loss, batch: Batch) -> Tensor:
         """The mean over the rows of all processes, so that the mean of their gradients is that of one process.
 
-        One message does it, and brings with it what else each process has to say in this step.
+        One message sums the losses and the other numbers that the processes exchange in this step.
         """
         if is_idle(batch):
             loss = [Mean(part.total * 0.0, 0) for part in loss]

@@ -26,7 +26,7 @@ _KEPT = 0.98  # of the mean of the losses before, in Lightning's smoothing
 
 
 class Found(NamedTuple):
-    """What the test run came to.
+    """The result of the test run.
 
     Attributes:
         rate: the learning rate at which the loss fell fastest, to two digits
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 class _Test(Training):
-    """A training that goes round its epochs by itself."""
+    """A training that starts a new epoch without a callback."""
 
     def set_rate(self) -> None:
         """Leave the rate to the tuner."""
@@ -57,7 +57,7 @@ class _Test(Training):
 
 
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> Found:
-    """Train a task's network for 100 steps while the rate rises from 1e-5 to 1; its weights are of no use then.
+    """Train a task's network for 100 steps while the rate rises from 1e-5 to 1; its weights are useless afterwards.
 
     Raises:
         OptionError: the loss falls at no rate, or one process is not all

@@ -73,7 +73,7 @@ class Schedule:
             self.held += 1
 
     def state(self) -> dict[str, object]:
-        """What a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"held": self.held, "ending": self.ending}
 
     def restore(self, held: int = 0, ending: Sequence[int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What ends a training: Ctrl-C and SIGTERM, the first between two steps, the next at once; and its parent's end."""
+"""Signals that end a training: the first Ctrl-C or SIGTERM between two steps, the next at once."""
 
 import os
 import signal
@@ -62,4 +62,4 @@ def end_with_parent() -> None:
 
 def _end_after(sentinel: int) -> None:
     wait([sentinel])
-    os._exit(1)  # nothing is lost: what is saved is whole at every moment
+    os._exit(1)  # saved files are complete at every moment

@@ -18,7 +18,7 @@ State = tuple[Tensor, ...]
 
 
 class Output(NamedTuple):
-    """What the network makes of a batch.
+    """The output for a batch.
 
     Attributes:
         scores: of each next unit of the target, given those before it, `(N, T, units - 1)`; None without a target

@@ -19,11 +19,11 @@ from glassgate.tasks.data.files import identity, local
 from glassgate.tasks.errors import DataError
 
 LARGE = 2**26
-"""Bytes from which on a file is kept in the cache folder and mapped."""
+"""Larger files, in bytes, are stored in the cache folder and mapped."""
 
 _FORMAT = 1
 _READINGS = 2**11  # with each reading, the system maps 64 KB around it
-_AT_ONCE = 2**16  # units that are looked up at once; of more, those that are asked for
+_AT_ONCE = 2**16  # units that are looked up at once; longer sequences are lazy
 
 Read = TypeVar("Read")
 
@@ -33,7 +33,7 @@ class Arrow:
 
     Attributes:
         reader: of the map
-        digest: identifies the source, as it was and was read; empty in memory
+        digest: identifies the version of the source and the options of reading; empty in memory
     """
 
     def __init__(self, where: Path | pa.Buffer):
@@ -47,9 +47,9 @@ class Arrow:
         self.digest = "" if self._path is None else self._path.stem
 
     def read(self) -> None:
-        """Say that a place of the map is read; after some thousand of them all that was read leaves this process.
+        """Count a read of the map; after some thousand reads its pages are freed.
 
-        The system keeps it as long as there is room, and would count it as this process's memory.
+        The system would count them as this process's memory.
         """
         self._readings += 1
         if self._readings % _READINGS == 0:
@@ -165,11 +165,11 @@ class Column:
 
 
 class Units(Sequence[str]):
-    """Units of a file, as a sequence of symbols of which none is an object in memory before it is asked for.
+    """Units of a file as a lazy sequence of symbols.
 
     Attributes:
-        symbols: each once, at the place of its number
-        digest: what file, as it was and was read, and which stretch of it
+        symbols: the symbol of each number
+        digest: identifies the version of the file, the options of reading and the stretch
     """
 
     def __init__(self, column: Column, start: int, stop: int):
@@ -242,7 +242,7 @@ class Numbers:
         return found if start or not stop else np.concatenate([[self.first], found])
 
     def tobytes(self) -> bytes:
-        """Return what identifies these numbers among others."""
+        """Return bytes that identify these numbers."""
         return f"{self.units.digest} {self.first}".encode() + self.table.tobytes()
 
 
@@ -255,6 +255,6 @@ def looked_up(units: Units, table: np.ndarray) -> np.ndarray:
 
 
 def is_large(paths: Sequence[str | Path]) -> bool:
-    """Whether files are to be kept and mapped."""
+    """Whether files are so large that they are stored in the cache folder and mapped."""
     found = [each for path in paths if (each := local(path)).is_file()]
     return len(found) == len(paths) and sum(path.stat().st_size for path in found) >= LARGE

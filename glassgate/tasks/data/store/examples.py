@@ -1,4 +1,4 @@
-"""The examples of a file as Arrow, of a large one in the cache folder; an object is made of one that is asked for."""
+"""The examples of a file as Arrow, in memory or in the cache folder; indexing one makes an object."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from glassgate.tasks.progress import Progress
 Example = TypeVar("Example")
 
 SEQUENCE, SYMBOL, LINES, LINE = "sequence", "symbol", "lines", "line"
-"""What a field of an example holds: symbols, one symbol or None, the line of each unit, or one line for all."""
+"""Kinds of fields: symbols, one symbol or None, the line of each unit, or one line for all units."""
 
 _LISTS = (SEQUENCE, LINES)
 _SYMBOLS = (SEQUENCE, SYMBOL)
@@ -88,7 +88,7 @@ class Stored(Sequence[Example]):
 
     @property
     def digest(self) -> str:
-        """What file on disk, as it was and was read, and which of its examples; empty in memory."""
+        """Identifies the version of the file, the options of reading and the examples; empty in memory."""
         rows = hashlib.blake2b(self._rows.tobytes(), digest_size=16).hexdigest()
         return self._table.file.digest and f"{self._table.file.digest} {rows}"
 
@@ -156,7 +156,7 @@ def counts(examples: Sequence[Example], field: str, symbols: Callable[[Example],
 
 
 class _Table(Generic[Example]):
-    """What all parts of a file's examples share: the arrays of its record batches."""
+    """The arrays of a file's record batches, shared by all parts of its examples."""
 
     def __init__(self, file: Arrow, fields: Mapping[str, str], build: Callable[..., Example]):
         self.file = file
@@ -214,10 +214,10 @@ class _Table(Generic[Example]):
 
 
 class _Numbering(dict[Any, int]):
-    """Numbers for symbols as they are met.
+    """Numbers for symbols in the order of their first occurrence.
 
     Attributes:
-        new: those met since it was emptied
+        new: the symbols added since it was emptied
     """
 
     def __init__(self) -> None:
@@ -231,7 +231,7 @@ class _Numbering(dict[Any, int]):
 
 
 class _Batch:
-    """A record batch that grows, and the numberings that go on from batch to batch."""
+    """A record batch that grows, and the numberings of symbols, which continue from batch to batch."""
 
     def __init__(self, fields: Mapping[str, str]):
         self.fields = fields
@@ -262,7 +262,7 @@ class _Batch:
                 self.offsets[name].append(len(values))
 
     def write(self, writer: pa.RecordBatchFileWriter) -> int:
-        """Write what has come together, begin again, and return the line that has been reached."""
+        """Write the batch, empty it, and return the last line in it."""
         arrays = []
         for name in self.fields:
             part = pa.array(np.asarray(self.values[name]))
