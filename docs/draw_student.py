@@ -1,10 +1,11 @@
-"""Writes the pictures of the student pages into docs/student: `python docs/draw_student.py`.
+"""Writes the pictures and the interactive page of the student pages into docs/student: `python docs/draw_student.py`.
 
 The pages' own code saves the diagrams and heat maps; this script runs it and draws the matrices.
 """
 
 import contextlib
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -123,7 +124,7 @@ def matrices() -> dict[str, str]:
 
 
 def of_pages(folder: Path) -> dict[str, str]:
-    """The SVG files that the code of the pages writes, by name; the code runs in a folder."""
+    """The SVG files that the code of the pages writes, by name; the code runs in a folder, where its page stays."""
     with contextlib.chdir(folder):
         for page in PAGES:
             names: dict[str, object] = {"__name__": "__main__"}
@@ -138,3 +139,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for name, svg in {**of_pages(Path(folder)), **matrices()}.items():
             (FOLDER / name).write_text(svg, "utf-8")
+        shutil.copy(Path(folder, "cells.html"), FOLDER)

@@ -7,15 +7,12 @@ const isDark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
-// Values in (0, 1) have one colour, others a colour for each sign.
-const rangeOf = (values) => {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  const gate = low >= 0 && high <= 1;
-  return { gate, peak: gate ? 1 : Math.max(1e-9, Math.abs(low), Math.abs(high)) };
+// A gate is between 0 and 1 and has one colour; other values have a colour for each sign.
+const rangeOf = (values, kind) => {
+  let peak = 1e-9;
+  for (const value of values) peak = Math.max(peak, Math.abs(value));
+  const gate = kind === "gate" && peak <= 1;
+  return { gate, peak: gate ? 1 : peak };
 };
 
 // Units in the order of their likeness: each next to the one most like it.
@@ -40,10 +37,10 @@ const orderOf = (values, units) => {
   return order;
 };
 
-const paintHeat = (canvas, values, units, order) => {
+const paintHeat = (canvas, values, units, order, kind) => {
   const count = Math.max(1, values.length / units);
   const { paper, high, low, gate } = COLOURS[isDark() ? "dark" : "light"];
-  const range = rangeOf(values);
+  const range = rangeOf(values, kind);
   Object.assign(canvas, { width: count, height: units });
   const pixels = new ImageData(count, units);
   order.forEach((unit, row) => {

@@ -179,9 +179,9 @@ const makeCell = (place, spec, now) => {
     for (const [name, plot] of plots) {
       const units = direction.values[name];
       const series = Array.from({ length: units }, (_, u) => Float32Array.from({ length: STEPS }, (_, t) => run.values[name][t * units + u]));
-      const { gate, peak } = rangeOf(run.values[name]);
+      const { gate, peak } = rangeOf(run.values[name], direction.kinds[name]);
       const wide = Math.max(1, Math.ceil(peak));
-      plot.draw(series, gate && !(name in direction.states) ? 0 : -wide, gate && !(name in direction.states) ? 1 : wide);
+      plot.draw(series, gate ? 0 : -wide, gate ? 1 : wide);
     }
     show();
   };

@@ -14,6 +14,7 @@ from glassgate.engines.symbolic.step import equations_of
 from glassgate.export.javascript import Weights, emit
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
+from glassgate.glass.measures import ranges
 from glassgate.layers.stack import Recurrent
 
 
@@ -56,6 +57,10 @@ class Network:
         read = partial(wired, layer.cell, layer.proj_size > 0)
         script = emit(layer, self.weights, name, read=read)
         self.steps.append(script.steps)
+        kinds = ranges(layer.cell)
+        for level in script.layer["levels"]:
+            for direction in level["directions"]:
+                direction["kinds"] = kinds
         return script.layer
 
 

@@ -38,7 +38,7 @@ const live = (data) => {
     const units = shapeOf(now.name);
     now.orders[now.part] ??= orderOf(plain.parts[now.part].values[Object.keys(current().states)[0]], shapeOf(Object.keys(current().states)[0]));
     const order = now.orders[now.part].length === units ? now.orders[now.part] : [...Array(units).keys()];
-    const range = paintHeat(byId("live-heat"), values, units, order);
+    const range = paintHeat(byId("live-heat"), values, units, order, current().kinds[now.name]);
     byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${units} units at ${plain.count} steps, ${range.gate ? "0 to 1" : `−${brief(range.peak)} to ${brief(range.peak)}`}`);
     now.order = order;
   };
@@ -121,7 +121,8 @@ const live = (data) => {
     chosen: () => ({ name: `${now.part}.${now.name}`, unit: now.unit, steps: now.marked ? `${now.marked[0] + 1}-${now.marked[1]}` : "all" }),
     rangeOf: (edited) => {
       const label = edited.slice(0, edited.lastIndexOf("."));
-      const { gate, peak } = rangeOf(plain.count ? plain.parts[label].values[edited.slice(label.length + 1)] : [0, 1]);
+      const short = edited.slice(label.length + 1);
+      const { gate, peak } = rangeOf(plain.count ? plain.parts[label].values[short] : [1], plain.parts[label]?.direction.kinds[short]);
       return gate ? [0, 1] : [-Math.ceil(peak), Math.ceil(peak)];
     },
     reads: model.kind === "text" ? valuesOf : null,
