@@ -182,14 +182,14 @@ def test_the_demo_answers_fast_and_the_animated_picture(browse: Any) -> None:
         line,
     )
     assert min(times) < 50
-    frames = [frame for frame in recorded(tab)]
+    frames = list(recorded(tab))
     target = PICTURES / "live.gif"
     PICTURES.mkdir(parents=True, exist_ok=True)
     frames[0].save(
         target,
         save_all=True,
         append_images=frames[1:],
-        duration=[140] * (len(frames) - 1) + [2500],
+        duration=[190] * (len(frames) - 1) + [2500],
         loop=0,
         optimize=True,
     )
@@ -206,14 +206,14 @@ def recorded(tab: Any) -> Iterator[Image.Image]:
     def frame() -> Image.Image:
         tab.evaluate("document.getElementById('live').scrollIntoView()")
         shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
-        return shot.quantize(64, dither=Image.Dither.NONE)
+        return shot.quantize(48, dither=Image.Dither.NONE)
 
-    for end in range(4, len(CODE) + 4, 4):
+    for end in range(6, len(CODE) + 6, 6):
         area.fill(CODE[:end])
         yield frame()
     tab.get_by_role("button", name="Add a change").click()
     tab.locator(".live-edit input").first.fill("all")
     slider = tab.locator(".live-edit input[type=range]")
-    for value in ("0.9", "0.6", "0.3", "0", "0", "0", "0.4", "0.8", "1", "1"):
+    for value in ("0.8", "0.5", "0.2", "0", "0", "0.5", "1"):
         slider.fill(value)
         yield frame()

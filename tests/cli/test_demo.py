@@ -26,7 +26,9 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert f"as the {name} model sees it" in out
         assert json.loads((run / name / "metrics.json").read_text()) == summary["results"][name]
         assert main(["evaluate", str(run / name), __file__]) == 0
-    assert f"glassgate report {run}/bidirectional " in out
+    assert f"glassgate report {run}/bidirectional --live " in out
+    assert str(run / "live.html") in out
+    assert "Try it" in (run / "live.html").read_text("utf-8")
     assert f"glassgate predict {run}/bidirectional FILE.py" in out
 
 

@@ -40,7 +40,7 @@ def live_part(
 
     Args:
         network: the weights and steps.
-        model: what the task's script reads.
+        model: the data of the task's script.
         given: the input that the page begins with, a text or a series.
         run: the names that its Python code uses.
         script: of the task.
