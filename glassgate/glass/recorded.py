@@ -21,19 +21,29 @@ class Values(Mapping[str, Tensor]):
     """Tensors (L, N, H) by names such as "layer0.forward.f"."""
 
     def __init__(self) -> None:
+        self._rows: dict[str, tuple[Layout, Tensor]] = {}
         self._values: dict[str, Tensor] = {}
+
+    def _add(self, label: str, layout: Layout, rows: Mapping[str, Tensor]) -> None:
+        """Add values of a direction, each (S, H) in the rows of a layout."""
+        for name, value in rows.items():
+            self._rows[f"{label}.{name}"] = layout, value
+            self._values.pop(f"{label}.{name}", None)
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
-            known = ", ".join(self._values) or "nothing yet"
-            raise KeyError(f"tape: {name!r} was not recorded; there is {known}")
+            if name not in self._rows:
+                known = ", ".join(self._rows) or "nothing yet"
+                raise KeyError(f"tape: {name!r} was not recorded; there is {known}")
+            layout, rows = self._rows[name]
+            self._values[name] = layout.by_step(rows.detach())
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._rows)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._rows)
 
 
 class Recorded(Values):
@@ -70,12 +80,14 @@ class Recorded(Values):
                 continue
             states = dict(zip(layer.cell.state, result.states, strict=True))
             self._recordings[label], self._calls[label] = (layout, recording), (call, number)
-            self._values |= _by_step(label, layout, {**recording.values, **states})
-            self._watch_reads(label, layout, result, steps, part.direction)
+            self._add(label, layout, {**recording.values, **states})
+            self._read.pop(label, None)
+            if result.states[0].requires_grad:
+                self._watch_reads(label, layout, result, part.direction)
 
-    def _watch_reads(self, label: str, layout: Layout, result: Result, steps: Steps, direction: int) -> None:
+    def _watch_reads(self, label: str, layout: Layout, result: Result, direction: int) -> None:
         """Note in every backward pass which steps of a direction's output get a gradient from outside the direction."""
-        read = self._read[label] = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
+        read = self.read(label)
 
         def of_steps(grad: Tensor | None) -> None:
             if grad is not None:
@@ -89,8 +101,7 @@ class Recorded(Values):
             last = (inside.sum(0) - 1).clamp(min=0) * (direction == 0)
             read[last, torch.arange(len(last))] |= rows
 
-        if result.states[0].requires_grad:
-            result.states[0].register_hook(of_steps)
+        result.states[0].register_hook(of_steps)
         for final in result.final:
             if final.requires_grad:
                 final.register_hook(of_final)
@@ -100,7 +111,7 @@ class Recorded(Values):
         """The gradient of each gate and state, by the same names; empty before `backward()`."""
         grad = Values()
         for label, (layout, recording) in self._recordings.items():
-            grad._values |= _by_step(label, layout, recording.grad)
+            grad._add(label, layout, recording.grad)
         return grad
 
     def inside(self, label: str) -> Tensor:
@@ -124,6 +135,9 @@ class Recorded(Values):
 
     def read(self, label: str) -> Tensor:
         """A mask (L, N) of the steps whose output a differentiated answer, or a layer above, read directly."""
+        if label not in self._read:
+            layout = self._recordings[label][0]
+            self._read[label] = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
         return self._read[label]
 
     def call(self) -> Call:
@@ -135,18 +149,14 @@ class Recorded(Values):
         for label, call in other._calls.items():
             longer = f"{name}.{label}" if name else label
             self._calls[longer], self._recordings[longer] = call, other._recordings[label]
-            self._read[longer] = other._read[label]
-        self._values |= {f"{name}.{each}" if name else each: value for each, value in other.items()}
+            self._read[longer] = other.read(label)
+        self._rows |= {f"{name}.{each}" if name else each: rows for each, rows in other._rows.items()}
 
     def forget_gradients(self) -> None:
         """Set the recorded gradients to zero."""
         for _, recording in self._recordings.values():
             for grad in recording.grad.values():
                 grad.zero_()
-
-
-def _by_step(label: str, layout: Layout, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{label}.{name}": layout.by_step(value.detach()) for name, value in values.items()}
 
 
 @contextmanager

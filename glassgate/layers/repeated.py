@@ -6,6 +6,7 @@ and the kernel.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,10 +15,12 @@ from torch import Tensor
 
 from glassgate.engines import choose
 from glassgate.engines.backend import Signature
-from glassgate.engines.contract import PLAIN, Direction, Steps, is_undisturbed, result_type
+from glassgate.engines.contract import PLAIN, Direction, Recording, Result, Steps, is_undisturbed, result_type
 from glassgate.engines.memory import computable
 from glassgate.layers import short
 from glassgate.layers.regularisers import draw
+from glassgate.layers.states import States
+from glassgate.layout import Layout
 
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
@@ -44,10 +47,20 @@ class Repeated:
         self._known = None
 
     def answer(
-        self, layer: "Recurrent", input: Any, hx: Any, resets: Any = None, restart: Any = None, lengths: Any = None
-    ) -> tuple[Tensor, Any] | None:
-        """The output and the final states of a call that is prepared; None if it must take the general path."""
-        if type(input) is not Tensor or layer._watchers or not is_undisturbed():
+        self,
+        layer: "Recurrent",
+        input: Any,
+        hx: Any,
+        resets: Any = None,
+        restart: Any = None,
+        lengths: Any = None,
+        return_states: bool = False,
+    ) -> Any:
+        """The results of a call that is prepared; None if it must take the general path."""
+        if type(input) is not Tensor or not is_undisturbed():
+            return None
+        shown = return_states, bool(layer._watchers)
+        if shown[1] and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
             return None
         known, parameters = self._known, layer._parameters
         if (
@@ -65,19 +78,22 @@ class Repeated:
         counts = None if lengths is None else _counts(lengths, input, layer.batch_first)
         if not PLAIN.issuperset(map(type, tensors)) or (lengths is not None and counts is None):
             return None
-        learns = torch.is_grad_enabled() and any(map(_wants_gradient, (*tensors, *known.weights)))
+        learns = torch.is_grad_enabled() and (shown[1] or any(map(_wants_gradient, (*tensors, *known.weights))))
         ragged, parts = bool(counts), (len(states), len(again), len(mask))
-        key = (*map(_form, tensors), *parts, ragged, learns, layer.training, choose.setting())
+        key = (*map(_form, tensors), *parts, ragged, learns, shown, layer.training, choose.setting())
         call = known.calls.get(key)
         if call is None:
-            call = known.prepared(layer, key, _Arguments(input, states, again, mask, hx, restart), learns, ragged)
+            arguments = _Arguments(input, states, again, mask, hx, restart, learns, ragged, *shown)
+            call = known.prepared(layer, key, arguments)
         if call is None or not call.holds():
             return None
+        if isinstance(call, _Shown):
+            return layer._finished(*call(input, known.weights, states, again, mask), return_states)
         return call(input, known.weights, states, again, mask, counts or None)
 
 
 class _Arguments(NamedTuple):
-    """The arguments of a call, as tuples of tensors and as the user has passed them."""
+    """The arguments of a call, as tuples of tensors and as the user has passed them, and its properties."""
 
     input: Tensor
     states: tuple[Tensor, ...]
@@ -86,6 +102,13 @@ class _Arguments(NamedTuple):
     mask: tuple[Tensor, ...]
     hx: Any
     restart: Any
+    learns: bool
+    """Whether a backward pass follows."""
+    ragged: bool
+    """Whether the sequences have different lengths."""
+    every_state: bool
+    """Whether every state is returned at every step."""
+    recorded: bool
 
 
 def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
@@ -136,6 +159,67 @@ class _Call(NamedTuple):
         return output.transpose(0, 1) if self.transposed else output, tuple(final) if len(final) > 1 else final[0]
 
 
+class _Shown:
+    """A prepared call that shows every state at every step and, to recordings, the gates.
+
+    Args:
+        layers: the call of each layer.
+        layout: of the input, which is not ragged.
+        resting: the states of each part, where none are given.
+        weights: parameters of a direction.
+        record: whether gates are recorded.
+        input_too: whether the gradient of the input is asked for although the caller needs none.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[choose.Prepared],
+        layout: Layout,
+        resting: Sequence[tuple[Tensor, ...]],
+        weights: int,
+        record: bool,
+        input_too: bool,
+    ) -> None:
+        self.holds, self._layers, self._layout, self._resting = layers[0].holds, layers, layout, resting
+        self._weights, self._record, self._input_too = weights, record, input_too
+
+    def __call__(
+        self,
+        input: Tensor,
+        weights: tuple[Tensor, ...],
+        states: tuple[Tensor, ...],
+        again: tuple[Tensor, ...],
+        mask: tuple[Tensor, ...],
+    ) -> tuple[Layout, Steps, States, list[Tensor], list[Result], list[Recording]]:
+        """The arguments of `Recurrent._finished`."""
+        layout, D = self._layout, len(self._resting) // len(self._layers)
+        data = layout.flatten(input).contiguous()
+        if self._input_too and not data.requires_grad:
+            data = data.detach().requires_grad_()
+        steps = Steps(data, None, layout.flatten(mask[0]).contiguous() if mask else None)
+        initial = self._by_part(states) if states else [*self._resting]
+        restart = self._by_part(again) if again else [()] * len(initial)
+        recordings = [Recording() for _ in initial] if self._record else []
+        results: list[Result] = []
+        for layer in self._layers:
+            own: list[Tensor] = []
+            first = len(results)
+            for part in range(first, first + D):
+                own += weights[part * self._weights : (part + 1) * self._weights]
+                own += (*initial[part], *restart[part])
+            own = [v.contiguous() for v in own]
+            found = iter(layer.run(data, own, steps.resets, None, recordings[first : first + D]))
+            every = [tuple(islice(found, len(initial[0]))) for _ in range(2 * D)]
+            results += map(Result, every[:D], every[D:])
+            data = every[0][0] if D == 1 else torch.cat([of_part[0] for of_part in every[:D]], -1)
+        return layout, steps, initial, [data], results, recordings
+
+    def _by_part(self, states: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+        """States of all parts, (parts, N, W) each, part by part."""
+        parts, rows = len(self._resting), self._layout.rows
+        return [*zip(*[v.reshape(parts, rows, v.shape[-1]).unbind(0) for v in states], strict=True)]
+
+
 class _Known:
     """A layer's parameters and prepared calls.
 
@@ -147,9 +231,9 @@ class _Known:
     def __init__(self, names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
         self.names, self.weights, self.forms = names, weights, [*map(_form, weights)]
         self._seen: set[Any] = set()
-        self.calls: dict[Any, _Call | None] = {}
+        self.calls: dict[Any, _Call | _Shown | None] = {}
 
-    def prepared(self, layer: "Recurrent", key: Any, arguments: _Arguments, learns: bool, ragged: bool) -> _Call | None:
+    def prepared(self, layer: "Recurrent", key: Any, arguments: _Arguments) -> _Call | _Shown | None:
         """The call of a signature that has occurred before."""
         if key not in self._seen:
             if len(self._seen) > 16 * _MOST:
@@ -159,7 +243,7 @@ class _Known:
         if key in self.calls or len(self.calls) >= _MOST:
             return None
         fits = _fit(arguments, self.weights[0].dtype)
-        call = self.calls[key] = _prepared(layer, arguments, learns, ragged) if fits else None
+        call = self.calls[key] = _prepared(layer, arguments) if fits else None
         return call
 
 
@@ -186,15 +270,18 @@ def _looked_at(layer: "Recurrent") -> _Known | None:
     return _Known(names, weights) if plain else None
 
 
-def _prepared(layer: "Recurrent", arguments: _Arguments, learns: bool, ragged: bool) -> _Call | None:
+def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _Shown | None:
     """A call like this one, if it is plain enough: on torch, or on kernels without noise between layers."""
-    input, states, again, mask, hx, restart = arguments
+    input, states, again, mask, hx, restart, learns, ragged, every_state, recorded = arguments
+    shown = every_state or recorded
     cell = layer._noisy_cell if layer.training else layer._calm_cell
     dtype = layer.weight_ih_l0.dtype
     casts = result_type(dtype) is not dtype
     if ragged and (mask or casts or dtype not in _EXACT or cell.noise or layer._edits is not None):
         return None  # kernels sort tensors of the type that they compute in; the numbers of edits are one per row
-    run = short.torchs(layer, input, hx) if not mask and not ragged else None
+    if shown and (ragged or casts or dtype not in _EXACT):
+        return None
+    run = short.torchs(layer, input, hx) if not (mask or ragged or shown) else None
     if run is not None:
         return _Call(run, short.means(cell), short.resting(layer, input) if hx is None else (), False)
     odd = layer.recompute or (layer.learn_initial_state and hx is None)
@@ -218,6 +305,9 @@ def _prepared(layer: "Recurrent", arguments: _Arguments, learns: bool, ragged: b
     own = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = own if stacked else [(1, *shape) for shape in own]
     signature = Signature(tuple(form), shapes, learns, hx is None)
+    if shown:
+        flat = [(layout.rows, width) for width in widths]
+        signature = Signature(tuple(steps.data.shape[:1]), flat, learns, hx is None, True, recorded)
     layers, data, parts = [], steps.data, iter(layer._parts)
     for directions in layer._calls(initial, fallback):
         here, ready, draws = steps._replace(data=data), [], []
@@ -233,6 +323,9 @@ def _prepared(layer: "Recurrent", arguments: _Arguments, learns: bool, ragged: b
             return None
         layers.append(call)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
+    if shown:
+        zeros = [tuple([torch.zeros_like(v) for v in own_states]) for own_states in initial]
+        return _Shown(layers, layout, zeros, len(layer._parts[0].names), recorded, recorded and learns)
     resting = tuple([input.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
     stack = _Stack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes))
     run = stack.run if stacked else layers[0].run

@@ -272,17 +272,29 @@ class Recurrent(Shown, nn.Module):
             ShapeError: a form does not fit; both a RuntimeError and a ValueError, as `torch.nn` raises either.
             TypeError: a thing is of the wrong type.
         """
-        if not return_states:
-            done = self._repeated.answer(self, input, hx, resets, restart, lengths)
-            if done is None and resets is None and restart is None and lengths is None:
-                done = short.answer(self, input, hx)
-            if done is not None:
-                return done
+        done = self._repeated.answer(self, input, hx, resets, restart, lengths, return_states)
+        if done is None and resets is None and restart is None and lengths is None and not return_states:
+            done = short.answer(self, input, hx)
+        if done is not None:
+            return done
         steps, layout, initial, anew = self._arrange(input, hx, lengths, resets, restart)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
         if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:
             steps = steps._replace(data=steps.data.detach().requires_grad_())  # a recording can ask what it mattered
         outputs, results = self._run(steps, layout, initial, anew, return_states, recordings)
+        return self._finished(layout, steps, initial, outputs, results, recordings, return_states)
+
+    def _finished(
+        self,
+        layout: Layout,
+        steps: Steps,
+        initial: States,
+        outputs: list[Tensor],
+        results: list[Result],
+        recordings: list[Recording],
+        return_states: bool,
+    ) -> Any:
+        """The results of a call in the forms of the class's list, after the watchers have seen them."""
         for watch in self._watchers:
             watch(layout, steps, initial, results, recordings)
         merged = tuple(layout.restore(out) for out in outputs)

@@ -293,6 +293,44 @@ def test_an_empty_batch_stays_one(name):
             )
 
 
+@pytest.mark.parametrize("name", ["LSTM", "batch first", "projected", "stacked", "own parameters", "zoneout"])
+def test_prepared_calls_that_show_every_state_and_gate_give_the_same_bits(name):
+    layer = (LAYERS | NOISY)[name]()
+    x, mask = noise(1, 30, 3, 6).requires_grad_(), noise(6, 30, 3) > 1
+    rows, widths = (30 if layer.batch_first else 3), [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
+    hx = tuple([noise(2 + k, len(layer._parts), rows, n).requires_grad_() for k, n in enumerate(widths)])
+    hx = hx if len(hx) > 1 else hx[0]
+
+    def shown(hx, **more):
+        torch.manual_seed(0)
+        with gg.record(layer) as tape:
+            output, final, every = layer(x, hx, return_states=True, **more)
+        values = [*flat((output, final)), *every.values()]
+        loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(values))
+        leaves = [x, *(v for v in (hx if isinstance(hx, tuple) else [hx]) if v is not None), *layer.parameters()]
+        found = [*values, *torch.autograd.grad(loss, leaves), *tape.values(), *tape.grad.values()]
+        reads = [tape.read(label) for label, _, _ in tape.parts()]
+        assert all(each.any() for each in reads)
+        return [v.detach().clone() for v in (*found, *reads)]
+
+    for state, more in ((None, {}), (hx, {}), (hx, {"resets": mask}), (None, {"resets": mask, "restart": hx})):
+        before = len(prepared(layer))
+        first = shown(state, **more)
+        for _ in range(3):
+            same(shown(state, **more), first)
+        assert len(prepared(layer)) == before + 1
+    with torch.no_grad():
+        plain = layer(x)[0]
+        for _ in range(3):
+            with gg.record(layer) as tape:
+                output = layer(x)[0]
+            assert set(tape) == {
+                f"{part.label}.{value}" for part in layer._parts for value in {v.rpartition(".")[2] for v in tape}
+            }
+    if not layer._noisy_cell.noise:
+        assert torch.equal(output, plain)
+
+
 def test_recordings_edits_lengths_and_engines_take_the_usual_way():
     x, layer = noise(1, 40, 3, 6), gg.LSTM(6, 5)
     for _ in range(3):

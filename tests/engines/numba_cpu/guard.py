@@ -158,10 +158,9 @@ def check(layer: gg.Recurrent, recorded: bool) -> None:
         for train, more in ((train, more) for train in (False, True) for more in CALLS):
             N = len(more.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
             expected = results(layer, N, train, record, **more)
-            repeats = not record
             for behind in (True, False):
                 layer._repeated = Repeated()
-                for _ in range(1 + repeats):
+                for _ in range(2):
                     with Guard(behind) as guard:
                         same(results(layer, N, train, record, **more), expected)
                     assert guard.passes
