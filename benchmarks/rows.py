@@ -342,6 +342,19 @@ ROWS = (
         against([Work(100, 32, 128, cell="LayerNormLSTM")], "torch.compile", peer="compiled"),
         worst=1.0,
     ),
+    *(
+        Row(
+            f"lstm-training-{name}",
+            "LSTM, training",
+            what,
+            against([Work(100, 32, 128)], "torch.compile", peer=peer),
+            worst=1.0,
+        )
+        for name, peer, what in (
+            ("scan", "compiled_scan", "torch's `scan` under torch.compile"),
+            ("compiled", "compiled_stock", "nn.LSTM under torch.compile, `allow_rnn`"),
+        )
+    ),
     Row(
         "resets-by-step",
         "LSTM with resets, 1 % a step, training",

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -17,7 +16,7 @@ from glassgate.engines.memory import COMPUTED_IN, empty
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers import states
 from glassgate.layers.merge import merge
-from glassgate.layers.parts import Part
+from glassgate.layers.spec import Spec
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
@@ -29,52 +28,6 @@ if TYPE_CHECKING:
 
 MOST_FORMS = 256
 """Forms of calls that a layer prepares."""
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What a layer is, apart from its equations and weights.
-
-    Attributes:
-        name: of the layer's class, for messages.
-        dtype: of input, output and states.
-        parts: each direction of each layer.
-
-    The other attributes are arguments of `Recurrent`: those that matter for inference.
-    """
-
-    name: str
-    dtype: torch.dtype
-    parts: tuple[Part, ...]
-    input_size: int
-    hidden_size: Sequence[tuple[int, ...]]
-    num_layers: int
-    bias: bool
-    batch_first: bool
-    bidirectional: bool
-    proj_size: int
-    merge: str
-    residual: bool
-    learn_initial_state: bool
-
-    @staticmethod
-    def of(layer: "Recurrent", dtype: torch.dtype, name: str | None = None) -> "Spec":
-        """The description of a layer whose parameters have this type."""
-        options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer._sizes}
-        return Spec(name or layer._name, dtype, layer._parts, **options)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The arguments of `Recurrent`."""
-        return {option: getattr(self, option) for option in OPTIONS}
-
-    @property
-    def num_directions(self) -> int:
-        """D: 2 if bidirectional, else 1."""
-        return 2 if self.bidirectional else 1
-
-
-OPTIONS = tuple(field.name for field in fields(Spec))[3:]
 
 
 class FrozenLayer(nn.Module):

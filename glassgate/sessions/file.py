@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from glassgate.engines.symbolic.equations import parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.layers.frozen import OPTIONS, FrozenLayer, Spec
+from glassgate.layers.frozen import FrozenLayer
+from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.stack import Recurrent
 from glassgate.sessions.session import STOCK, Session, frozen_layers
 

@@ -1,0 +1,24 @@
+"""torch.nn.LSTM under torch.compile with `allow_rnn`, with nothing cached from an earlier run."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._inductor import config
+
+from benchmarks.peers.layer import Layer
+from benchmarks.peers.limit import limited
+from benchmarks.work import Work
+
+
+def prepare(work: Work) -> Layer:
+    """The compiled subject. Its first call compiles."""
+    torch._dynamo.config.allow_rnn = True
+    config.force_disable_caches, config.compile_threads = True, 1
+    layer = nn.LSTM(work.inputs, work.H)
+    compiled = torch.compile(layer, fullgraph=True)
+
+    def call(x: Tensor, hx: tuple[Tensor, Tensor], resets: None) -> Any:
+        return compiled(x, hx)
+
+    return limited(Layer(work, layer, ("h", "c"), call))

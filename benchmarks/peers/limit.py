@@ -1,0 +1,31 @@
+"""A limit for the time that a peer may take to compile."""
+
+import signal
+from types import FrameType
+from typing import Any
+
+from benchmarks.peers.layer import Layer
+
+SECONDS = 150
+"""For the first call."""
+
+
+def limited(layer: Layer) -> Layer:
+    """The layer; its first call raises TimeoutError if it takes longer than `SECONDS`."""
+    run = layer.run
+
+    def first() -> Any:
+        signal.signal(signal.SIGALRM, _stop)
+        signal.alarm(SECONDS)
+        try:
+            return run()
+        finally:
+            signal.alarm(0)
+            layer.run = run  # type: ignore[method-assign]
+
+    layer.run = first  # type: ignore[method-assign]
+    return layer
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError(f"not compiled after {SECONDS} s")
