@@ -22,8 +22,8 @@ def flip_flops(steps: int, rows: int) -> tuple[Tensor, Tensor]:
     return pulses, torch.stack(bits)
 
 
-def main() -> None:
-    """Train, search and draw."""
+def memory() -> tuple[gg.RNN, nn.Linear]:
+    """A network that remembers three bits, trained from a fixed seed."""
     torch.manual_seed(0)
     layer, readout = gg.RNN(3, 24), nn.Linear(24, 3)
     weights = [*layer.parameters(), *readout.parameters()]
@@ -38,6 +38,12 @@ def main() -> None:
         nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         schedule.step()
+    return layer, readout
+
+
+def main() -> None:
+    """Train, search and draw."""
+    layer, _ = memory()
     states = gg.dynamics.trajectory(layer, flip_flops(40, 24)[0]).states[1:]
     visited = states.flatten(0, 1)
     between = (visited + visited[torch.randperm(len(visited))]) / 2

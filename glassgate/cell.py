@@ -139,12 +139,14 @@ class Noise:
             factor 0 and others 1 / (1 - rate), for dropout.
         per_step: whether factors are drawn again at each step. If false, there is one draw per sequence.
         state: the state whose width the factors have; None for the hidden size.
+        deviation: the standard deviation of normal numbers that take the place of factors, for noise in a state.
     """
 
-    rate: float
-    keeps: bool
-    per_step: bool
-    state: str | None
+    rate: float = 0.0
+    keeps: bool = False
+    per_step: bool = True
+    state: str | None = None
+    deviation: float | None = None
 
 
 class Cell(Shown):
@@ -160,7 +162,8 @@ class Cell(Shown):
         state: names of the states; the first is the output.
         parameters: the cell's own parameters by name.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
-        noise: the random factors by name; layers set them for their regularisers.
+        noise: the random factors by name, drawn in training. In eval mode a cell's own factors are zero. Layers add
+            those of their regularisers.
         heads: the number of diagonal blocks of `weight_hh`; 1 is a full matrix.
 
     Example:

@@ -45,7 +45,9 @@ class Noisy(Cell):
         self.recurrent, self.heads = cell.recurrent, cell.heads  # type: ignore[misc]
         self.noise = {}
         if training:
-            self.noise = {f"keep_{state}": Noise(rate, True, True, state) for state, rate in self.zoneout.items()}
+            self.noise = dict(cell.noise) | {
+                f"keep_{state}": Noise(rate, True, True, state) for state, rate in self.zoneout.items()
+            }
             if recurrent_dropout:
                 self.noise[on] = Noise(
                     recurrent_dropout, False, on == "update", None if on == "update" else cell.state[0]
@@ -65,12 +67,13 @@ class Noisy(Cell):
         if hh is not None and "state" in self.noise:
             hh = hh * a.noise.state
         marked = []
+        drawn = a.noise if self.training else Named(self.cell.noise, [0.0] * len(self.cell.noise))
 
         def update(g: Any) -> Any:
             marked.append(g)
             return g * a.noise.update
 
-        noisy = PreActivations(a.ih, hh, a.noise, update if "update" in self.noise else None)
+        noisy = PreActivations(a.ih, hh, drawn, update if "update" in self.noise else None)
         new = self.cell.new_state(noisy, s, p, projection)
         if "update" in self.noise and not marked:
             raise ValueError(
@@ -115,9 +118,8 @@ def regularised(
 
 def calm(cell: Cell) -> Cell:
     """The cell that a layer evaluates: without noise, states mixed by the rates of their zoneout."""
-    if not isinstance(cell, Noisy):
-        return cell
-    return Noisy(cell.cell, cell.zoneout, 0.0, cell.on, training=False) if cell.zoneout else cell.cell
+    inner, zoneout, on = (cell.cell, cell.zoneout, cell.on) if isinstance(cell, Noisy) else (cell, {}, "update")
+    return Noisy(inner, zoneout, 0.0, on, training=False) if zoneout or inner.noise else inner
 
 
 def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int) -> dict[str, Tensor]:
@@ -126,7 +128,9 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
     for name, noise in cell.noise.items():
         width = hidden_size if noise.state is None else initial[cell.state.index(noise.state)].shape[1]
         rows = steps.data.shape[0] if noise.per_step else initial[0].shape[0]
-        if noise.keeps:
+        if noise.deviation is not None:
+            factors[name] = noise.deviation * steps.data.new_empty(rows, width).normal_()
+        elif noise.keeps:
             factors[name] = _drawn(steps.data, rows, width, noise.rate, hit=1.0, miss=0.0)
         else:
             factors[name] = _dropout_factors(steps.data, rows, width, noise.rate)

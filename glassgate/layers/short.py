@@ -18,7 +18,7 @@ from glassgate.engines.contract import is_plain
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
-REASON = "one row with gradients is through torch's kernels before ours have packed the weights for the way back"
+REASON = "torch is faster for one row with gradients: it does not pack the weights for the backward pass"
 
 Run = Callable[..., Sequence[Tensor]]
 """Gives output and final states for an input, and for parameters and states in order."""

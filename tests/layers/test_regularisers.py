@@ -1,12 +1,13 @@
-"""Every cell that ships with every regulariser: the kernel equals the reference with the same noise; what noise is."""
+"""Every cell that ships with every regulariser: the kernel equals the reference with the same noise."""
 
 from itertools import product
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import glassgate as gg
+from glassgate.cell import Noise
 from tests.compare import Results, check, measure, noise
 
 L, N, INPUTS, H, P = 4, 3, 3, 6, 4
@@ -199,3 +200,42 @@ def test_weight_dropout_leaves_the_parameter():
     output.sum().backward()
     assert torch.equal(layer.weight_hh_l0, before)
     assert abs((layer.weight_hh_l0.grad == 0).float().mean() - 0.5) < 0.02
+
+
+class CTRNN(gg.Cell):
+    """A continuous-time network with noise in its state (Song, Yang and Wang 2016, equation 6)."""
+
+    gates, state = ("x",), ("r", "x")
+
+    def __init__(self, leak: float = 0.2, deviation: float = 0.1) -> None:
+        self.leak = leak
+        self.noise = {"xi": Noise(deviation=(2 * leak) ** 0.5 * deviation)}
+
+    def step(self, a, s):
+        x = (1 - self.leak) * s.x + self.leak * a.x + a.noise.xi
+        return torch.relu(x), x
+
+
+def test_noise_of_a_cell_is_seeded_and_has_its_variance() -> None:
+    layer, x = gg.Recurrent(CTRNN(), 3, 4), noise(1, 6, 2, 3).float()
+    results = []
+    for engine in ("cpu", "cpu", "reference"):
+        torch.manual_seed(0)
+        with gg.engine(engine):
+            results.append(layer(x)[0])
+    assert torch.equal(results[0], results[1])
+    assert torch.allclose(results[0], results[2], atol=1e-6)
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    _, (_, final) = layer(torch.zeros(60, 4000, 3))
+    assert final.var().item() == pytest.approx(0.4 * 0.01 / (1 - 0.8**2), rel=0.05)
+
+
+def test_noise_of_a_cell_is_zero_in_eval_mode() -> None:
+    torch.manual_seed(0)
+    layer, x = gg.Recurrent(CTRNN(), 3, 4, zoneout=0.1).eval(), noise(2, 6, 2, 3).float()
+    plain = gg.Recurrent(CTRNN(deviation=0.0), 3, 4, zoneout=0.1).eval()
+    plain.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x)[0], layer(x)[0])
+    assert torch.allclose(layer(x)[0], plain(x)[0], atol=1e-7)

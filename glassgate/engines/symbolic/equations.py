@@ -58,7 +58,14 @@ class Equations:
             "state": self.state,
             "parameters": {name: [float(p.start).hex(), bool(p.per_gate)] for name, p in self.parameters.items()},
             "noise": {
-                name: [float(n.rate).hex(), bool(n.keeps), bool(n.per_step), n.state] for name, n in self.noise.items()
+                name: [
+                    float(n.rate).hex(),
+                    bool(n.keeps),
+                    bool(n.per_step),
+                    n.state,
+                    None if n.deviation is None else float(n.deviation).hex(),
+                ]
+                for name, n in self.noise.items()
             },
             "recurrent": bool(self.recurrent),
             "heads": int(self.heads),
@@ -143,8 +150,14 @@ def _read(content: Any) -> Equations:
         for name, (start, per_gate) in content["parameters"].items()
     }
     noise = {
-        name: Noise(float.fromhex(rate), _is(bool, keeps), _is(bool, per_step), state)
-        for name, (rate, keeps, per_step, state) in content["noise"].items()
+        name: Noise(
+            float.fromhex(rate),
+            _is(bool, keeps),
+            _is(bool, per_step),
+            state,
+            None if deviation is None else float.fromhex(deviation),
+        )
+        for name, (rate, keeps, per_step, state, deviation) in content["noise"].items()
     }
     _names(parameters), _names(noise)
     if any(n.state not in (*state, None) for n in noise.values()):
