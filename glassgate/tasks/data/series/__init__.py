@@ -1,8 +1,10 @@
-"""Time series from tables: roles of columns and frequency (schema), tables (reader), checked series (build)."""
+"""Time series from tables: schema (roles, frequency), reader (tables), columns, steps (series), build (checks)."""
 
-from glassgate.tasks.data.series.build import Series, Steps, given, read_series
-from glassgate.tasks.data.series.reader import Frame, Table, is_indexed, resolved
+from glassgate.tasks.data.series.build import read_series
+from glassgate.tasks.data.series.columns import resolved
+from glassgate.tasks.data.series.reader import Frame, Table, is_indexed
 from glassgate.tasks.data.series.schema import MISSING, Frequency, Schema, calendar, infer
+from glassgate.tasks.data.series.steps import Series, Steps, given
 
 __all__ = [
     "MISSING", "Frame", "Frequency", "Schema", "Series", "Steps", "Table", "calendar", "given", "infer", "is_indexed",

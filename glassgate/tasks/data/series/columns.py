@@ -1,0 +1,256 @@
+"""The columns of a table of time series: their roles, their numbers and their time stamps."""
+
+import re
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from glassgate.tasks.data.series.reader import Table
+from glassgate.tasks.data.series.schema import TIME_NAMES, Schema, infer, shown
+from glassgate.tasks.errors import DataError, OptionError
+
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+_COMPACT_DATE = r"(19|20)\d\d[01]\d[0-3]\d"
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}")
+
+
+def resolved(table: Table, schema: Schema) -> Schema:
+    """Detect the columns that are not named, and check that the named ones exist.
+
+    Raises:
+        DataError: a named column does not exist, or no column is left to forecast
+        OptionError: a column has two roles
+    """
+    names = table.names
+    given = {option: getattr(schema, option) for option in ("target", "past", "known", "static", "time", "series")}
+    for option, value in given.items():
+        for name in (value,) if isinstance(value, str) else value or ():
+            if name not in names:
+                known = ", ".join(map(repr, names[:12]))
+                raise table.fault(None, f"no column {name!r}; there are {known}; name one of them with --{option}")
+    time, series = schema.time, schema.series
+    if series is None and "unique_id" in names:
+        series = "unique_id"
+    if time is None:
+        time = next((name for name in names if name.lower() in TIME_NAMES), None)
+    others = {series, *schema.past, *schema.known, *schema.static, *schema.target}
+    if time is None and names[0] not in others and _begins_with_a_date(table, names[0]):
+        time = names[0]
+    taken = {time, series, *schema.past, *schema.known, *schema.static}
+    target = schema.target or tuple(name for name in names if name not in taken)
+    if series is not None and not schema.target and "y" in target:
+        target = ("y",)
+    if not target:
+        raise table.fault(None, f"expected a column of numbers to forecast, got {', '.join(map(repr, names))}")
+    if both := taken & {*target}:
+        raise OptionError(
+            f"target: {both.pop()!r} holds the time stamps, the names of series or a covariate; name another column"
+        )
+    return schema.with_columns(time, series, target)
+
+
+def _begins_with_a_date(table: Table, name: str) -> bool:
+    first = next((part[name].iloc[:1] for _, part in table.parts([name])), None)
+    if first is None or pd.api.types.is_datetime64_any_dtype(first):
+        return first is not None
+    text = str(first.iloc[0]).strip()
+    try:
+        float(text)
+    except ValueError:
+        return any(len(_parsed(pd.Series([text]), each)) for each in FORMATS)
+    return bool(re.fullmatch(_COMPACT_DATE, text))
+
+
+class Numbers:
+    """Turns a table's columns into numbers, with the decimal mark that fits all of them.
+
+    Args:
+        table: the table
+        names: of the columns of numbers
+        decimal: the decimal mark; detected if empty
+
+    Raises:
+        DataError: the numbers of a column can be read in two ways
+    """
+
+    def __init__(self, table: Table, names: Sequence[str], decimal: str = ""):
+        self.table = table
+        self.decimal = decimal or (self._detected(names) if table.in_lines else ".")
+
+    def _detected(self, names: Sequence[str]) -> str:
+        """A comma if a number needs it: 3,5 or 1.234,5; a point if one needs that."""
+        unclear: tuple[str, str, int] | None = None
+        for rows, part in self.table.parts(names):
+            for name in names:
+                texts = part[name].str.strip()
+                marked = texts[texts.str.contains(r"[.,]\d", regex=True, na=False)]
+                comma = marked.str.fullmatch(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+(e[+-]?\d+)?", case=False)
+                point = marked.str.fullmatch(r"[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+(e[+-]?\d+)?", case=False)
+                either = marked.str.fullmatch(_THOUSANDS.pattern)
+                groups = marked.str.fullmatch(r"[+-]?\d{1,3}([.,]\d{3}){2,}")
+                if (comma & ~either).any() or (groups & marked.str.contains(".", regex=False)).any():
+                    return ","
+                if (point & ~either).any() or (groups & marked.str.contains(",", regex=False)).any():
+                    return "."
+                if unclear is None and either.any():
+                    place = int(np.asarray(either).argmax())
+                    text = str(marked.iloc[place])
+                    unclear = name, text, int(rows[texts.index.get_indexer([marked.index[place]])[0]])
+        if unclear is None:
+            return "."
+        name, text, row = unclear
+        plain = text.replace(".", "").replace(",", "")
+        mark, other = ("," if "," in text else "."), ("." if "," in text else ",")
+        raise self.table.fault(
+            row,
+            f"column {name!r}: {text} can be {plain} or {text.replace(mark, '.')}, and the other numbers do not "
+            f"show which; choose --decimal {other} for the first, --decimal {mark} for the second",
+        )
+
+    def read(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
+        """Return a column's numbers, `(R,)`, NaN where there is none.
+
+        Raises:
+            DataError: a text, or infinity
+        """
+        if not pd.api.types.is_numeric_dtype(values):
+            texts = values.astype("string").str.strip()
+            texts = texts.mask(texts.isin(_MISSING))
+            if self.table.in_lines:
+                thousands = "." if self.decimal == "," else ","
+                plain = texts.str.replace(rf"(?<=\d)[{re.escape(thousands)}\s](?=\d{{3}}(?!\d))", "", regex=True)
+                plain = plain.str.replace(",", ".", regex=False) if self.decimal == "," else plain
+            else:
+                plain = texts
+            found = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+            wrong = np.isnan(found) & texts.notna().to_numpy(bool)
+            if wrong.any():
+                place = int(wrong.argmax())
+                raise self.table.fault(
+                    int(rows[place]),
+                    f"column {name!r}: expected a number, got {texts.iloc[place]!r}; correct it, or name the columns "
+                    "of numbers to forecast with --target",
+                )
+        else:
+            found = values.to_numpy(np.float64, na_value=np.nan)
+        if np.isinf(found).any():
+            raise self.table.fault(
+                int(rows[np.isinf(found).argmax()]), f"column {name!r}: expected a number, got infinity"
+            )
+        return found
+
+
+_DAYS = (
+    *("ISO8601", "%Y/%m/%d", "%Y.%m.%d", "%Y年%m月%d日", "%Y-%m", "%Y/%m", "%d.%m.%Y", "%d.%m.%y"),
+    *("%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y"),
+    *("%B %d, %Y", "%b %d %Y", "%d-%b-%Y", "%d-%b-%y", "%b %Y", "%B %Y", "%b-%y"),
+)
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", "T%H:%M:%S")
+FORMATS = (*_DAYS, *(day + clock for day, clock in product(_DAYS[1:], _CLOCKS[1:])), "%Y%m%d", "%Y%m%d %H:%M")
+"""The formats of time stamps that are detected."""
+
+
+def _parsed(texts: pd.Series, form: str) -> np.ndarray:
+    """The time stamps of texts, `(R,)`, in UTC where they name a time zone; none if one has another format."""
+    found = pd.to_datetime(texts, format=form, errors="coerce", utc=True)
+    if found.isna().any():
+        return np.zeros(0, "datetime64[us]")
+    return found.dt.tz_localize(None).to_numpy("datetime64[us]")
+
+
+class Stamps:
+    """Turns a column into time stamps, in the one format that fits all of them.
+
+    Args:
+        table: of the column, for messages
+        name: of the column
+        form: a format of strptime; detected if empty
+    """
+
+    def __init__(self, table: Table, name: str, form: str = ""):
+        self.table = table
+        self.name = name
+        self._forms = [form] if form else list(FORMATS)
+        self._given = form
+        self._parts: dict[str, list[np.ndarray]] | None = None
+
+    def add(self, rows: np.ndarray, values: pd.Series) -> None:
+        """Read the next part of the column.
+
+        Raises:
+            DataError: a value is missing, or in another format than those before
+        """
+        if values.isna().any():
+            raise self._unread(rows, values, int(values.isna().to_numpy().argmax()))
+        if pd.api.types.is_datetime64_any_dtype(values):
+            found = {"": values.dt.tz_convert(None) if values.dt.tz is not None else values}
+            parts = {"": found[""].to_numpy("datetime64[us]")}
+        elif pd.api.types.is_integer_dtype(values) and not self._given:
+            parts = {"": values.to_numpy(np.int64)}
+        else:
+            parts = self._of_texts(rows, values.astype(str).str.strip())
+        before = self._parts or {form: [] for form in parts}
+        self._parts = {form: [*before[form], part] for form, part in parts.items() if form in before}
+
+    def _of_texts(self, rows: np.ndarray, texts: pd.Series) -> dict[str, np.ndarray]:
+        whole = texts.str.fullmatch(r"[+-]?\d+").all() and not self._given
+        if whole and not texts.str.fullmatch(_COMPACT_DATE).all():
+            return {"": texts.astype(np.int64).to_numpy()}
+        first = [form for form in self._forms if len(_parsed(texts.iloc[:1], form))]
+        found = {form: part for form in first if len(part := _parsed(texts, form))}
+        if not found:
+            place = 0
+            if first:  # the longest beginning that a format reads
+                ends = [pd.to_datetime(texts, format=form, errors="coerce", utc=True).isna() for form in first]
+                place = max(int(end.to_numpy().argmax()) for end in ends)
+            raise self._unread(rows, texts, place)
+        self._forms = list(found)
+        return found
+
+    def finished(self) -> tuple[np.ndarray, str]:
+        """Return all time stamps, datetime64[us] or whole numbers, `(R,)`, and the format if it had to be chosen.
+
+        Raises:
+            DataError: two formats fit all values, and in both the time stamps are regular
+        """
+        assert self._parts is not None
+        whole = {form: np.concatenate(parts) for form, parts in self._parts.items()}
+        distinct: dict[str, np.ndarray] = {}
+        for form, stamps in whole.items():
+            if not any(np.array_equal(stamps, other) for other in distinct.values()):
+                distinct[form] = stamps
+        if len(distinct) > 1:
+            regular = {form: stamps for form, stamps in distinct.items() if _is_regular(stamps)}
+            if len(regular) == 1:
+                ((form, stamps),) = regular.items()
+                return stamps, form
+            (one, first), (other, second) = list(distinct.items())[:2]
+            place = int(np.argmax(first != second))
+            raise self.table.fault(
+                None,
+                f"column {self.name!r}: time stamp {place + 1} can be {shown(first[place])} or {shown(second[place])}, "
+                f"and both fit the whole column; choose --time-format {one!r} for the first, --time-format {other!r} "
+                "for the second",
+            )
+        ((form, stamps),) = distinct.items()
+        return stamps, ""
+
+    def _unread(self, rows: np.ndarray, values: pd.Series, place: int) -> DataError:
+        value = values.iloc[place]
+        return self.table.fault(
+            int(rows[place]),
+            f"column {self.name!r}: expected a time stamp such as 2024-01-31 13:00, or a whole number, got "
+            f"{None if pd.isna(value) else value!r}; correct it, name another column with --time, or its form with "
+            "--time-format",
+        )
+
+
+def _is_regular(times: np.ndarray) -> bool:
+    """Whether the different time stamps of a column, in either order, have no gap."""
+    stamps = np.unique(times)
+    if len(stamps) < 3:
+        return True
+    places, on_grid = infer(stamps).places(stamps)
+    return bool(on_grid.all() and (np.diff(places) == 1).all())

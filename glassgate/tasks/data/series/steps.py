@@ -1,0 +1,116 @@
+"""Time series at regular time stamps, in memory or on disk."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from glassgate.tasks.data.series.schema import STEP, Frequency
+from glassgate.tasks.data.store.arrow import Column
+from glassgate.tasks.errors import DataError
+
+_STEPS = Frequency(STEP)
+
+
+class _Numbers(Protocol):
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+
+
+class _InMemory:
+    """Numbers in memory, with the interface of a column of a file."""
+
+    def __init__(self, values: np.ndarray):
+        self.values = values
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.values[start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A part of a column, read when it is indexed."""
+
+    column: _Numbers
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, place: slice) -> np.ndarray:
+        start, stop, _ = place.indices(len(self))
+        return self.column.read(self.start + start, self.start + max(start, stop))
+
+    def part(self, start: int, stop: int) -> "Steps":
+        """Return a shorter part, without reading it."""
+        return Steps(self.column, self.start + start, min(self.stop, self.start + stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of numbers at regular time stamps, with its covariates.
+
+    Attributes:
+        values: the target, `(L,)`
+        name: identifies it
+        start: the first time stamp, or its whole number
+        frequency: the distance between time stamps
+        past: covariates known up to the present, `(L,)` each
+        known: covariates known ahead, `(L + A,)` each
+        static: properties of the series as a whole
+        source: the file it comes from
+        line: the line where it begins
+        columns: the names of the columns with the series' names and the time stamps
+    """
+
+    values: Steps
+    name: str = ""
+    start: Any = 0
+    frequency: Frequency = _STEPS
+    past: tuple[Steps, ...] = ()
+    known: tuple[Steps, ...] = ()
+    static: tuple[float | str, ...] = ()
+    source: str = "given series"
+    line: int | None = None
+    columns: tuple[str, str] = ("series", "time")
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def ahead(self) -> int:
+        """Steps after the last value for which covariates are known."""
+        return len(self.known[0]) - len(self) if self.known else 0
+
+    @property
+    def on_disk(self) -> str:
+        """The digest of the file that holds the series; empty in memory."""
+        column = self.values.column
+        return column.file.digest if isinstance(column, Column) else ""
+
+    def part(self, start: int, stop: int) -> "Series":
+        """Return the steps from `start` to `stop`, with the covariates known after them."""
+        stop = min(stop, len(self))
+        first = self.frequency.times(self.start, np.array([start]))[0]
+        past = tuple(each.part(start, stop) for each in self.past)
+        known = tuple(each.part(start, len(each)) for each in self.known)
+        return replace(self, values=self.values.part(start, stop), start=first, past=past, known=known)
+
+    def times(self, start: int, stop: int) -> np.ndarray:
+        """Return the time stamps of steps, also of those after the end."""
+        return self.frequency.times(self.start, np.arange(start, stop))
+
+    def fault(self, message: str) -> DataError:
+        """Return the error for a fault of the series."""
+        return DataError(self.source, self.line, f"series {self.name!r}: {message}" if self.name else message)
+
+
+def given(values: np.ndarray, name: str = "", start: Any = 0, frequency: Frequency | None = None) -> Series:
+    """Return a series of numbers in memory.
+
+    Example:
+        >>> len(given(np.arange(5.0)))
+        5
+    """
+    values = np.asarray(values, np.float64)
+    return Series(Steps(_InMemory(values), 0, len(values)), name, start, frequency or _STEPS)

@@ -1,0 +1,20 @@
+"""The fraction of unknown tokens is exact, and a note appears from 30 % on."""
+
+import numpy as np
+
+from glassgate.tasks.data import unknown_tokens
+from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
+
+
+def test_fraction_of_unknown_tokens(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(unknown_tokens, "_AT_ONCE", 2)
+    encoded = [{"units": np.array([1, 5, 1])}, {"units": np.array([2])}]
+    assert unknown_fraction("units", encoded) == 0.5
+    assert unknown_fraction("units", []) is None
+    assert unknown_fraction("units", [{"series": np.zeros((2, 3))}]) is None
+    assert unknown_fraction("series", [{"series": np.zeros((2, 3))}]) is None
+
+
+def test_note_on_many_unknown_tokens() -> None:
+    assert note_on(None, "a.txt") == note_on(0.29, "a.txt") == ""
+    assert note_on(0.3, "a.txt").startswith("30% of the tokens of a.txt are not in the training data")

@@ -1,0 +1,46 @@
+"""The report's questions: texts become examples, tasks without replies are refused, answers name their choices."""
+
+import pytest
+import torch
+
+from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.errors import UserError
+from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.task import Forecasting
+from glassgate.tasks.regression.options import RegressionOptions
+from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.report.answers import seen
+from glassgate.tasks.report.questions import questions_of
+
+
+class Rating(Regression):
+    name = "rating"
+
+
+def test_a_task_without_replies_is_refused() -> None:
+    with pytest.raises(UserError, match="report: there is none for rating yet"):
+        questions_of(Rating(RegressionOptions()))
+
+
+def test_a_task_that_reads_no_text_is_refused() -> None:
+    with pytest.raises(UserError, match="report: a run of forecasting reads no text; give a file with --file"):
+        questions_of(Forecasting(ForecastingOptions())).example("1 2 3")
+
+
+def test_a_text_becomes_steps() -> None:
+    task = Classification(ClassificationOptions())
+    task.vocabularies = {"units": Vocabulary(["a", "fine", "day"]), "labels": Vocabulary(["good", "bad"])}
+    asks = questions_of(task)
+    assert asks.steps(asks.example("a fine day")) == ["a", "fine", "day"]
+    assert asks.shown(asks.example("a fine day"), 1, 3).steps == ["fine", "day"]
+
+
+def test_answers_name_prediction_and_target() -> None:
+    logs = torch.tensor([[[0.7, 0.2, 0.1]], [[0.1, 0.1, 0.8]]]).log()
+    found = seen(logs, ["x", "y", "z"], torch.tensor([[1], [2]]), [None])
+    (answer,) = found.answers
+    assert [choice.name for choice in answer.best] == ["x", "y", "z"]
+    assert answer.target is not None
+    assert (answer.target.name, round(answer.target.probability or 0, 3)) == ("y", 0.2)
+    torch.testing.assert_close(found.evidence.exp(), torch.tensor([[0.2], [0.8]]))

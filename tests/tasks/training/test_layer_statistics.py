@@ -1,0 +1,28 @@
+"""The statistics of the log are those of the layer's own parameters and gates."""
+
+import pytest
+import torch
+from torch import nn
+
+import glassgate as gg
+from glassgate.tasks.training.layer_statistics import Watch
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = gg.LSTM(3, 4, batch_first=True)
+
+
+def test_gradient_norm_forget_bias_and_saturation() -> None:
+    network = Network()
+    watch, layer = Watch(network), network.encoder
+    with torch.no_grad():
+        layer.bias_ih_l0.view(4, 4)[1] = 20.0  # the forget gate is open in every step
+        layer.bias_hh_l0.view(4, 4)[1] = 1.0
+    with watch.inputs():
+        layer(torch.randn(2, 5, 3))[0].sum().backward()
+    norm = torch.stack([each.grad.square().sum() for each in layer.parameters()]).sum().sqrt()
+    assert watch.gradients() == {"gradient_norm/layer0.forward": pytest.approx(float(norm), rel=1e-5)}
+    assert watch.values() == {"forget_bias/layer0.forward": 21.0, "saturation/layer0.forward": 1.0}
+    assert watch.values() == {"forget_bias/layer0.forward": 21.0}  # inputs are used once
