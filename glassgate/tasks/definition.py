@@ -40,14 +40,16 @@ class Split(Generic[Example]):
 
 
 class Definition(ABC, Generic[OptionsType, Example, Prediction]):
-    """An encoder of recurrent layers, a head, a loss, scores and a reader, made from options.
+    """A reader, a network, a loss and scores, made from options.
+
+    Nine methods are abstract, from `read` to `text`; nine are optional, from `read_own` to `attend`.
 
     Attributes:
         asked: the given options
         options: the same; from training on those left open are set by the size of the data
         name: on the command line
         options_type: its dataclass of options
-        lower_is_better: whether a smaller one is better
+        lower_is_better: whether a smaller `monitor` is better
         one_loss: whether the losses on dev and training data are comparable
         try_next: commands for a trained run, with {run} and {file} in them
         own_try_next: the same for a run without --data, if they differ
@@ -88,52 +90,13 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         self.warnings: list[str] = []
 
     @property
-    def summary(self) -> Summary:
-        """How its scores are shown."""
-        return self.summary_type(self)
-
-    def answers(self, name: str) -> list[str]:
-        """Return the labels of a vocabulary in the order of their numbers, then those that training lacked."""
-        return [*self.vocabularies[name].symbols, *(self.unseen[name].symbols if name in self.unseen else ())]
-
-    def numbered(self, name: str, labels: Sequence[str]) -> np.ndarray:
-        """Number labels from 0, `(L,)`: those of a vocabulary, then those that training lacked."""
-        known = self.vocabularies[name]
-        numbers = known.encode(labels) - FIRST
-        if (numbers < 0).any():
-            new = [labels[int(place)] for place in (numbers < 0).nonzero()[0]]
-            before = self.unseen[name].symbols if name in self.unseen else []
-            unseen = self.unseen[name] = Vocabulary([*before, *sorted({*new}.difference(before))])
-            numbers[numbers < 0] = unseen.encode(new) - FIRST + len(known.symbols)
-        return numbers
-
-    @property
     @abstractmethod
     def monitor(self) -> str:
         """The score that selects the best epoch; in most tasks a class attribute."""
 
-    def start(self, progress: Progress) -> None:
-        """Give the new network initial values other than random ones."""
-
     @abstractmethod
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
         """Read a file of examples; `progress` receives the fraction done of a large one."""
-
-    def read_own(self) -> Split[Example]:
-        """Return examples that every machine has.
-
-        Raises:
-            OptionError: there are none
-        """
-        raise OptionError(f"{self.name}: expected data to train on, got none; give a file with --data")
-
-    def hold_out(self, examples: Sequence[Example], fraction: float) -> Split[Example]:
-        """Split the examples of --data, if neither --dev nor --test is given: the same parts for every seed."""
-        return Split(*hold_out(examples, fraction))
-
-    def batching(self) -> Batching:
-        """Return how examples are batched: sequences of similar length together, none of them cut."""
-        return Batching(self.options)
 
     @abstractmethod
     def collect(self, examples: Sequence[Example]) -> Vocabularies:
@@ -159,24 +122,23 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     def observe(self, output: Any, batch: Batch) -> dict[str, Any]:
         """Return the arguments of the metrics' `update`."""
 
-    def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
-        """Return the same for the scores between epochs, faster if possible."""
-        return self.observe(output, batch)
-
-    def begin_step(self, done: float) -> None:
-        """Prepare for a training step; `done` is the fraction of the training that is done."""
+    @abstractmethod
+    def decode(self, output: Any, batch: Batch) -> list[Prediction]:
+        """Return a prediction for each row; those of the pieces of a sequence are lists, which are joined."""
 
     @abstractmethod
     def text(self, example: Example, prediction: Prediction) -> str:
         """Return a prediction as lines of text."""
 
-    def record(self, example: Example, prediction: Prediction) -> Record:
-        """Return a prediction as a JSON object with probabilities and character offsets."""
-        return {"prediction": self.text(example, prediction)}
+    # Optional methods.
 
-    @abstractmethod
-    def decode(self, output: Any, batch: Batch) -> list[Prediction]:
-        """Return a prediction for each row; those of the pieces of a sequence are lists, which are joined."""
+    def read_own(self) -> Split[Example]:
+        """Return examples that every machine has.
+
+        Raises:
+            OptionError: there are none
+        """
+        raise OptionError(f"{self.name}: expected data to train on, got none; give a file with --data")
 
     def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Example]:
         """Make examples of rows with named values, each with its number and the names of labels that are numbers.
@@ -186,6 +148,28 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
         raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
 
+    def hold_out(self, examples: Sequence[Example], fraction: float) -> Split[Example]:
+        """Split the examples of --data, if neither --dev nor --test is given: the same parts for every seed."""
+        return Split(*hold_out(examples, fraction))
+
+    def batching(self) -> Batching:
+        """Return how examples are batched: sequences of similar length together, none of them cut."""
+        return Batching(self.options)
+
+    def start(self, progress: Progress) -> None:
+        """Give the new network initial values other than random ones."""
+
+    def begin_step(self, done: float) -> None:
+        """Prepare for a training step; `done` is the fraction of the training that is done."""
+
+    def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
+        """Return the same as `observe` for the scores between epochs, faster if possible."""
+        return self.observe(output, batch)
+
+    def record(self, example: Example, prediction: Prediction) -> Record:
+        """Return a prediction as a JSON object with probabilities and character offsets."""
+        return {"prediction": self.text(example, prediction)}
+
     def attend(self, example: Example) -> Attended:
         """Return the attention of the network to the steps of an example.
 
@@ -193,3 +177,25 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
             OptionError: it has no attention
         """
         raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
+
+    # Services for tasks.
+
+    @property
+    def summary(self) -> Summary:
+        """How its scores are shown."""
+        return self.summary_type(self)
+
+    def answers(self, name: str) -> list[str]:
+        """Return the labels of a vocabulary in the order of their numbers, then those that training lacked."""
+        return [*self.vocabularies[name].symbols, *(self.unseen[name].symbols if name in self.unseen else ())]
+
+    def numbered(self, name: str, labels: Sequence[str]) -> np.ndarray:
+        """Number labels from 0, `(L,)`: those of a vocabulary, then those that training lacked."""
+        known = self.vocabularies[name]
+        numbers = known.encode(labels) - FIRST
+        if (numbers < 0).any():
+            new = [labels[int(place)] for place in (numbers < 0).nonzero()[0]]
+            before = self.unseen[name].symbols if name in self.unseen else []
+            unseen = self.unseen[name] = Vocabulary([*before, *sorted({*new}.difference(before))])
+            numbers[numbers < 0] = unseen.encode(new) - FIRST + len(known.symbols)
+        return numbers

@@ -1,6 +1,5 @@
 """Piano rolls: for each step which of 88 keys sound; from .npz, .npy, .json and .mat files, without pickle."""
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 
 from glassgate.tasks.data.detect import kind_of
 from glassgate.tasks.data.files import STDIN, local, members, opened_text, suffix_of
+from glassgate.tasks.data.records import load_json
 from glassgate.tasks.errors import DataError
 
 KEYS = 88
@@ -89,13 +89,7 @@ def _checked(where: str, piece: np.ndarray) -> np.ndarray:
 
 
 def _json(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
-    try:
-        with opened_text(path) as file:
-            content = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            path, getattr(error, "lineno", None), f"expected JSON, got what does not parse: {error}"
-        ) from None
+    content = load_json(path)
     for name, pieces in content.items() if isinstance(content, dict) else [("train", content)]:
         for number, piece in enumerate(pieces):
             where = f"{name}[{number}]"

@@ -134,12 +134,7 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]
 
 def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
     """The rows of a list of objects, or of a list under a key such as "data"."""
-    try:
-        with opened_text(path) as file:
-            rows = json.load(file)
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        raise DataError(path, line, f"expected JSON, got what does not parse: {error}; correct the file") from None
+    rows = load_json(path)
     if isinstance(rows, dict):
         lists = [value for value in rows.values() if isinstance(value, list)]
         rows = lists[0] if len(lists) == 1 else rows
@@ -223,10 +218,26 @@ def _separated(path: str | Path, dialect: Dialect) -> Cells:
 
 def _excel(path: str | Path) -> list[tuple[int, list[str]]]:
     """The rows of a workbook's first sheet, their cells as text."""
+    sheet, _ = read_excel(path, header=None, dtype=object)
+    texts = sheet.astype("string").fillna("").to_numpy().tolist()
+    return [(number, row if any(map(str.strip, row)) else []) for number, row in enumerate(texts, start=1)]
+
+
+def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
+    """Return the first sheet of a workbook as a pandas frame, and a note about the sheet.
+
+    Args:
+        options: of `pandas.read_excel`
+
+    Raises:
+        DataError: the file is missing or no workbook, or openpyxl is not installed
+    """
     import pandas as pd
 
     try:
-        sheet = pd.read_excel(local(path), header=None, dtype=object, engine="openpyxl")
+        with pd.ExcelFile(local(path), engine="openpyxl") as book:
+            names = book.sheet_names
+            sheet = pd.read_excel(book, sheet_name=names[0], **options)
     except FileNotFoundError:
         raise DataError(path, None, "no such file; check the path, or the folder you started from") from None
     except ImportError:
@@ -235,5 +246,18 @@ def _excel(path: str | Path) -> list[tuple[int, list[str]]]:
         ) from None
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
         raise DataError(path, None, f"expected an Excel workbook, got what does not load ({error})") from None
-    texts = sheet.astype("string").fillna("").to_numpy().tolist()
-    return [(number, row if any(map(str.strip, row)) else []) for number, row in enumerate(texts, start=1)]
+    return sheet, f", sheet {names[0]!r}" + (f", the first of {len(names)}" if len(names) > 1 else "")
+
+
+def load_json(path: str | Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        DataError: see `read_lines`; the file does not parse
+    """
+    try:
+        with opened_text(path) as file:
+            return json.load(file)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        raise DataError(path, line, f"expected JSON, got what does not parse: {error}; correct the file") from None

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pandas as pd
 
 from glassgate.tasks.data.detect import Dialect, dialect_of, kind_of
 from glassgate.tasks.data.files import STDIN, encoding_note, local, opened_text, read_lines, suffix_of
+from glassgate.tasks.data.records import read_excel
 from glassgate.tasks.errors import DataError, OptionError
 
 _ROWS = 2**18  # that are read at once
@@ -38,7 +38,7 @@ class Table:
         if self.path is None:
             self._frame = _frame(source)
         elif self.kind == "xlsx":
-            self._frame = self._excel()
+            self._frame, self.taken = read_excel(self.source)
         if self._frame is not None:
             self.names = [str(name) for name in self._frame.columns]
         elif self.kind == "parquet":
@@ -151,19 +151,6 @@ class Table:
             return pa.parquet.ParquetFile(local(self.source), memory_map=True)
         except (pa.ArrowInvalid, OSError) as error:
             raise self.fault(None, f"expected Parquet, got what does not load ({error}); write it again") from None
-
-    def _excel(self) -> pd.DataFrame:
-        try:
-            sheets = pd.ExcelFile(local(self.source), engine="openpyxl")
-        except ImportError:
-            raise self.fault(None, "reading .xlsx needs openpyxl; pip install openpyxl, or save as CSV") from None
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-            raise self.fault(None, f"expected an Excel workbook, got what does not load ({error})") from None
-        with sheets:
-            self.taken = f", sheet {sheets.sheet_names[0]!r}"
-            if len(sheets.sheet_names) > 1:
-                self.taken += f", the first of {len(sheets.sheet_names)}"
-            return pd.read_excel(sheets, sheet_name=sheets.sheet_names[0])
 
 
 def _kind(path: str | Path) -> str:
