@@ -32,7 +32,7 @@ option overrides them:
 {rule}
 
 An example is a sequence, a piece of a long one, a chunk of a text (50 units) or a window of a series: what a batch
-counts. `--lr-find` looks for the learning rate instead, by Lightning's tuner: 100 steps in which it rises, the curve in
+counts. `--lr-find` looks for the learning rate instead, in 100 steps in which it rises, the curve in
 the run's folder as `learning_rate.svg`.
 
 With dev data and without `--epochs`, these epochs are the shortest training. Half way through them the learning rate

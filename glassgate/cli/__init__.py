@@ -24,9 +24,7 @@ COMMANDS = {
 }
 
 _FAILED = 2
-_EXTRAS = {"lightning": "tasks", "torchmetrics": "tasks", "safetensors": "tasks", "rich": "tasks", "yaml": "tasks"} | {
-    "tensorboard": "tasks",
-    "pyarrow": "tasks",
+_EXTRAS = dict.fromkeys(["torchmetrics", "safetensors", "rich", "yaml", "tensorboard", "pyarrow"], "tasks") | {
     "matplotlib": "pictures",
     "scipy": "matlab",
 }

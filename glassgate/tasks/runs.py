@@ -187,8 +187,11 @@ def write_json(path: Path, content: Any) -> None:
     write(path, raw + b"\n")
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes, run: Path | None = None) -> None:
     """Replace a file so that at every moment, a crash's included, the old content or the new is there, never a part.
+
+    Args:
+        run: the folder that a message names; the file's own if None
 
     Raises:
         RunError: the disk is full or does not take it for another reason; the old content stands
@@ -205,7 +208,7 @@ def write(path: Path, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise unwritten(path, path.parent, error) from error
+        raise unwritten(path, run or path.parent, error) from error
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -38,7 +38,7 @@ from glassgate.tasks.wording import plural
 
 _LONGER = 4  # times the epochs chosen by the size of the data are the bound while the dev score improves
 
-# Lightning takes seconds to load, and only trainings need it: what uses it is imported where a training begins.
+# TensorBoard takes a second to load, and only trainings need it: what uses it is imported where a training begins.
 if TYPE_CHECKING:
     from glassgate.tasks.training.rate_finder import Found
 
@@ -125,7 +125,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         return replace(asked, batch_size=size.batch_size, epochs=size.epochs, max_epochs=most, learning_rate=rate)
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> "Found":
-        """Take the learning rate that Lightning's tuner finds."""
+        """Take the learning rate at which the loss falls fastest."""
         from glassgate.tasks.training.rate_finder import find_rate
 
         with self._new_network(threads, Progress()):

@@ -59,7 +59,7 @@ def test_a_signal_ends_a_training_with_its_status_and_the_run_can_be_resumed(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Lightning's own handler would end a training with status 0 on SIGTERM."""
+    """A signal ends a training with its own status, as it ends any program."""
     with monkeypatch.context() as patched:
         patched.setattr(Bar, "step", lambda self, units, loss: signal.raise_signal(number))
         with pytest.raises(SystemExit) as ended:

@@ -338,7 +338,7 @@ def lengths(encoded: Sequence[Encoded]) -> Lengths:
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """The batches of one epoch, from one of them on; Lightning uses it as a data loader.
+    """The batches of one epoch, from one of them on.
 
     Attributes:
         encoded: the sequences

@@ -6,29 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
-from torch.optim import Optimizer
 
-from glassgate.tasks.data.batches import Batch, joined_streams
+from glassgate.tasks.data.batches import joined_streams
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import Run
 from glassgate.tasks.training.health import Health
 from glassgate.tasks.training.logs import Logs
-from glassgate.tasks.training.module import Training
 from glassgate.tasks.training.signals import SIGNALS, Stop
+from glassgate.tasks.training.steps import Training
 
 _MODEL = "model."
 _BUFFER = "buffer."
 _OPTIMIZER = "optimizer."
 
 
-class Keeper(Callback):
+class Keeper:
     """Saves the place, the weights and the optimizer's state, keeps the best epoch's weights, and ends the training."""
 
-    def __init__(self, module: Training, run: Run | None, progress: Progress):
-        self.module = module
+    def __init__(self, training: Training, run: Run | None, progress: Progress):
+        self.training = training
         self.run = run
         self.progress = progress
         self.history: list[dict[str, Any]] = []
@@ -36,12 +34,11 @@ class Keeper(Callback):
         self.loss = 0.0
         self.unlogged = {"loss": 0.0, "units": 0.0}  # summed since the last row of the logs
         self.logs: Logs | None = None
-        self.precision: dict[str, Any] = {}
         self.stop = Stop(progress)
-        self.health = Health(module.task, module.dev, list(module.task.warnings))
+        self.health = Health(training.task, training.dev, list(training.task.warnings))
         self.clock = self.saved = time.monotonic()
-        self.logged = module.processes.first(run is not None)
-        module.asks = self._asks
+        self.logged = training.processes.first(run is not None)
+        training.asks = self._asks
 
     @property
     def best_epoch(self) -> int:
@@ -53,166 +50,178 @@ class Keeper(Callback):
     @property
     def finished(self) -> bool:
         """Whether nothing is left to train."""
-        return self.module.epoch >= self.module.schedule.total
+        return self.training.epoch >= self.training.schedule.total
 
     def restore(self) -> None:
         """Go to the place of the run's checkpoint; without one, stay at the start."""
-        module, processes = self.module, self.module.processes
+        training, processes = self.training, self.training.processes
         checkpoint = processes.first(self.run.load_checkpoint() if self.run else None)
-        module.network.load_state_dict(processes.first(module.network.state_dict()))
+        training.network.load_state_dict(processes.first(training.network.state_dict()))
         if checkpoint is None:
             return
         tensors, state = checkpoint
-        module.network.load_state_dict(_under(_MODEL, tensors))
+        training.network.load_state_dict(_under(_MODEL, tensors))
         for name, tensor in _under(_BUFFER, tensors).items():
-            own = processes.share.of_streams(tensor) if name in module.carried else tensor
-            module.network.register_buffer(name, own, persistent=False)
+            own = processes.share.of_streams(tensor) if name in training.carried else tensor
+            training.network.register_buffer(name, own.to(training.device), persistent=False)
+        optimizer: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _under(_OPTIMIZER, tensors).items():
             number, key = name.split(".")
-            module.optimizer_state.setdefault(int(number), {})[key] = tensor
-        module.epoch, module.batch, module.steps = state["epoch"], state["batch"], state["steps"]
-        module.units, module.seconds = state["units"], state["seconds"]
+            optimizer.setdefault(int(number), {})[key] = tensor
+        training.optimizer.load_state_dict(training.optimizer.state_dict() | {"state": optimizer})
+        training.epoch, training.batch, training.steps = state["epoch"], state["batch"], state["steps"]
+        training.units, training.seconds = state["units"], state["seconds"]
         self.loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
-        self.precision = state["precision"]
+        training.scaler.load_state_dict(state["precision"])
         self.health.restore(state.get("health", {}))
-        module.schedule.restore(**state.get("schedule", {}))
-        module.batches = module.order()
+        training.schedule.restore(**state.get("schedule", {}))
+        training.batches = training.order()
         if self.history:
             self.best = processes.first(self.run.load_model() if self.run else {})
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self) -> None:
         """Replace the run's checkpoint by one of this moment; all processes do, and the first one writes it."""
-        module = self.module
-        model = module.network.state_dict()
-        buffers = {name: tensor for name, tensor in module.network.named_buffers() if name not in model}
-        carried = {name: buffers.pop(name).cpu() for name in module.carried if name in buffers}
-        if module.batch:  # each epoch begins without
-            shares = module.processes.gathered(carried)
+        training = self.training
+        model = training.network.state_dict()
+        buffers = {name: tensor for name, tensor in training.network.named_buffers() if name not in model}
+        carried = {name: buffers.pop(name).cpu() for name in training.carried if name in buffers}
+        if training.batch:  # each epoch begins without
+            shares = training.processes.gathered(carried)
             buffers |= {name: joined_streams([share[name] for share in shares]) for name in (carried if shares else ())}
         self.saved = time.monotonic()
         if not self.run:
             return
         tensors = {_MODEL + name: tensor for name, tensor in model.items()}
         tensors |= {_BUFFER + name: tensor for name, tensor in buffers.items()}
-        for number, each in trainer.optimizers[0].state_dict()["state"].items():
+        for number, each in training.optimizer.state_dict()["state"].items():
             tensors |= {f"{_OPTIMIZER}{number}.{key}": tensor for key, tensor in each.items()}
         state = {
-            "epoch": module.epoch,
-            "batch": module.batch,
-            "steps": module.steps,
-            "units": module.units,
-            "seconds": module.seconds,
+            "epoch": training.epoch,
+            "batch": training.batch,
+            "steps": training.steps,
+            "units": training.units,
+            "seconds": training.seconds,
             "loss": self.loss,
             "unlogged": self.unlogged,
             "history": self.history,
-            "precision": trainer.precision_plugin.state_dict(),
+            "precision": training.scaler.state_dict(),
             "health": self.health.state(),
-            "schedule": module.schedule.state(),
+            "schedule": training.schedule.state(),
         }
         if self.logs:
             self.logs.save()  # first, so that the logs know all that the checkpoint does
         self.run.save_checkpoint(tensors, state)
         self.saved = time.monotonic()
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.stop.listen()
+    def start(self) -> None:
+        """Start the clock."""
         self.clock = self.saved = time.monotonic()
-        trainer.precision_plugin.load_state_dict(self.precision)
 
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+    def before_update(self) -> None:
         """Measure some of the gradients, before they are clipped."""
-        if self.health.measures(self.module.batch):
-            norms = [each.grad.norm() for each in self.module.network.parameters() if each.grad is not None]
+        if self.health.measures(self.training.batch):
+            norms = [each.grad.norm() for each in self.training.network.parameters() if each.grad is not None]
             self.health.gradient(float(torch.stack(norms).norm()))
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
-    ) -> None:
-        module = self.module
-        loss, done = module.step
+    def after_batch(self) -> None:
+        """Count and log what a batch came to; save, or end the training, where it is time.
+
+        Raises:
+            UserError: the loss is NaN or infinite, or the disk is full
+            Interrupted: Ctrl-C or SIGTERM
+        """
+        training = self.training
+        loss, done = training.step
         self._check_loss(loss)
         self.health.step(loss)
-        module.units += done
+        training.units += done
         self.loss += loss * done
         self.unlogged["loss"] += loss * done
         self.unlogged["units"] += done
         self._tick()
         self.progress.step(done, loss)
-        last = module.batch == len(module.batches)
-        if module.steps % module.task.options.log_every == 0 and not last:
+        last = training.batch == len(training.batches)
+        if training.steps % training.task.options.log_every == 0 and not last:
             self._log()
-        between_steps = module.batch % module.task.options.accumulate == 0
-        number, due = self._asked(module.answers if module.processes.size > 1 else self._asks())
+        between_steps = training.batch % training.task.options.accumulate == 0
+        number, due = self._asked(training.answers if training.processes.size > 1 else self._asks())
         # After the last batch the epoch's scores are still to come: the checkpoint waits for them.
         if between_steps and not last and (number or due):
-            self.save(trainer)
+            self.save()
             self._leave_if(number)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module = self.module
+    def after_epoch(self) -> None:
+        """Log an epoch's scores, keep its weights where they are the best, and save.
+
+        Raises:
+            UserError: the disk is full
+            Interrupted: Ctrl-C or SIGTERM
+        """
+        training = self.training
         self._tick()
-        entry = {"epoch": module.epoch + 1, "loss": self.loss / module.units_an_epoch, **module.scores}
+        entry = {"epoch": training.epoch + 1, "loss": self.loss / training.units_an_epoch, **training.scores}
         self.history.append(entry)
         if self.logged:
-            named = {f"train_{name}": value for name, value in module.sample_score().items()}
-            self._log({**module.dev_curves(), **named})
-        module.epoch, module.batch, self.loss = module.epoch + 1, 0, 0.0
+            named = {f"train_{name}": value for name, value in training.sample_score().items()}
+            self._log({**training.dev_curves(), **named})
+        training.epoch, training.batch, self.loss = training.epoch + 1, 0, 0.0
         if self.best_epoch == len(self.history) - 1:
-            self.best = {name: tensor.detach().cpu().clone() for name, tensor in module.network.state_dict().items()}
+            self.best = {name: tensor.detach().cpu().clone() for name, tensor in training.network.state_dict().items()}
             if self.run:
                 self.run.save_model(self.best)
-        self.progress.epoch(module.epoch, module.task.summary.brief({k: v for k, v in entry.items() if k != "epoch"}))
-        total = module.schedule.total
-        if module.dev:
-            module.schedule.after(self._scores())
-        if module.schedule.total != total:
-            self.progress.change((module.schedule.total - total) * module.units_an_epoch)
-        for sentence in self.health.check(module.epoch, module.scores):
+        self.progress.epoch(
+            training.epoch, training.task.summary.brief({k: v for k, v in entry.items() if k != "epoch"})
+        )
+        total = training.schedule.total
+        if training.dev:
+            training.schedule.after(self._scores())
+        if training.schedule.total != total:
+            self.progress.change((training.schedule.total - total) * training.units_an_epoch)
+        for sentence in self.health.check(training.epoch, training.scores):
             self.progress.note(f"warning: {sentence}")
-        self.save(trainer)
+        self.save()
         if self.logs:
             self.logs.draw(ended=self.finished)
-        trainer.should_stop = self.finished
-        number, _ = self._asked(module.processes.sum(self._asks()))
+        number, _ = self._asked(training.processes.sum(self._asks()))
         if not self.finished:
             self._leave_if(number)
 
     def _scores(self) -> list[float]:
         """The monitored score of each epoch, more is better."""
-        monitor, sign = self.module.task.monitor, -1 if self.module.task.lower_is_better else 1
+        monitor, sign = self.training.task.monitor, -1 if self.training.task.lower_is_better else 1
         return [sign * entry[monitor] if monitor in entry else -math.inf for entry in self.history]
 
     def _log(self, values: Mapping[str, float] | None = None) -> None:
-        module = self.module
+        training = self.training
         if self.logs:
             loss = self.unlogged["loss"] / max(1.0, self.unlogged["units"])
-            row = {"epoch": module.epoch + 1, "learning_rate": module.taken_rate, "train_loss": loss, **(values or {})}
-            self.logs.add(row | (module.watched or {}), module.steps)
-            module.watched = {}
+            row = {"epoch": training.epoch + 1, "learning_rate": training.rate, "train_loss": loss, **(values or {})}
+            self.logs.add(row | (training.watched or {}), training.steps)
+            training.watched = {}
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _check_loss(self, loss: float) -> None:
         """Check the loss; NaN or infinity is accepted if the step was skipped and the weights are finite."""
-        module = self.module
-        if math.isfinite(loss) or all(each.isfinite().all() for each in module.network.parameters()):
+        training = self.training
+        if math.isfinite(loss) or all(each.isfinite().all() for each in training.network.parameters()):
             return
-        options = module.task.options
+        options = training.task.options
         clip = f"a smaller --clip than {options.clip:g}" if options.clip else "clip gradients, as with --clip 1"
         raise UserError(
-            f"training has diverged: the loss is {loss} in step {module.steps}, epoch {module.epoch + 1}; choose a "
+            f"training has diverged: the loss is {loss} in step {training.steps}, epoch {training.epoch + 1}; choose a "
             f"--learning-rate below {options.learning_rate:g}, or {clip}"
         )
 
     def _tick(self) -> None:
         now = time.monotonic()
-        self.module.seconds += now - self.clock
+        self.training.seconds += now - self.clock
         self.clock = now
 
     def _asks(self) -> list[float]:
         """What this process asks of all: to stop for a signal, for each one that there is, and to save."""
-        late = time.monotonic() - self.saved >= self.module.task.options.save_every
+        late = time.monotonic() - self.saved >= self.training.task.options.save_every
         signals = [float(self.stop.received == number) for number in SIGNALS]
-        return [*signals, float(late and self.module.processes.leads)]
+        return [*signals, float(late and self.training.processes.leads)]
 
     def _asked(self, sums: Sequence[float]) -> tuple[int, bool]:
         """The signal to stop for, 0 for none, and whether to save, of what all ask."""

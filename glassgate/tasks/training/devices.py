@@ -1,10 +1,24 @@
-"""Whether torch has the device and the precision that the options ask for."""
+"""The device of a process, and whether torch has the device and the precision that the options ask for."""
 
 import torch
 
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options
 from glassgate.tasks.training.processes.world import World
+
+
+def device_of(options: Options, world: World) -> torch.device:
+    """Return the device that this process trains on; `auto` prefers a GPU.
+
+    Example:
+        >>> device_of(Options(device="cpu"), World())
+        device(type='cpu')
+    """
+    if options.device in ("auto", "cuda") and torch.cuda.is_available():
+        return torch.device("cuda", world.local_rank)
+    if options.device in ("auto", "mps") and torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
 
 
 def check_device(options: Options, world: World) -> None:

@@ -3,14 +3,15 @@
 import csv
 import io
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from torch.utils.tensorboard.summary import hparams
+from torch.utils.tensorboard.writer import SummaryWriter
 
+from glassgate.tasks.errors import RunError
 from glassgate.tasks.pictures.charts import curves_picture, has_pictures
 from glassgate.tasks.runs import Run, unwritten, write
 
@@ -34,17 +35,12 @@ class Logs:
         self.run = run
         self.monitor = monitor
         self.rows = [row for row in _read(run.path / FOLDER / FILE) if row["step"] <= step]
-        self.csv = CSVLogger(run.path, FOLDER, version="")
-        self.tensorboard = TensorBoardLogger(
-            run.path, FOLDER, version="", default_hp_metric=False, purge_step=step + 1 if step else None
-        )
-        self.tensorboard.log_hyperparams({name: _plain(value) for name, value in run.content["options"].items()})
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Experiment logs directory")  # the file is rewritten on purpose
-            self.csv.experiment  # noqa: B018
-        for row in self.rows:
-            self.csv.log_metrics({name: value for name, value in row.items() if name != "step"}, int(row["step"]))
-        self.csv.save()
+        self.tensorboard = SummaryWriter(run.path / FOLDER, purge_step=step + 1 if step else None)
+        if not step:
+            options = {name: _plain(value) for name, value in run.content["options"].items()}
+            for summary in hparams(options, {f"dev_{monitor}": 0.0}):
+                self.tensorboard._get_file_writer().add_summary(summary)
+        self.save()
         self.drawn = time.monotonic()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
@@ -55,8 +51,8 @@ class Logs:
         """
         self.rows.append({**values, "step": step})
         with self._told():
-            for logger in (self.csv, self.tensorboard):
-                logger.log_metrics(dict(values), step)
+            for name, value in values.items():
+                self.tensorboard.add_scalar(name, value, step)
 
     def save(self) -> None:
         """Write all rows to the disk.
@@ -65,14 +61,20 @@ class Logs:
             RunError: the disk does not take them
         """
         with self._told():
-            self.csv.save()
-            self.tensorboard.experiment.flush()
+            names = [*dict.fromkeys(name for row in self.rows for name in row)]
+            table = io.StringIO(newline="")
+            writer = csv.DictWriter(table, names, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.rows)
+            write(self.run.path / FOLDER / FILE, table.getvalue().encode(), self.run.path)
+            self.tensorboard.flush()
 
     def close(self) -> None:
         """Finish the files at the end of a training, also after an error."""
-        for logger in (self.csv, self.tensorboard):
-            with suppress(OSError):
-                logger.finalize("success")
+        with suppress(OSError, RunError):
+            self.save()
+        with suppress(OSError):
+            self.tensorboard.close()
 
     def draw(self, ended: bool) -> None:
         """Replace the picture, at the end of the training or where the last one is some seconds old."""
@@ -90,9 +92,9 @@ class Logs:
             raise unwritten(self.run.path / FOLDER, self.run.path, error) from error
 
 
-def _plain(value: Any) -> Any:
-    """Escape characters of a file name that are not Unicode."""
-    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+def _plain(value: Any) -> bool | int | float | str:
+    """An option as TensorBoard takes it; in the name of a file, what is not Unicode is escaped."""
+    return value if isinstance(value, bool | int | float) else str(value).encode(errors="backslashreplace").decode()
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -1,32 +1,31 @@
-"""A learning rate to train with, found before the training by Lightning's tuner: the loss while the rate rises."""
+"""A learning rate found before the training: where the loss falls fastest while the rate rises (Smith, 2017)."""
 
-import io
-import tempfile
-from collections.abc import Sequence
-from contextlib import redirect_stderr
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lightning.pytorch.tuner.tuning import Tuner
+import numpy as np
 
-from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures.charts import has_pictures, rate_picture
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.training.loop import quiet, trainer
-from glassgate.tasks.training.module import Training
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.scoring import AnyTask
+from glassgate.tasks.training.steps import Training
 
 PICTURE = "learning_rate.svg"
 
 _LOWEST, _HIGHEST = 1e-5, 1.0
 _STEPS = 100
-_KEPT = 0.98  # of the mean of the losses before, in Lightning's smoothing
+_SMOOTHING = 0.98  # weight of the mean of the losses before
+_DIVERGED = 4.0  # times the smallest loss
+_FIRST = 10  # so many steps tell too little
 
 
 class Found(NamedTuple):
-    """The result of the test run.
+    """The result of the search.
 
     Attributes:
         rate: the learning rate at which the loss fell fastest, to two digits
@@ -46,36 +45,38 @@ class Found(NamedTuple):
             progress.note(f"learning rate {self.rate:g}: where the loss fell fastest")
 
 
-class _Test(Training):
-    """A training that starts a new epoch without a callback."""
-
-    def set_rate(self) -> None:
-        """Leave the rate to the tuner."""
-
-    def on_train_epoch_end(self) -> None:
-        self.epoch, self.batch = self.epoch + 1, 0
-
-
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> Found:
     """Train a task's network for 100 steps while the rate rises from 1e-5 to 1; its weights are useless afterwards.
 
     Raises:
-        OptionError: the loss falls at no rate, or one process is not all
+        OptionError: the loss falls at no rate, or there are several processes
     """
     if processes.size > 1:
         raise OptionError(
             "lr_find: one process alone searches; start one, then give its rate to all with --learning-rate"
         )
-    module = _Test(task, data, [], processes)
-    with quiet(), redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as folder:
-        tuner = Tuner(trainer(module, limit_val_batches=0, default_root_dir=folder))
-        finder = tuner.lr_find(module, min_lr=_LOWEST, max_lr=_HIGHEST, num_training=_STEPS, update_attr=False)
-        rate = finder.suggestion() if finder else None
-    if finder is None or rate is None:
+    training = Training(task, data, [], processes)
+    rates, losses = np.geomspace(_LOWEST, _HIGHEST, _STEPS).tolist(), list[float]()
+    mean = 0.0
+    for rate, batch in zip(rates, _endless(training), strict=False):
+        training.rate = rate
+        if training.backward(batch):
+            training.update()
+        mean = _SMOOTHING * mean + (1 - _SMOOTHING) * training.step.loss
+        loss = mean / (1 - _SMOOTHING ** (len(losses) + 1))
+        if not math.isfinite(loss) or loss > _DIVERGED * min([*losses, loss]):
+            break
+        losses.append(loss)
+    task.network.cpu()
+    if len(losses) < _FIRST + 2:
         raise OptionError("lr_find: the loss became NaN or infinite at the smallest rates; give a --learning-rate")
-    return Found(float(f"{rate:.2g}"), finder.results["lr"], _corrected(finder.results["loss"]))
+    steepest = _FIRST + int(np.gradient(losses[_FIRST:], rates[_FIRST : len(losses)]).argmin())
+    return Found(float(f"{rates[steepest]:.2g}"), rates[: len(losses)], losses)
 
 
-def _corrected(losses: Sequence[float]) -> list[float]:
-    """Lightning's smoothed losses; it corrects their start by one step too many, and the first would be half."""
-    return [loss * (1 - _KEPT ** (step + 1)) / (1 - _KEPT**step) for step, loss in enumerate(losses, 1)]
+def _endless(training: Training) -> Iterator[Batch]:
+    """The batches of one epoch after the other."""
+    training.network.train()
+    while True:
+        yield from training.batches_left()
+        training.epoch, training.batch = training.epoch + 1, 0

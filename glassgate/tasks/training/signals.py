@@ -33,16 +33,11 @@ class Stop:
             for number in SIGNALS:
                 before = signal.getsignal(number)
                 self._before[number] = signal.SIG_DFL if before is None else before
-        self.listen()
+                signal.signal(number, self._receive)
         try:
             yield
         finally:
             self._leave()
-
-    def listen(self) -> None:
-        """Take the signals, again where Lightning has put a handler of its own, which ends with status 0."""
-        for number in () if self.received else self._before:
-            signal.signal(number, self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = number

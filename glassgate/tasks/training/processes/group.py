@@ -87,8 +87,7 @@ class Group:
         """Connect by Gloo, and between GPUs by NCCL."""
         if self.size == 1 or dist.is_initialized():
             return
-        environment = self.world.environment()
-        address, port = environment.main_address, environment.main_port
+        address, port = self.world.meeting_place()
         os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
         card = interface_towards(address, port) if self.world.nodes > 1 else ""
         if card:

@@ -1,14 +1,13 @@
 """The processes that train together, as torchrun or srun has started them."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from glassgate.tasks.errors import OptionError
 
-if TYPE_CHECKING:
-    from lightning.pytorch.plugins.environments import ClusterEnvironment
+_PORTS = range(15000, 30000)  # below those that Linux gives away by itself
 
 
 @dataclass(frozen=True)
@@ -34,20 +33,18 @@ class World:
         """Number of machines."""
         return self.size // self.local_size
 
-    def environment(self) -> "ClusterEnvironment":
-        """Return Lightning's description of these processes."""
-        from lightning.pytorch.plugins.environments import (
-            LightningEnvironment,
-            SLURMEnvironment,
-            TorchElasticEnvironment,
-        )
+    def meeting_place(self, given: Mapping[str, str] = os.environ) -> tuple[str, int]:
+        """Return the address of process 0's machine and a free port there: torchrun sets both, srun names the machines.
 
-        if self.by == "srun":
-            os.environ.setdefault(
-                "SLURM_NTASKS_PER_NODE", str(self.local_size)
-            )  # Lightning refuses --ntasks without it
-            return SLURMEnvironment(auto_requeue=False)  # a run is resumed by `train --resume`, not by the same command
-        return TorchElasticEnvironment() if self.by else LightningEnvironment()
+        Example:
+            >>> World(by="srun").meeting_place({"SLURM_STEP_NODELIST": "gpu[07,11]", "SLURM_JOB_ID": "7"})
+            ('gpu07', 15007)
+        """
+        address, port = given.get("MASTER_ADDR"), given.get("MASTER_PORT")
+        machines = given.get("SLURM_STEP_NODELIST", "127.0.0.1")
+        first = re.sub(r"\[(\w+)[^\]]*\]", r"\1", machines).split(",")[0]
+        by_job = _PORTS[int(given.get("SLURM_JOB_ID", 0)) % len(_PORTS)]  # so that two jobs do not meet
+        return address or first, int(port) if port else by_job
 
 
 def here(given: Mapping[str, str] = os.environ) -> World:

@@ -33,18 +33,11 @@ def test_torchrun_srun_and_nobody() -> None:
         assert here(alone) == World()
 
 
-def test_lightning_describes_the_same_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variables in (TORCHRUN, SLURM | STEP | {"SLURM_NODELIST": "gpu[07,11]", "SLURM_JOB_NAME": "job"}):
-        with monkeypatch.context() as patched:
-            for name, value in variables.items():
-                patched.setenv(name, value)
-            world, environment = here(), here().environment()
-            assert (environment.global_rank(), environment.world_size()) == (world.rank, world.size)
-            assert (environment.local_rank(), environment.creates_processes_externally) == (world.local_rank, True)
-            assert environment.main_address == ("first" if world.by == "torchrun" else "gpu07")
-            monkeypatch.delenv("MASTER_ADDR", raising=False)
-            monkeypatch.delenv("MASTER_PORT", raising=False)
-    assert World().environment().world_size() == 1
+def test_where_processes_meet() -> None:
+    assert here(TORCHRUN).meeting_place(TORCHRUN) == ("first", 29500)
+    assert here(SLURM | STEP).meeting_place(SLURM | STEP) == ("gpu07", 15007)
+    given = SLURM | STEP | {"MASTER_ADDR": "gpu01", "MASTER_PORT": "4000"}
+    assert here(given).meeting_place(given) == ("gpu01", 4000)
 
 
 @pytest.mark.parametrize(

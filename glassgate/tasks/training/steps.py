@@ -1,0 +1,223 @@
+"""The steps of a training. A step's batch, noise and rate follow from its number, so training can go on anywhere."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW
+
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample
+from glassgate.tasks.loss import Loss, Mean, value
+from glassgate.tasks.training.devices import device_of
+from glassgate.tasks.training.layer_statistics import Watch
+from glassgate.tasks.training.processes.group import Group
+from glassgate.tasks.training.schedule import Schedule
+from glassgate.tasks.training.scoring import AnyTask, score, scored
+from glassgate.tasks.wording import duration, plural
+
+_SAMPLE = 20_000  # units of the training data that are scored like the dev data, for the curves
+
+
+class Step(NamedTuple):
+    """What a step came to, in all processes together: its loss, and how many units were read."""
+
+    loss: float
+    units: int
+
+
+class Training:
+    """A task's network with its place in the training: epoch, and batches done of it.
+
+    Attributes:
+        model: the network, or the network whose gradients are averaged over the processes
+        step: what the last batch came to
+        asks: what this process tells the others with each batch
+        answers: the sums over all processes of what they told
+        scores: of the last evaluation on dev data
+        watched: values of the layers for the next row of the logs; None where there is no log
+    """
+
+    def __init__(self, task: AnyTask, data: Sequence[Encoded], dev: Sequence[Encoded], processes: Group):
+        options = task.options
+        self.task = task
+        self.processes = processes
+        self.device = device_of(options, processes.world)
+        self.network = task.network.to(self.device)
+        self.model: nn.Module = self.network
+        if processes.size > 1:
+            self.model = DistributedDataParallel(self.network, init_sync=False, broadcast_buffers=False)
+        self.optimizer = AdamW(self.network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=options.precision == "16-mixed")
+        self.metrics = task.metrics().to(self.device)
+        self.data = data
+        self.dev = dev
+        self.lengths = lengths(data)
+        self.units_an_epoch = task.batching().units(self.lengths)
+        self.epoch = 0
+        self.batch = 0
+        self.steps = 0
+        self.units = 0
+        self.seconds = 0.0
+        self.batches: Batches = []
+        self.step = Step(0.0, 0)
+        self.asks: Callable[[], Sequence[float]] = tuple
+        self.answers: list[float] = []
+        self.scores: dict[str, float] = {}
+        self.dev_loss: np.ndarray | None = None  # of each part of it the sum, and of how many values
+        self.sample = sample(data, _SAMPLE, options.seed)
+        self.padding = padding(self.order())
+        self.carried: Sequence[str] = getattr(task.network, "carried", ())
+        self.rate = 0.0
+        patience = options.patience if dev else 0
+        self.schedule = Schedule(options.epochs, options.max_epochs if dev else 0, options.warmup, patience)
+        self.watch = Watch(self.network)
+        self.watched: dict[str, float] | None = None
+
+    def batches_left(self) -> Iterator[Batch]:
+        """The batches left of the present epoch, on the device."""
+        self.batches = self.order()
+        for batch in Loader(self.data, self.batches, self.task.padding, self.batch, self.processes.share):
+            yield self._here(batch)
+
+    def order(self) -> Batches:
+        """The batches of the present epoch."""
+        return self.task.batching().training(self.lengths, self.epoch)
+
+    def set_rate(self) -> None:
+        """Take the learning rate of the next batch from the schedule."""
+        self.rate = self.task.options.learning_rate * self.schedule.rate(self.place())
+
+    def place(self) -> float:
+        """The middle of the next batch, in epochs from the start."""
+        return self.epoch + (self.batch + 0.5) / max(1, len(self.batches))
+
+    def backward(self, batch: Batch) -> bool:
+        """Add the gradients of a batch; whether they are complete, so that `update` is next."""
+        accumulate = self.task.options.accumulate
+        complete = (self.batch + 1) % accumulate == 0 or self.batch + 1 == len(self.batches)
+        if self.batch % accumulate == 0:
+            self.optimizer.zero_grad()
+        self._seed(batch)
+        self.task.begin_step(self.schedule.done(self.place()))
+        with self._averaging(complete):
+            with self.watch.inputs() if self._is_watched(self.steps + 1) else nullcontext(), self._autocast():
+                loss = self._joined(self.task.loss(self.model(batch), batch), batch)
+            self.scaler.scale(loss / accumulate).backward()
+        self.batch += 1
+        self.steps += 1
+        if complete:
+            self.scaler.unscale_(self.optimizer)
+        return complete
+
+    def update(self) -> None:
+        """Take a step of the optimizer at `rate`."""
+        if self.watched is not None and self._is_watched(self.steps):
+            self.watched |= self.watch.gradients() | self.watch.values()
+        if clip := self.task.options.clip:
+            nn.utils.clip_grad_norm_(self.network.parameters(), clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    @torch.inference_mode()
+    def evaluate(self) -> None:
+        """Take the scores, and the loss, on dev data."""
+        self.network.eval()
+        self.metrics.reset()
+        self.dev_loss = None
+        batches = self.task.batching().evaluation(lengths(self.dev))
+        for batch in Loader(self.dev, batches, self.task.padding, share=self.processes.share):
+            if is_idle(batch):
+                continue
+            batch = self._here(batch)
+            with self._autocast():
+                output = self.network(batch)
+                self.metrics.update(**self.task.glance(output, batch))
+                if self.task.one_loss:
+                    parts = [(float(part.total), float(part.number)) for part in self.task.loss(output, batch)]
+                    self.dev_loss = np.array(parts) + (0.0 if self.dev_loss is None else self.dev_loss)
+        self.scores = scored(self.metrics, self.processes)
+
+    def forecast(self) -> str:
+        """Describe how long training takes, from the time of one step on a copy of the network."""
+        network, batches = deepcopy(self.network).train(), self.order()
+        middle = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
+        (batch,) = map(self._here, Loader(self.data, middle, self.task.padding))
+        batch["goes_on"] = torch.zeros_like(batch["goes_on"])  # no batch before this one left a state
+        optimizer = AdamW(network.parameters())
+        with torch.random.fork_rng():
+            for _ in range(2):  # the first one may compile kernels
+                start = time.perf_counter()
+                value(self.task.loss(network(batch), batch)).backward()
+                optimizer.step()
+                seconds = time.perf_counter() - start
+        an_epoch = seconds * self.units_an_epoch / max(1, int(batch["lengths"].sum())) / self.processes.size
+        schedule = self.schedule
+        said = f"about {duration(an_epoch)} per epoch, {duration(an_epoch * schedule.total)} in all"
+        if schedule.most == schedule.epochs:
+            return said
+        return (
+            f"{said}; while the dev score improves training goes on, up to {plural(schedule.most, 'epoch')} "
+            f"({duration(an_epoch * schedule.most)}; --max-epochs)"
+        )
+
+    def dev_curves(self) -> dict[str, float]:
+        """The dev data's part in the logs."""
+        sums = np.array([each for each in self.processes.gathered(self.dev_loss) if each is not None]).sum(0)
+        loss = {"loss": float((sums[:, 0] / sums[:, 1].clip(1)).sum())} if sums.shape else {}
+        return {f"dev_{name}": value for name, value in (loss | self.scores).items()}
+
+    def sample_score(self) -> dict[str, float]:
+        """The monitored score on some of the training data, seen as the dev data is."""
+        scores = score(self.task, self.sample, quickly=True, processes=self.processes)
+        self.network.train()
+        return {name: value for name, value in scores.items() if name == self.task.monitor}
+
+    def _here(self, batch: Batch) -> Batch:
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+
+    def _seed(self, batch: Batch) -> None:
+        """Let the noise of a step follow from its place."""
+        words = np.random.SeedSequence([self.task.options.seed, self.epoch, self.batch]).generate_state(2, np.uint32)
+        seed = int(words[0]) << 31 | int(words[1]) >> 1
+        if self.processes.size > 1:
+            batch["seed"] = torch.tensor(seed)
+        torch.manual_seed(seed + self.processes.world.rank)
+
+    def _autocast(self) -> torch.autocast:
+        precision = self.task.options.precision
+        dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype, enabled=precision != "32-true", cache_enabled=False)
+
+    def _averaging(self, complete: bool) -> AbstractContextManager[None]:
+        """Average the gradients over the processes, once they are complete."""
+        if isinstance(self.model, DistributedDataParallel) and not complete:
+            return self.model.no_sync()
+        return nullcontext()
+
+    def _joined(self, loss: Loss, batch: Batch) -> Tensor:
+        """The mean over the rows of all processes, so that the mean of their gradients is that of one process.
+
+        One message sums the losses and the other numbers that the processes exchange in this step.
+        """
+        if is_idle(batch):
+            loss = [Mean(part.total * 0.0, 0) for part in loss]
+        units = 0.0 if is_idle(batch) else float(batch["lengths"].sum())
+        own = [float(part.total.detach()) for part in loss] + [float(part.number) for part in loss]
+        units, *sums = self.processes.sum([units, *own, *self.asks()])
+        totals, counts, self.answers = sums[: len(loss)], sums[len(loss) : len(own)], sums[len(own) :]
+        parts = zip(totals, counts, strict=True)
+        self.step = Step(sum(total / max(1.0, count) for total, count in parts), int(units))
+        return value(loss, counts) * self.processes.size
+
+    def _is_watched(self, step: int) -> bool:
+        """Whether the layers are looked at in this step: its row is logged."""
+        return self.watched is not None and step % self.task.options.log_every == 0
