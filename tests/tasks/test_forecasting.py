@@ -227,6 +227,7 @@ def wave(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("pictures")
 def test_the_commands(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(tmp_path / "run")
     words = [*WORDS, "--known=phase", "--head=gaussian", "--model=recursive", "--calendar"]

@@ -72,6 +72,7 @@ def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, mo
     assert task.options.batch_size == by_size(40).batch_size
 
 
+@pytest.mark.usefixtures("pictures")
 def test_the_learning_rate_is_found_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ OPTIONS = TaggingOptions.from_mapping(SIZES | {"log_every": 3})
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, pictures: None) -> Path:
     """A run without a break."""
     run = tmp_path_factory.mktemp("whole") / "run"
     Tagging(OPTIONS).fit(SPLIT, run=run)
