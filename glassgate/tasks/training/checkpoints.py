@@ -124,7 +124,7 @@ class Keeper:
             self.health.gradient(float(torch.stack(norms).norm()))
 
     def after_batch(self) -> None:
-        """Count and log what a batch came to; save, or end the training, where it is time.
+        """Count and log a batch; save a checkpoint when one is due, and end the training after a signal.
 
         Raises:
             UserError: the loss is NaN or infinite, or the disk is full

@@ -93,7 +93,7 @@ class Logs:
 
 
 def _plain(value: Any) -> bool | int | float | str:
-    """An option as TensorBoard takes it; in the name of a file, what is not Unicode is escaped."""
+    """Return an option in a type that TensorBoard accepts; characters that are not Unicode are escaped."""
     return value if isinstance(value, bool | int | float) else str(value).encode(errors="backslashreplace").decode()
 
 

@@ -21,7 +21,7 @@ _LOWEST, _HIGHEST = 1e-5, 1.0
 _STEPS = 100
 _SMOOTHING = 0.98  # weight of the mean of the losses before
 _DIVERGED = 4.0  # times the smallest loss
-_FIRST = 10  # so many steps tell too little
+_FIRST = 10  # steps before the suggestion; their smoothed losses are noisy
 
 
 class Found(NamedTuple):

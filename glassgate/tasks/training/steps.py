@@ -37,11 +37,11 @@ class Training:
 
     Attributes:
         model: the network, or the network whose gradients are averaged over the processes
-        step: what the last batch came to
-        asks: what this process tells the others with each batch
-        answers: the sums over all processes of what they told
+        step: loss and units of the last batch
+        asks: returns numbers that this process sends to the others with each batch
+        answers: the sums of these numbers over all processes
         scores: of the last evaluation on dev data
-        watched: values of the layers for the next row of the logs; None where there is no log
+        watched: values of the layers for the next row of the logs; None without logs
     """
 
     def __init__(self, task: AnyTask, data: Sequence[Encoded], dev: Sequence[Encoded], processes: Group):

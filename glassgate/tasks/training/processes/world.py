@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from glassgate.tasks.errors import OptionError
 
-_PORTS = range(15000, 30000)  # below those that Linux gives away by itself
+_PORTS = range(15000, 30000)  # below Linux's ephemeral ports
 
 
 @dataclass(frozen=True)
