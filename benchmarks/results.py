@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.measure import Figure
 from benchmarks.rows import Point, Row
 from benchmarks.turns import ROOT
+from glassgate.claims.machine import processor
 from glassgate.engines.numba_cpu.amx import explained
 
 PACKAGES = ("torch", "numba", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
@@ -27,7 +28,7 @@ ABOVE = ("tasks", "cli")
 def environment(threads: int) -> dict[str, Any]:
     """The machine, the versions, the code."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "processors": os.cpu_count(),
         "threads": threads,
         "bfloat16": explained(),
@@ -46,12 +47,6 @@ def commit() -> str:
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else "unknown"
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 def _version(name: str) -> str | None:

@@ -92,13 +92,13 @@ class Task(Definition[OptionsType, Example, Prediction]):
                     Run.check_new(run)
                 if isinstance(self.options.cell, str) and self.options.cell not in cells.CELLS:
                     self.options = self.asked = replace(self.options, cell=cells.from_file(self.options.cell))
-                split = self.read_split(progress) if split is None else self._split_of(split)
+                split = self.read_split(progress) if split is None else self.split_of(split)
                 if not len(split.train):
                     raise UserError(f"{self.name}: expected examples to train on, got none")
                 self.vocabularies = self.collect(split.train)
             self._take(processes.first(self._content()))
             with processes.together():
-                encoded = self._encode_split(split)
+                encoded = self.encode_split(split)
                 self.options = self.sized(lengths(encoded["train"]))
                 check_device(self.options, processes.world)
             threads = self.options.threads or torch.get_num_threads()
@@ -146,7 +146,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
             + (f"; chosen by data size: {', '.join(chosen)}" if chosen else "")
         )
 
-    def _split_of(self, given: Any) -> Split[Example]:
+    def split_of(self, given: Any) -> Split[Example]:
+        """Return the examples of a frame, a `datasets.Dataset` or a `DatasetDict`; a Split is returned unchanged."""
         if isinstance(given, Split):
             return given
         rows = {name: self.of_rows(records.rows_of(part)) for name, part in records.parts(given).items()}
@@ -177,9 +178,9 @@ class Task(Definition[OptionsType, Example, Prediction]):
             content = folder.content
             with processes.together():
                 folder.check_unfinished(next(each for each in cls.try_next if not each.startswith("evaluate")))
-                task = cls._from_content(folder)
+                task = cls.from_run(folder)
                 check_device(task.options, processes.world)
-                encoded = task._encode_split(task.read_split(progress) if split is None else task._split_of(split))
+                encoded = task.encode_split(task.read_split(progress) if split is None else task.split_of(split))
             for name, found in _checked(encoded, processes).items():
                 if content["data"].get(name) != found:
                     raise RunError(
@@ -233,7 +234,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             RunError: the folder is missing, half-written, damaged, of a newer version or of another task
         """
         run = Run.open(folder)
-        task = cls._from_content(run)
+        task = cls.from_run(run)
         with _made_of(run):
             task.network = task.build()
         task._load_weights(run)
@@ -289,7 +290,12 @@ class Task(Definition[OptionsType, Example, Prediction]):
         }
 
     @classmethod
-    def _from_content(cls, run: Run) -> Self:
+    def from_run(cls, run: Run) -> Self:
+        """Return the task of a run, without its network.
+
+        Raises:
+            RunError: a run of another task, or of a version with other options
+        """
         if run.content["task"] != cls.name:
             raise RunError(f"{run.path}: expected a run of {cls.name}, got one of {run.content['task']}")
         try:
@@ -325,7 +331,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
             self.numbered(name, list(labels))
         return EncodedLater(examples, self.encode)
 
-    def _encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
+    def encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
+        """Encode the parts of a split, and note labels that the training data lacks."""
         known, held_out = (self.targets, self.vocabularies), {"the dev data": split.dev, "the test data": split.test}
         self.warnings = [each for name, part in held_out.items() for each in said_of(*known, part, name)]
         return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}

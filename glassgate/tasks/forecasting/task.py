@@ -147,7 +147,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             [series.part(dev - context, test) for series, (_, dev, test) in both],
         )
 
-    def _split_of(self, given: Any) -> Split[Series]:
+    def split_of(self, given: Any) -> Split[Series]:
         """A table, cut in time as `split` cuts it; or one for each part, under "train", "dev" and "test"."""
         if isinstance(given, Split):
             return given

@@ -264,8 +264,9 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         limits = [10 + int(2 * self.facts["ratio"] * length) for length in batch["lengths"].tolist()]
         return search(self.network.decoder, output.memory, output.state, limits, how)
 
-    def _encode_split(self, split: Split[Pair]) -> dict[str, Sequence[Encoded]]:
-        encoded, longest = super()._encode_split(split), self.options.longest
+    def encode_split(self, split: Split[Pair]) -> dict[str, Sequence[Encoded]]:
+        """Encode the parts of a split, without training pairs longer than the option `longest`."""
+        encoded, longest = super().encode_split(split), self.options.longest
         if longest:
             fits = [each for each in encoded["train"] if max(len(each["source"]), len(each["target"]) - 1) <= longest]
             if not fits:
@@ -276,8 +277,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return encoded
 
     @classmethod
-    def _from_content(cls, run: Run) -> Self:
-        task = super()._from_content(run)
+    def from_run(cls, run: Run) -> Self:
+        task = super().from_run(run)
         if run.content["format"] < 2 and task.options.attention in DIVIDED:
             raise RunError(
                 f"{run.path}: made by a version that did not divide the attention of kind {task.options.attention} by "

@@ -106,7 +106,7 @@ def test_texts_in_rows(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[
         for name in ("a.jsonl", "a.parquet"):
             assert ["".join(each.units) for each in read(tmp_path / name)] == expected
         trained = kind(kind.options_type.from_mapping(options))
-        assert ["".join(each.units) for each in trained._split_of(frame).train] == expected
+        assert ["".join(each.units) for each in trained.split_of(frame).train] == expected
         trained.fit(frame)
     (tmp_path / "b.jsonl").write_text('{"content": 3}\n')
     with pytest.raises(DataError, match=r"b.jsonl:1: expected a string of text, got int; see --text-column"):
