@@ -100,3 +100,21 @@ def test_hooks_see_and_change_what_they_do_on_torch_s_layers(kind):
         return {**seen, "result": result.detach(), "d_embedding": model.embedding.weight.grad}
 
     check(hooked(ours), hooked(theirs))
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("kind", KINDS)
+def test_relevance_equals_captum_s(kind):
+    from captum.attr import InputXGradient, IntegratedGradients
+
+    _, ours = both(kind)
+    words = torch.randint(V, (N, L), generator=torch.Generator().manual_seed(1))
+    x = ours.embedding(words).detach()
+    integrated = IntegratedGradients(ours.of_vectors)
+    wanted = {
+        "integrated": integrated.attribute(x, target=2, n_steps=16, method="riemann_middle"),
+        "gradient": InputXGradient(ours.of_vectors).attribute(x.clone().requires_grad_(), target=2).detach(),
+    }
+    for method, features in wanted.items():
+        found = gg.dynamics.relevance(ours, words, 2, method=method, points=16)
+        assert torch.allclose(found.features, features, rtol=0, atol=1e-12 * features.abs().max()), method
