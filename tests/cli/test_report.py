@@ -178,6 +178,24 @@ def test_a_translation_without_reference_has_no_right_answers(runs: Path, tmp_pa
     assert "<h3>encoder.layer0.reverse</h3>" in text
 
 
+def test_an_interactive_page_reports_its_size_before_it_is_written(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "live.html"
+    assert main(["report", str(runs / "tagging"), "play it", "--live", "--bits", "16", "-o", str(page)]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"report: the page has 0\.\d MB; weights have 16 bits, each within \S+ of its value\n.*live", said)
+    text = page.read_text("utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == 2
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -188,6 +206,8 @@ def test_a_translation_without_reference_has_no_right_answers(runs: Path, tmp_pa
         (["{runs}/tagging", "{runs}/translation", "it"], "must be of one task, got tagging and translation"),
         (["{runs}/tagging", "it", "--file", "x.conllu"], "expected a text or a file, got both"),
         (["{runs}/tagging", "it", "-o", "no/such/folder.html"], "the folder no/such does not exist"),
+        (["{runs}/tagging", "it", "--live", "--terminal"], "--live: expected one run and a page; leave out the second"),
+        (["{runs}/tagging", "{runs}/tagging", "--live"], "--live: expected one run and a page; leave out the second"),
     ],
 )
 def test_mistakes_get_a_sentence_and_leave_no_file(

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 import glassgate as gg
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import Stretch
 from tests.export.javascript import node
@@ -102,3 +104,23 @@ def test_a_cell_that_cannot_be_expressed_is_named(tmp_path: Path) -> None:
     task.network.encoder = gg.Recurrent(Sorted(), 5, 6, batch_first=True)
     with pytest.raises(OptionError, match=r"--live: cell Sorted: step uses .*sort"):
         live(task, [stretch], tmp_path)
+
+
+def test_a_run_that_no_page_can_read_is_refused(tmp_path: Path) -> None:
+    music = LanguageModel(LanguageModelOptions(unit="notes", hidden_size=4))
+    music.vocabularies = {}
+    music.network = music.build()
+    stretch = Stretch(None, 0, 1)
+    with pytest.raises(OptionError, match=r"--live: expected a run of texts, got one of music; leave the option out"):
+        live(music, [stretch], tmp_path)
+    with gg.engine("reference"):
+        task = trained("translation")
+    task.options = replace(task.options, source_unit="subword")
+    with pytest.raises(OptionError, match=r"--live: expected sources in character, .* got subword"):
+        live(task, [stretch], tmp_path)
+    type(task).name, name = "other", task.name
+    try:
+        with pytest.raises(OptionError, match=r"--live: a run of other has no interactive page; leave the option out"):
+            live(task, [stretch], tmp_path)
+    finally:
+        type(task).name = name
