@@ -1,12 +1,13 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Direction, Reason, Recording, Steps
+from glassgate.cell import Weights
+from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.costs import Costs
 
@@ -163,6 +164,56 @@ class Compiled(Protocol):
             given, steps: of one call; only shapes and types matter.
             dtype: of the results.
             signature: of the calls.
+        """
+
+
+class Frozen(Protocol):
+    """One layer, its one or two directions, with fixed weights."""
+
+    def run(
+        self,
+        steps: Sequence[Steps],
+        initial: Sequence[tuple[Tensor, ...]],
+        restart: Sequence[tuple[Tensor, ...]] | None = None,
+        all_states: bool = False,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Result]:
+        """Sequences of any lengths. Each argument has one entry per direction; their steps differ in the data only."""
+
+    def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
+        """Each direction's precompiled pass for sequences of equal length, or None if `run` must be used."""
+
+    def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
+        """A stack of such layers of one direction, one step at a time; arguments as in `frozen.stepper`."""
+
+
+class Stepper(Protocol):
+    """A stack of layers that advances step by step."""
+
+    @property
+    def states(self) -> Sequence[Sequence[Tensor]]:
+        """Each layer's states after the last step, (N, W) each; writing to them changes the next step."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One step from x (N, H_in), contiguous, to the output (N, W), whose memory later steps reuse."""
+
+
+class PackedPass(Protocol):
+    """The pass of one direction with fixed weights, for sequences of equal length."""
+
+    def run(self, data: int, states: Sequence[int], written: Sequence[int]) -> None:
+        """Run it, given the addresses of the input, of the initial states, and of the output and the final states."""
+
+
+@runtime_checkable
+class Freezer(Protocol):
+    """A backend that also packs fixed weights once, for sessions and streams."""
+
+    def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> Frozen | Reason:
+        """A layer with fixed weights, or why the backend does not support this precision.
+
+        Args:
+            directions, precision, scales: as in `frozen.frozen`.
         """
 
 

@@ -108,6 +108,8 @@ class Plan:
         return {name: n for name, n in columns.items() if n}
 
 
+LARGEST = 127
+"""The largest integer of a quantised matrix. -128 is not used, so that every integer has its negative."""
 INTEGERS = -1
 """For `Sizes.terms`: quantised to integers of 8 bits."""
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
+from glassgate.engines.backend import Frozen, PackedPass, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_undisturbed
-from glassgate.engines.frozen import MATRICES, Frozen, Stepper, frozen, quantised, stepper
+from glassgate.engines.frozen import MATRICES, frozen, quantised, stepper
 from glassgate.engines.meaning import meant, untraceable
 from glassgate.engines.memory import COMPUTED_IN, empty
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -23,7 +24,6 @@ from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_like, check_parameters, check_shape
 
 if TYPE_CHECKING:
-    from glassgate.engines.numba_cpu.packed import PackedPass
     from glassgate.layers.stack import Recurrent
 
 MOST_FORMS = 256
@@ -253,7 +253,7 @@ class _Form:
 
     def __init__(
         self,
-        layers: "Sequence[Sequence[PackedPass]]",
+        layers: Sequence[Sequence[PackedPass]],
         shape: tuple[int, ...],
         final: Sequence[tuple[int, ...]],
         resting: tuple[Tensor, ...],

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Signature
+from glassgate.cell import Weights
+from glassgate.engines.backend import Frozen, Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.numba_cpu.costs import COSTS
@@ -41,6 +42,24 @@ class CPU:
 
         terms = terms_wanted(result_type(steps.data.dtype), given_of(list(directions)))
         return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
+
+    def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "Frozen | Reason":
+        """`Freezer.freeze`."""
+        from glassgate.engines.numba_cpu.amx import pays
+        from glassgate.engines.numba_cpu.packed import PackedLayer
+
+        if precision == "bfloat16" and not pays(1, rows=1):
+            return Reason(
+                "precision='bfloat16' needs a processor with AVX512-BF16 or AMX-BF16, and this one has neither; "
+                "use precision='float32' or 'int8'"
+            )
+        layer = PackedLayer(directions, precision, scales)
+        if precision == "int8" and not all([direction.multiplies for direction in layer.directions]):
+            return Reason(
+                "precision='int8' needs a cell with matrix products, and the equations of this one have none; "
+                "use precision='float32'"
+            )
+        return layer
 
 
 class Kernels(NamedTuple):

@@ -20,7 +20,7 @@ from glassgate.engines.numba_cpu.partition import Partition
 from glassgate.engines.numba_cpu.passes import ForwardPass, forward_pass
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.workspace import aligned
-from glassgate.engines.plan import Plan, Sizes, plan_of
+from glassgate.engines.plan import INTEGERS, Plan, Sizes, plan_of
 
 ALONE = Partition(1, (1,))
 
@@ -94,6 +94,46 @@ class PackedDirection:
     def dtype(self) -> torch.dtype:
         """The type of input, output and states."""
         return torch.float64 if torch.float64 in {v.dtype for v in self.weights} else torch.float32
+
+
+class PackedLayer:
+    """One layer, its one or two directions: `Frozen` for the CPU.
+
+    Args:
+        directions: cells and contiguous weights.
+        precision: one of `frozen.PRECISIONS`.
+        scales: for int8, the scales of each direction's quantised matrices.
+    """
+
+    def __init__(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> None:
+        terms = int(precision == "bfloat16")
+        if precision != "int8":
+            self.directions = [PackedDirection(direction, terms) for direction in directions]
+            return
+        self.directions = []
+        for direction, own in zip(directions, scales, strict=True):
+            of_input = INTEGERS * ("weight_ih" in own)
+            of_loop = INTEGERS * bool(own.keys() - {"weight_ih"})
+            self.directions.append(PackedDirection(direction, of_loop, of_input, own))
+
+    def run(
+        self,
+        steps: Sequence[Steps],
+        initial: Sequence[tuple[Tensor, ...]],
+        restart: Sequence[tuple[Tensor, ...]] | None = None,
+        all_states: bool = False,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Result]:
+        """`Frozen.run`."""
+        return run(steps, self.directions, initial, restart, all_states, recordings)
+
+    def passes(self, steps: int, N: int) -> "list[PackedPass]":
+        """`Frozen.passes`."""
+        return [PackedPass(direction, steps, N) for direction in self.directions]
+
+    def stepper(self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Step":
+        """`Frozen.stepper`."""
+        return Step([layer.directions[0] for layer in layers], initial, residual)
 
 
 def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, every_state: bool) -> ForwardPass:

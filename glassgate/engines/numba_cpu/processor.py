@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-LARGEST = 127
-"""The largest quantised integer. -128 is not used, so that every integer has its negative."""
 OFFSET = 128
 """Added to rows for VNNI, which multiplies them as unsigned integers."""
 SHIFTED = ("vnni", "emulated")

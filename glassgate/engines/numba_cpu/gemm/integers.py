@@ -5,25 +5,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed
-from glassgate.engines.numba_cpu.processor import LARGEST, OFFSET, SHIFTED
+from glassgate.engines.numba_cpu.processor import OFFSET, SHIFTED
 from glassgate.engines.plan import INTEGERS
-
-
-def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest integers from -127 to 127 and the scale of each row, (rows,): matrix = integers * scale.
-
-    A row of zeros has the scale 0. A row with NaN or infinity has the scale NaN.
-    """
-    scale = matrix.abs().amax(1) / LARGEST
-    scale = torch.where(scale.isfinite(), scale, torch.nan)
-    factor = torch.where(scale > 0, 1 / scale, 0.0)
-    return (matrix.nan_to_num() * factor[:, None]).round().clamp(-LARGEST, LARGEST).to(torch.int8), scale
 
 
 class Quantised(NamedTuple):

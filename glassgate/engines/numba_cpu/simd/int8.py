@@ -13,8 +13,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from glassgate.engines.numba_cpu.processor import HEADER, LARGEST, OFFSET, SHIFTED, Processor
+from glassgate.engines.numba_cpu.processor import HEADER, OFFSET, SHIFTED, Processor
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, memory, splat
+from glassgate.engines.plan import LARGEST
 
 intrinsic: Any = numba.extending.intrinsic
 inline: Any = numba.njit(forceinline=True, error_model="numpy")
