@@ -8,7 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from benchmarks import report
+from benchmarks import gpu, report
 from benchmarks.measure import Bench, Figure
 from benchmarks.results import Store, code, environment
 from benchmarks.rows import ROWS, Point, Row
@@ -21,6 +21,9 @@ FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, turn=0.02, patience=1)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmarks that the command line selects."""
     options = _parser().parse_args(arguments)
+    if options.rows == ["gpu"]:
+        gpu.main((options.out or ROOT / "benchmarks" / "results") / "gpu.json")
+        return
     rows = [row for row in ROWS if not options.rows or any(fnmatch(row.name, wanted) for wanted in options.rows)]
     for wanted in options.rows:
         if not any(fnmatch(row.name, wanted) for row in ROWS):
@@ -41,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Compares the speed of Glassgate and its peers."
     )
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="names of rows, * for any letters; all if left out")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help="names of rows, * for any letters; all if left out; gpu: the GPU engine"
+    )
     parser.add_argument("--quick", action="store_true", help="some points of each row, less time for each")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where JSON, table and plot go and are continued")
     parser.add_argument("--engine", default="cpu", help="which engine of ours is measured (cpu)")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import limited, report, results, worker
+from benchmarks import gpu, limited, report, results, worker
 from benchmarks.__main__ import main, on_engine, run
 from benchmarks.measure import Bench
 from benchmarks.rows import ROWS, Point, Row, stock
@@ -186,3 +186,13 @@ def test_a_control_group_of_either_version(version, file, text, tmp_path, monkey
         (folder,) = groups.iterdir()
         assert (folder / file).read_text() == text
         assert int((folder / "cgroup.procs").read_text()) == os.getpid()
+
+
+def test_the_gpu_benchmarks_need_a_gpu_and_write_their_page(tmp_path):
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit, match="expected a CUDA GPU, found none"):
+            gpu.main(tmp_path / "gpu.json")
+    rows = [{"case": "LSTM", "ours": [1.25, 3.0]}, {"case": "GRU", "ours": [1.0, 2.5], "cuDNN": [0.5, 1.5]}]
+    text = gpu.page({"chip": "a chip", "versions": {"torch": "2.13"}, "plain": rows})
+    assert "Measured on one a chip, PyTorch 2.13" in text
+    assert "| case | ours | cuDNN |\n|---|---|---|\n| LSTM | 1.25 / 3 |  |\n| GRU | 1 / 2.5 | 0.5 / 1.5 |" in text

@@ -90,12 +90,13 @@ def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
     heads, H, P = sizes["heads"], sizes["H"], sizes["P"]
     units = power_of_two(max(H, P) // heads, 16)
     size = weight_bytes(phases, {**sizes, "H": units * heads, "P": units * heads}, dtype) // heads
-    if size > min(costs.SOLO_BYTES, chip.shared) or (heads > 1 and (phases.by_rows or "P" in phases.axes)):
+    # Sums over units need so many registers that kernel A spills; docs/gpu-compiled.md shows kernel C without spills.
+    if phases.by_rows or size > min(costs.SOLO_BYTES, chip.shared) or (heads > 1 and "P" in phases.axes):
         return None
     rows = 16
     waves = -(-(-(-sizes["N"] // rows) * heads) // chip.multiprocessors)
     time = waves * (rows * size / dtype.itemsize / costs.PRODUCTS + costs.POINTWISE)
-    return Selected("solo", time, Blocks(rows, units, units, 4 if units <= 64 else 8))
+    return Selected("solo", time, Blocks(rows, units, units, 4 if units < 64 else 8))
 
 
 def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip) -> Selected | None:

@@ -1,0 +1,90 @@
+"""The barrier of kernel B: programs run at the same time, one Python thread each, and each phase waits for all."""
+
+import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.engines.triton_gpu import mathematics, passes
+from glassgate.engines.triton_gpu.launch import Blocks, Selected
+from tests.compare import check
+from tests.engines.triton_gpu.test_layers import run
+
+interpreter = pytest.importorskip("triton.runtime.interpreter")
+
+
+class Turns:
+    """Threads that run one at a time, and change at every atomic operation."""
+
+    def __init__(self, count):
+        self.may_run = [threading.Semaphore(int(k == 0)) for k in range(count)]
+        self.running = [*range(count)]
+
+    def change(self, k):
+        following = self.running[(self.running.index(k) + 1) % len(self.running)]
+        self.may_run[following].release()
+        self.may_run[k].acquire()
+
+    def end(self, k):
+        following = self.running[(self.running.index(k) + 1) % len(self.running)]
+        self.running.remove(k)
+        self.may_run[following].release()
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Runs the programs of a launch in threads. The result counts the programs of each launch."""
+    place, launches = threading.local(), []
+    builder = interpreter.interpreter_builder
+    atomic = builder.create_atomic_rmw
+
+    def launch(executor, *args, **kwargs):
+        function, grid = executor.fn, executor.grid
+        kwargs = {key: value for key, value in kwargs.items() if key in inspect.getfullargspec(function).args}
+        interpreter._patch_lang(function)
+        found = inspect.getcallargs(function, *args, **kwargs)
+        converted = {k: v if k in executor.constexprs else interpreter._implicit_cvt(v) for k, v in found.items()}
+        builder.set_grid_dim(*grid, 1)
+        each = [(x, y, 0) for x in range(grid[0]) for y in range(grid[1])]
+        turns = Turns(len(each))
+
+        def program(k):
+            place.at, place.change = each[k], lambda: turns.change(k)
+            turns.may_run[k].acquire()
+            try:
+                function(**converted)
+            finally:
+                turns.end(k)
+
+        launches.append(len(each))
+        with ThreadPoolExecutor(len(each)) as pool:
+            list(pool.map(program, range(len(each))))
+
+    def change(*args):
+        found = atomic(*args)
+        place.change()
+        return found
+
+    monkeypatch.setattr(builder, "create_atomic_rmw", change)
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", launch)
+    monkeypatch.setattr(type(builder), "grid_idx", property(lambda _: place.at, lambda *_: None), raising=False)
+    return launches
+
+
+@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRUv1()], ids=repr)
+def test_programs_wait_for_each_other(cell, programs, monkeypatch):
+    monkeypatch.setattr(passes, "selected", lambda *_: Selected("grid", 0.0, Blocks(16, 16, 32)))
+    truth, eager = (run(cell, "reference", dtype, hidden_size=20) for dtype in (torch.float64, torch.float32))
+    check(run(cell, "triton", torch.float32, hidden_size=20), truth, eager)
+    assert set(programs) == {2}
+
+
+def test_a_program_that_waits_too_long_gives_no_number(programs, monkeypatch):
+    impatient = mathematics.FUNCTIONS["meet"].replace("50000000", "1").replace('acq_rel") + 1', 'acq_rel") - 1000000')
+    monkeypatch.setitem(mathematics.FUNCTIONS, "meet", impatient)
+    monkeypatch.setattr(passes, "selected", lambda *_: Selected("grid", 0.0, Blocks(16, 16, 32)))
+    with torch.no_grad():
+        assert gg.GRU(3, 20)(torch.randn(2, 3, 3))[1].isnan().all()
