@@ -26,7 +26,7 @@ NOT_MADE = {
         ": this is no plain file",
     ],
     "a race: files that change between two steps of a command": [
-        " data is not what it was when the run began",
+        " data has changed since the run began",
         "expected text to learn from, got none",
         "the run's data holds no example",
         "expected something to show, got an empty file",

@@ -186,7 +186,7 @@ class Cause(NamedTuple):
     Attributes:
         name: of the part
         loss: mean over the answers, in the study's unit
-        points: percentage of the answers that are no longer right; None for numbers
+        points: percentage of the answers that become wrong; None for numbers
         low, high: the interval of `loss` over passages
         control: the loss that is added with the targets in another order
     """

@@ -49,7 +49,7 @@ class Recurrent(Shown, nn.Module):
         residual: whether a layer's input is added to its output, where their widths agree (never at the first layer).
         zoneout: rate of keeping a unit's old value at a step: one for all states, a tuple, or a dict by state.
         recurrent_dropout: rate of dropout inside the recurrence, while training.
-        recurrent_dropout_on: "update", what a step newly writes, drawn at each step; or "state", h before its product,
+        recurrent_dropout_on: "update", the update of a step, drawn at each step; or "state", h before its product,
             one mask a sequence.
         weight_dropout: rate of dropping entries of `weight_hh`, one mask a call, while training (Merity et al. 2017,
             arXiv:1708.02182); the parameter stays as it is.
@@ -68,7 +68,7 @@ class Recurrent(Shown, nn.Module):
     """
 
     plain: ClassVar[type[Cell] | None] = None
-    """The cell that a namesake of `torch.nn` stands for."""
+    """The plain cell of a class that is named as in `torch.nn`."""
 
     weight_ih_l0: Tensor
 
@@ -150,7 +150,7 @@ class Recurrent(Shown, nn.Module):
 
     @property
     def is_observed(self) -> bool:
-        """Whether it is recorded or edited just now: what is computed beside it from its parameters is not."""
+        """Whether it is recorded or edited now; other computations with its parameters are not."""
         return bool(self._watchers) or self._edits is not None
 
     def _check_sizes(self) -> None:
@@ -280,7 +280,7 @@ class Recurrent(Shown, nn.Module):
         steps, layout, initial, anew = self._arrange(input, hx, lengths, resets, restart)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
         if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:
-            steps = steps._replace(data=steps.data.detach().requires_grad_())  # a recording can ask what it mattered
+            steps = steps._replace(data=steps.data.detach().requires_grad_())  # so that a recording has its gradient
         outputs, results = self._run(steps, layout, initial, anew, return_states, recordings)
         return self._finished(layout, steps, initial, outputs, results, recordings, return_states)
 

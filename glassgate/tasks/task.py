@@ -184,8 +184,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             for name, found in _checked(encoded, processes).items():
                 if content["data"].get(name) != found:
                     raise RunError(
-                        f"{run}: the {name} data is not what it was when the run began; restore the file, or train "
-                        "again"
+                        f"{run}: the {name} data has changed since the run began; restore the file, or train again"
                     )
             as_before = content.get("processes", 1) == processes.size
             threads = content["threads"] if as_before else task.options.threads or torch.get_num_threads()

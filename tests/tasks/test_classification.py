@@ -170,7 +170,7 @@ def test_forms_that_training_lacked() -> None:
         waves.predict([Labelled(np.ones((3, 5)), None, "a.ts", 3)])
     with pytest.raises(DataError, match=r"a\.ts:3: expected a series of 2 channels, as in training, got a text"):
         waves.predict([Labelled("text", None, "a.ts", 3)])
-    with pytest.raises(DataError, match="expected at least 2 labels to tell apart, got \\['a'\\]"):
+    with pytest.raises(DataError, match="expected at least 2 different labels, got \\['a'\\]"):
         trained([Labelled("x", "a")])
 
 

@@ -1,7 +1,7 @@
 """Writes all steps of a pass as one kernel whose weights and states stay on the chip.
 
 In kernel B, programs own units and meet at a barrier after each phase. In kernel A, one program owns all units of its
-rows (of one head), and there is no barrier.
+rows (of one head), without a barrier.
 """
 
 from glassgate.engines.lowering.ir import Block, Contract, Line, Stack, Value

@@ -1,1 +1,1 @@
-"""The measures behind the findings: each function yields the effects of one study, with their spread over passages."""
+"""The measures of the findings: each function yields the effects of one study, with their spread over passages."""

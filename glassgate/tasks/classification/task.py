@@ -131,7 +131,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             raise DataError(
                 source,
                 None,
-                f"expected at least 2 labels to tell apart, got {labels.symbols or 'none'}; "
+                f"expected at least 2 different labels, got {labels.symbols or 'none'}; "
                 "add rows with another one, or choose another --label-column",
             )
         first = examples[0].content

@@ -197,7 +197,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             raise DataError(
                 source_of(examples[0]),
                 None,
-                f"expected at least 2 labels to tell apart, got {', '.join(labels.symbols) or 'none'}; add some with "
+                f"expected at least 2 different labels, got {', '.join(labels.symbols) or 'none'}; add some with "
                 "another one, or choose another --column",
             )
         vocabularies = {"units": units, "labels": labels}

@@ -46,7 +46,7 @@ def train(
         if processes.size > 1:
             progress.note(f"each batch of {options.batch_size} is shared by {processes}")
         if options.patience and not data["dev"]:
-            progress.note("patience: there is no dev data to tell a better epoch by, so none ends the training early")
+            progress.note("patience: it needs dev data; without them the training runs for all epochs")
         for sentence in task.warnings:
             progress.note(f"warning: {sentence}")
         if processes.leads and type(progress) is not Progress:

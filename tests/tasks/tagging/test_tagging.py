@@ -325,7 +325,7 @@ def test_nothing_to_train_on() -> None:
 
 
 def test_one_label_alone() -> None:
-    with pytest.raises(DataError, match="given examples: expected at least 2 labels to tell apart, got X; add some"):
+    with pytest.raises(DataError, match="given examples: expected at least 2 different labels, got X; add some"):
         Tagging(TaggingOptions()).fit(Split([Tagged(("a", "b"), ("X", "X"))]))
 
 

@@ -47,7 +47,7 @@ def test_patience_without_dev_data_is_told_to_be_in_vain() -> None:
     notes = Notes()
     options = TaggingOptions.from_mapping({**SMALL, "epochs": 3, "patience": 1})
     assert len(Tagging(options).fit(Split(sentences(4)), progress=notes)["history"]) == 3
-    assert any("patience: there is no dev data" in each for each in notes.told)
+    assert any("patience: it needs dev data" in each for each in notes.told)
 
 
 def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path) -> None:

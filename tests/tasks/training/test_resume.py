@@ -166,7 +166,7 @@ def test_changed_data(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "run", progress=CtrlC(2))
     changed = Split(SPLIT.train[1:], SPLIT.dev, SPLIT.test)
-    with pytest.raises(RunError, match="run: the train data is not what it was when the run began; restore the file"):
+    with pytest.raises(RunError, match="run: the train data has changed since the run began; restore the file"):
         Tagging.resume(tmp_path / "run", changed)
 
 

@@ -1,4 +1,4 @@
-"""Several processes train as one does, whoever is broken off goes on, and a lost one is reported."""
+"""Several processes train like one, an interrupted one continues, and a lost one is reported."""
 
 import re
 import signal
