@@ -71,12 +71,12 @@ def command(words: list[str]) -> None:
     console.print("\n".join([f"\nModels, configuration and scores are in {run}. Try next:", *lines]), soft_wrap=True)
 
 
-_CODE = '''\
-def area(radius: float) -> float:
-    """The area of a circle, in square metres."""
-    # Three digits are enough for a garden.
-    return 3.14 * radius**2
-'''
+_CODE = """\
+def greet(names):
+    for name in names:
+        print("hello", name)  # to everyone
+    return len(names)
+"""
 
 
 def _live(run: Path, output: Path) -> Path:

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import glassgate as gg
-from glassgate.cli.demo import _live
+from glassgate.cli.demo import _CODE, _live
 from glassgate.glass.page import page
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import Stretch, study
@@ -163,13 +163,6 @@ def test_without_a_script_the_report_is_plain(runs: dict[str, Any], chromium: An
     tab.close()
 
 
-CODE = '''\
-def area(radius: float) -> float:
-    """The area of a circle."""
-    return 3.14 * radius**2  # enough
-'''
-
-
 def test_the_demo_answers_fast_and_the_animated_picture(browse: Any) -> None:
     """The demo's page: its size, its speed on a changed line of 200 characters, and the picture of the README."""
     path = _live(demo_run() / "bidirectional", PICTURES.parent / "live.html")
@@ -177,7 +170,7 @@ def test_the_demo_answers_fast_and_the_animated_picture(browse: Any) -> None:
     tab = browse(path)
     line = ("x = area(radius) + table[12]  # a line of code; " * 5)[:199]
     times = tab.evaluate(
-        "(line) => Array.from({ length: 20 }, (_, k) => { const start = performance.now();"
+        "(line) => Array.from({ length: 40 }, (_, k) => { const start = performance.now();"
         " glassgate.read(line + k % 10, []); return performance.now() - start; })",
         line,
     )
@@ -208,8 +201,8 @@ def recorded(tab: Any) -> Iterator[Image.Image]:
         shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
         return shot.quantize(48, dither=Image.Dither.NONE)
 
-    for end in range(6, len(CODE) + 6, 6):
-        area.fill(CODE[:end])
+    for end in range(6, len(_CODE) + 6, 6):
+        area.fill(_CODE[:end])
         yield frame()
     tab.get_by_role("button", name="Add a change").click()
     tab.locator(".live-edit input").first.fill("all")

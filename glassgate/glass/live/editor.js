@@ -1,7 +1,7 @@
 // A text that is coloured while it is typed: a transparent textarea over the same text in spans.
 const makeEditor = (place, label, text, heard) => {
   const paint = element("div", { className: "live-paint", ariaHidden: "true" });
-  const area = element("textarea", { value: text, spellcheck: false, rows: 1, autocomplete: "off", oninput: () => heard.typed(area.value) });
+  const area = element("textarea", { value: text, spellcheck: false, rows: 1, maxLength: 4000, autocomplete: "off", oninput: () => heard.typed(area.value) });
   area.setAttribute("aria-label", label);
   area.setAttribute("autocapitalize", "off");
   place.append(element("div", { className: "live-editor" }, paint, area));
