@@ -12,9 +12,12 @@ import pytest
 import torch
 
 from glassgate.cli import main
+from glassgate.cli.report import _announce
 from glassgate.glass.data import array
+from glassgate.glass.live.page import Live
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.task import Split
 from tests.tasks.test_every_task import SPLITS
@@ -222,3 +225,8 @@ def test_mistakes_get_a_sentence_and_leave_no_file(
     assert main(["report", *(word.format(runs=runs) for word in words)]) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interactive_page_that_is_too_large_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"--live: the page would have 20\.0 MB.*; with 16 bits: --bits 16"):
+        _announce(Live("", "", "", "", 0.0), "x" * 20_000_001)
