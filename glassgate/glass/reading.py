@@ -14,6 +14,8 @@ from glassgate.glass.svg import number
 _SHADES = 10
 # Rows of wrong answers that are listed.
 _MOST_MISTAKES = 30
+# A page with so many answers more or fewer than expected from the run's score is as good as the average.
+_CLOSE = 1.0
 # The answer that ends a translation.
 END = "the end"
 
@@ -81,10 +83,15 @@ def _average(study: Study) -> str:
     for data in ("dev", "test"):
         score = (study.metrics.get(data) or {}).get("accuracy")
         if score is not None and said:
-            return (
-                f"Here {percent(float(np.mean(said)))} of the answers are right; on all {data} data {percent(score)}."
-            )
+            here = float(np.mean(said))
+            which = ", as on average" if abs(here - score) * len(said) <= _CLOSE else ""
+            return f"Here {_tenths(here)} of the answers are right{which}; on all {data} data {_tenths(score)}."
     return ""
+
+
+def _tenths(fraction: float) -> str:
+    """A percentage with one decimal."""
+    return f"{100 * fraction:.1f}\N{NARROW NO-BREAK SPACE}%"
 
 
 def _mistakes(study: Study) -> str:

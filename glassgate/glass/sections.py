@@ -120,7 +120,7 @@ def _flow(study: Study) -> Section:
         lines.append(("before", "at initialisation"))
     if any(flow.highway is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("way", "the path of the state alone"))
-    key = '<p class="key">' + " ".join(f'<i class="{kind}"></i>{words}' for kind, words in lines) + "</p>"
+    key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = by_part(study, plots, "row")
     lede = f"How much {escape(study.evidence)} depends on the state k steps earlier: the norm of the gradient."
     if len(lines) > 2:

@@ -6,7 +6,8 @@
 import io
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         found[name] = folder / f"{name}.html"
         shown = given(task, text) if name != "translation" else [Stretch(Pair(text, "two one"), 0, 2)]
         found[name].write_text(page(study(task, shown, name)), encoding="utf-8")
+        if name == "tagging":
+            found["pair"] = folder / "pair.html"
+            both = [study(task, shown, run) for run in ("first", "second")]
+            found["pair"].write_text(page(*both), encoding="utf-8")
     kind = task_class("forecasting")
     task = kind(kind.options_type.from_mapping(small | {"horizon": 4, "look_back": 12, "model": "recursive"}))
     task.fit()
@@ -83,17 +88,28 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A fresh browser; its pages fail the test on an error in the console, and on any request."""
+def launch() -> Iterator[Callable[..., Any]]:
+    """Starts a fresh browser with the given options."""
     api = pytest.importorskip("playwright.sync_api")
     program = shutil.which("chromium")
     assert program, "these tests need a chromium: apt-get install chromium"
-    with api.sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        context = playwright.chromium.launch_persistent_context(
-            folder, executable_path=program, headless=True, args=FLAGS.split(), color_scheme="light"
-        )
-        yield context
-        context.close()
+    with api.sync_playwright() as playwright, ExitStack() as stack:
+
+        def start(**options: Any) -> Any:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            context = playwright.chromium.launch_persistent_context(
+                folder, executable_path=program, headless=True, args=FLAGS.split(), color_scheme="light", **options
+            )
+            stack.callback(context.close)
+            return context
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def chromium(launch: Callable[..., Any]) -> Any:
+    """A browser with a mouse; its pages fail the test on an error in the console, and on any request."""
+    return launch()
 
 
 @pytest.fixture
@@ -140,8 +156,10 @@ def test_the_cursor_moves_by_pointer_and_by_keyboard(browse: Any) -> None:
     assert tab.locator(".u.on").inner_text().startswith("stop")
     unit = tab.locator("#unit").input_value()
     tab.keyboard.press("ArrowDown")
-    tab.keyboard.press("ArrowUp")
-    assert tab.locator("#unit").input_value() == unit or unit == "5"
+    last = tab.locator("#unit").input_value() == unit
+    for key in ("ArrowUp", "ArrowDown") if last else ("ArrowUp",):
+        tab.keyboard.press(key)
+    assert tab.locator("#unit").input_value() == unit
     tab.locator(".part.chosen .heat.time .pane").first.click(position={"x": 5, "y": 10})
     stands_at(tab, "step 1 of 5")
     tab.locator(".heat.matrix .pane").first.click(position={"x": 5, "y": 200})
@@ -204,6 +222,7 @@ def test_a_plot_is_saved_as_svg(browse: Any, tmp_path: Path) -> None:
         "two layers",
         "normalised",
         "own cell",
+        "pair",
     ],
 )
 @pytest.mark.parametrize("size", WIDTHS)
@@ -269,17 +288,41 @@ def test_the_cursor_of_a_series_runs_through_plot_and_strip(browse: Any) -> None
     assert abs(strip["x"] + strip["width"] / 2 - box["x"] - box["width"] / 2) < 2 * strip["width"]
 
 
-CODE = '''\
-@cache
-def area(radius: float) -> float:
-    """The area of a circle, in square metres."""
-    # Three digits are enough for a garden.
-    return 3.14 * radius**2
-
-for name, size in {"pond": 2.5, "lawn": 11}.items():
-    print(f"{name}: {area(size)}")
-'''
 PICTURES = Path("build/browser/pictures")
+
+
+def test_fingers_move_the_cursor_of_a_phone(launch: Callable[..., Any], pages: dict[str, Path]) -> None:
+    width, height = WIDTHS["phone"]
+    tab = launch(has_touch=True, is_mobile=True, viewport={"width": width, "height": height}).new_page()
+    tab.goto(pages["tagging"].as_uri())
+    tab.locator('[data-s="2"]').tap()
+    stands_at(tab, "step 3 of 5 reads now")
+    tab.locator("#forth").tap()
+    stands_at(tab, "step 4 of 5 reads stop")
+    unit = tab.locator("#unit").input_value()
+    tab.locator("#after" if unit == "0" else "#before").tap()
+    assert tab.locator("#unit").input_value() != unit
+    plot = tab.locator(".part.chosen .heat.time .pane").first
+    plot.scroll_into_view_if_needed()
+    plot.tap(position={"x": 5, "y": 10})
+    stands_at(tab, "step 1 of 5")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    small = tab.locator("#bar button:visible, #bar select:visible").evaluate_all(
+        "all => all.filter(each => each.getBoundingClientRect().height < 24).map(each => each.id)"
+    )
+    assert not small
+    tab.close()
+
+
+def test_two_runs_have_one_cursor(browse: Any) -> None:
+    tab = browse("pair")
+    tab.locator('[data-run="1"] .passage [data-s="3"]').hover()
+    tab.wait_for_timeout(200)
+    shown = [tab.locator(f'[data-run="{run}"] .passage .u.on').first.inner_text() for run in (0, 1)]
+    assert shown[0].split()[0] == shown[1].split()[0] == "stop"
+    tab.keyboard.press("ArrowLeft")
+    tab.wait_for_timeout(200)
+    assert tab.locator('[data-run="0"] .passage .u.on').first.inner_text().startswith("now")
 
 
 def demo_run() -> Path:
@@ -296,7 +339,7 @@ def test_the_pictures_of_the_pages(chromium: Any) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     report = PICTURES.parent / "report.html"
     both = [str(run / name) for name in ("bidirectional", "one-directional")]
-    assert main(["report", *both, CODE, "-o", str(report)]) == 0
+    assert main(["report", *both, "-o", str(report)]) == 0
     tab = chromium.new_page()
     tab.set_viewport_size({"width": 1400, "height": 900})
     tab.goto(report.resolve().as_uri())

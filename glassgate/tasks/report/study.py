@@ -33,6 +33,8 @@ _LIMIT = f"a page has room for {MOST_STEPS:,}"
 _OWN_STEPS = 240
 _LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
+# Candidates for a stretch that are run again alone.
+_RUN_AGAIN = 8
 LAYER = "encoder"
 
 
@@ -102,7 +104,7 @@ def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stret
 def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None) -> list[Stretch]:
     """Examples of the run's dev data, or of its test or training data if it has none.
 
-    Of long examples it is the stretch on which the run is as accurate as on average, by its metrics.
+    Of long examples it is one stretch on which the run is as accurate as on average, by its metrics.
 
     Raises:
         UserError: the data is not there any more
@@ -113,51 +115,88 @@ def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any
     left = _OWN_STEPS
     if len(examples) and len(questions.steps(examples[0])) > _OWN_STEPS:
         some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
-        stretches = [
-            Stretch(example, *questions.stretch(example, _telling(questions, example)[:2])) for example in some
-        ]
-        return [_average(questions, stretches, metrics or {})]
+        return [_average(questions, some, metrics or {})]
     for example in (examples[place] for place in range(len(examples))):
         length = len(questions.steps(example))
         if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
             break
-        chosen.append(Stretch(example, *questions.stretch(example, _telling(questions, example)[:2])))
+        chosen.append(Stretch(example, *questions.stretch(example, (0, min(length, _OWN_STEPS)))))
         left -= length
     if not chosen:
         raise OptionError("the run's data holds no example; give a text, or a file with --file")
     return chosen
 
 
-def _average(questions: Questions[Any], stretches: Sequence[Stretch], metrics: Mapping[str, Any]) -> Stretch:
-    """The stretch whose answers are as often right as the run's answers on average."""
-    task, right = questions.task, []
-    for each in stretches:
-        batch = collate([task.encode(each.example)], [Piece(0, each.start, each.stop)], task.padding)
-        batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
-        with torch.no_grad():
-            seen = questions.answers(questions.run(task.network.eval(), batch), batch)
-        known = [Said(*answer).right for answer in seen.answers]
-        right.append(float(np.mean([each is True for each in known if each is not None] or [False])))
+class _Candidate(NamedTuple):
+    """A stretch that a page may show.
+
+    Attributes:
+        right: the number of right answers less that of the average
+        variety: the entropy of its right answers
+    """
+
+    stretch: Stretch
+    right: float
+    variety: float
+
+
+def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mapping[str, Any]) -> Stretch:
+    """The stretch of long examples with as many right answers as on average, and the most various of these.
+
+    Its answers may depend on the steps around it, so that the best candidates are run again alone.
+    """
     scores = [(metrics.get(data) or {}).get("accuracy") for data in ("dev", "test")]
-    average = next((score for score in scores if score is not None), float(np.mean(right)))
-    return stretches[int(np.argmin([abs(each - average) for each in right]))]
+    score = next((each for each in scores if each is not None), None)
+    every = [_answers(questions, each, 0, min(len(questions.steps(each)), MOST_STEPS)) for each in examples]
+    known = [float(each.right) for said in every for each in said if each.right is not None]
+    average = float(np.mean(known or [0.0])) if score is None else score
+    found = [
+        _candidate(Stretch(example, start, stop), [each for each in said if start <= (each.step or 0) < stop], average)
+        for example, said in zip(examples, every, strict=True)
+        for start, stop in _stretches(questions, example)
+    ]
+    found.sort(key=lambda each: (abs(each.right), -each.variety))
+    alone = []
+    for stretch, *_ in found[:_RUN_AGAIN]:
+        shown = Stretch(stretch.example, *questions.stretch(stretch.example, (stretch.start, stretch.stop)))
+        alone.append(_candidate(shown, _answers(questions, *shown[:3]), average))
+    # Half an answer less than the average is as good as the average.
+    return min(alone, key=lambda each: (each.right < -0.5, abs(each.right), -each.variety)).stretch
 
 
-def _telling(questions: Questions[Any], example: Any) -> tuple[int, int, float]:
-    """The stretch of an example whose labels differ most, from a line's start on, and their entropy."""
-    steps, labels = questions.steps(example), getattr(example, "labels", None)
-    if len(steps) <= _OWN_STEPS or labels is None:
-        return 0, min(len(steps), _OWN_STEPS), 0.0
+def _candidate(stretch: Stretch, said: Sequence[Said], average: float) -> _Candidate:
+    known = [each for each in said if each.right is not None]
+    counts = np.unique([each.target[0] for each in known if each.target], return_counts=True)[1]
+    parts = counts / max(1, counts.sum())
+    right = sum(bool(each.right) for each in known) - average * len(known)
+    return _Candidate(stretch, right, round(float(-(parts * np.log(parts)).sum()), 6))
+
+
+def _answers(questions: Questions[Any], example: Any, start: int, stop: int) -> list[Said]:
+    """The answers on a stretch, with their steps counted from the example's start."""
+    task = questions.task
+    batch = collate([task.encode(example)], [Piece(0, start, stop)], task.padding)
+    batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
+    with torch.no_grad():
+        seen = questions.answers(questions.run(task.network.eval(), batch), batch)
+    said = [Said(*answer) for answer in seen.answers]
+    return [each if each.step is None else each._replace(step=each.step + start) for each in said]
+
+
+def _stretches(questions: Questions[Any], example: Any) -> list[tuple[int, int]]:
+    """Stretches of a long example that begin and end with a line, or anywhere if it has no lines."""
+    steps = questions.steps(example)[:MOST_STEPS]
+    if len(steps) <= _OWN_STEPS:
+        return [(0, len(steps))]
     starts = [0, *(place + 1 for place, step in enumerate(steps) if step == "\n")]
-
-    def kinds(start: int) -> float:
-        counts = np.unique(list(labels[start : start + _OWN_STEPS]), return_counts=True)[1]
-        shares = counts / counts.sum()
-        return round(float(-(shares * np.log(shares)).sum()), 6)
-
-    start = max((place for place in starts if place <= len(steps) - _OWN_STEPS), key=kinds)
-    ends = [place for place in starts if start < place <= start + _OWN_STEPS]
-    return start, max(ends, default=start + _OWN_STEPS), kinds(start)
+    last = len(steps) - _OWN_STEPS
+    if len(starts) == 1:
+        starts = list(range(0, len(steps), _OWN_STEPS))
+    return [
+        (start, max((end for end in starts if start < end <= start + _OWN_STEPS), default=start + _OWN_STEPS))
+        for start in starts
+        if start <= last
+    ]
 
 
 def _cut(name: str, length: int) -> str:
