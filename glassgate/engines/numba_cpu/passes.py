@@ -303,7 +303,8 @@ class _Gradients:
             for name, v in zip(plan.weights, own, strict=False)
             if name in kernel.d_weights
         }
-        self._parameter = initial[0].new_zeros(layout.N, plan.trace.gradients["d_parameter"] * kernel.sizes.H)
+        columns = plan.trace.gradients["d_parameter"]
+        self._parameter = initial[0].new_zeros(layout.N, columns * kernel.sizes.H) if columns else kernel.nothing[0]
 
     @property
     def memory(self) -> list[Tensor]:
