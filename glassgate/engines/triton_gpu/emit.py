@@ -40,6 +40,7 @@ RESERVED = frozenset(FUNCTIONS) | {
     "tl", "turn", "T", "N", "H", "P", "heads", "starts", "ROWS", "UNITS", "COLUMNS", "PRECISION",
     "t", "seq", "row", "start", "live", "here", "seq_now", "seq_next", "H_of_head", "P_of_head", "blocks",
     "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
+    "expected", "arrived",
 }  # fmt: skip
 """Names that kernels use for themselves."""
 
