@@ -10,7 +10,7 @@ from glassgate.cells.activations import activation
 
 
 class LSTM(Cell):
-    """Gers, Schmidhuber and Cummins 2000; `torch.nn.LSTM`.
+    """The LSTM with a forget gate (Gers, Schmidhuber and Cummins 2000), as in `torch.nn.LSTM`.
 
     i, f, o = sigmoid(...),  g = tanh(...),  c = f c + i g,  h = o tanh(c)
     """
@@ -27,8 +27,8 @@ class LSTM(Cell):
 class PeepholeLSTM(Cell):
     """Gers, Schraudolph and Schmidhuber 2002: the gates read the cell state, unit by unit.
 
-    i = sigmoid(... + peep_i c'),  f = sigmoid(... + peep_f c'),  o = sigmoid(... + peep_o c), with c' before the step
-    and c after it; c and h as in the LSTM
+    i = sigmoid(... + peep_i c'),  f = sigmoid(... + peep_f c'),  o = sigmoid(... + peep_o c), where c' is the cell
+    state before the step and c the one after it; c and h as in the LSTM
     """
 
     gates = ("i", "f", "g", "o")
@@ -63,8 +63,8 @@ class ClippedLSTM(Cell):
     c = clip(f c + i g),  h = clip(W_hr (o tanh(c)))
 
     Args:
-        cell_clip: the largest size of a cell state.
-        proj_clip: the largest size of a projected output.
+        cell_clip: the largest absolute value of a cell state.
+        proj_clip: the largest absolute value of a projected output.
     """
 
     gates = ("i", "f", "g", "o")
@@ -87,7 +87,7 @@ class ClippedLSTM(Cell):
 
 
 class ActivatedLSTM(Cell):
-    """An LSTM with other functions in place of sigmoid and tanh, by their names in `torch.nn.functional`.
+    """An LSTM with other activations than sigmoid and tanh, given by their names in `torch.nn.functional`.
 
     i, f, o = gate(...),  g = new(...),  c = f c + i g,  h = o output(c)
 

@@ -17,7 +17,7 @@ from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 
 ROWS_AT_ONCE = 2**24
-"""Numbers of Jacobians that are held at a time: 128 MB of float64."""
+"""The number of elements of all Jacobians that are in memory at a time: 128 MB of float64."""
 
 
 class Slot(NamedTuple):
@@ -35,8 +35,8 @@ class Network:
     The flat state has S numbers per row: the states of layer 0 in the order of `cell.state`, then those of layer 1.
 
     Args:
-        operation: the name of the analysis, for messages.
-        layer: a `gg.Recurrent` or one of its namesakes, of one direction. Its weights are copied to float64.
+        operation: the name of the analysis, for error messages.
+        layer: a `gg.Recurrent` or a subclass such as `gg.LSTM`, of one direction. Its weights are copied to float64.
 
     Raises:
         TypeError: it is not a recurrent layer of this package.
@@ -89,7 +89,7 @@ class Network:
 
     @property
     def initial(self) -> Tensor:
-        """(S,): the states that sequences start from."""
+        """(S,): the initial state of every sequence."""
         return torch.cat([state[0] for call in self._directions for state in call.initial])
 
     def of_layer(self, layer: int) -> list[Slot]:
@@ -153,13 +153,13 @@ class Network:
         return self.layer.residual and layer > 0 and width == width_below
 
     def jacobian(self, states: Tensor, input: Tensor) -> Tensor:
-        """(B, S, S): the derivative of each number of the next state (rows) by each of the present one (columns)."""
+        """(B, S, S): the derivative of the next state (rows) with respect to the present state (columns)."""
         return (
             self.jacobian_by_gate(states, input)["total"] if self._linearizations else self._by_autograd(states, input)
         )
 
     def jacobian_by_gate(self, states: Tensor, input: Tensor, gates: bool = False) -> dict[str, Tensor]:
-        """The Jacobian, and with `gates` its parts by the last gate on the way, and "direct": past all gates.
+        """The Jacobian as "total". With `gates`, also its parts by the last gate on a path, and "direct" for no gate.
 
         Raises:
             ValueError: the cell has no graph, so its gates are unknown.
@@ -196,7 +196,7 @@ class Network:
         return torch.stack(rows, 1)
 
     def chunks(self, rows: int) -> Iterator[slice]:
-        """Rows whose Jacobians fit into memory together."""
+        """Slices of rows whose Jacobians fit into memory together."""
         size = max(1, ROWS_AT_ONCE // self.size**2)
         return (slice(at, at + size) for at in range(0, rows, size))
 

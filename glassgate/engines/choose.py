@@ -1,4 +1,4 @@
-"""Which engine computes a call, and why not the others. The one function through which layers reach engines."""
+"""Selects the engine for a call, with reasons against the others. Layers run calls on engines through this module."""
 
 import threading
 import warnings
@@ -32,7 +32,7 @@ class Engine(Protocol):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """Every direction of one layer."""
+        """Run every direction of one layer."""
 
 
 def engines() -> dict[str, Engine]:
@@ -58,25 +58,27 @@ def order(steps: Steps, directions: list[Direction]) -> list[str]:
 
 
 class _Wanted(threading.local):
-    """The engine that the user named, for each thread."""
+    """The engine that the user named, per thread."""
 
     def __init__(self) -> None:
-        # In every thread's own attributes from the start: torch.compile guards that they are there or are not.
+        # Set in every thread from the start, because torch.compile guards on whether the attribute exists.
         self.name = "auto"
 
 
 _wanted = _Wanted()
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 @contextmanager
 def engine(name: str) -> Iterator[None]:
-    """Everything inside the `with` runs on one engine, or raises EngineError with the reason why it cannot.
+    """Run every layer inside the `with` block on one engine.
+
+    A call that this engine cannot run raises EngineError with the reason.
 
     Args:
         name: "reference" (plain torch, differentiable to any order), "cpu" (fused kernels made from the cell's
             equations), "triton" (the same for CUDA GPUs), "torch" (the stock kernel, for a plain cell), or "auto",
-            which chooses.
+            which selects an engine for each call.
 
     Example:
         >>> import torch, glassgate as gg
@@ -104,16 +106,16 @@ def setting() -> tuple[object, ...]:
 
 
 class EngineError(RuntimeError):
-    """The engine that was asked for cannot run this call."""
+    """The requested engine cannot run this call."""
 
 
 class Choice(NamedTuple):
-    """Which engine runs a call, and for each engine why it cannot (None where it can). `print` it."""
+    """The engine that runs a call, and the reason why each engine cannot (None if it can). `print` shows both."""
 
     engine: str
     reasons: dict[str, str | None]
     more: str | None = None
-    """One more line from the backend, e.g. the instructions that multiply numbers of bfloat16."""
+    """A further line from the backend, for example the instructions that multiply bfloat16 numbers."""
 
     def __str__(self) -> str:
         lines = [f"{self.engine} runs this call"]
@@ -131,12 +133,12 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
-    """One layer on the engine that the user named, or on the first that can.
+    """Run one layer on the engine that the user named, or on the first engine that supports the call.
 
     Args:
         steps, directions: the call.
-        all_states: whether every state at every step is wanted.
-        recordings: one per direction, where the gates are to be shown.
+        all_states: whether to return every state at every step, not only the output.
+        recordings: one per direction, to be filled with the values of the gates; None to record nothing.
     """
     if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
         raise EngineError("torch.jit.trace cannot follow these layers; torch.export.export takes them as they are")
@@ -150,12 +152,12 @@ def run(
             return engines()[name].run(steps, directions, all_states or record, **more)
         if _wanted.name != "auto":
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
-        _tell(reason)
+        _warn_once(reason)
     raise AssertionError("the reference runs everything")
 
 
 def _with_equations(direction: Direction) -> Direction:
-    """The same, its cell in the form that says which values are shown, so that every engine shows these."""
+    """The direction with its cell as a graph, which lists the recorded values: every engine then records the same."""
     projected = "weight_hr" in direction.weights
     if untraceable(direction.cell, projected):
         return direction
@@ -174,11 +176,11 @@ def prepared(
     signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
-    """Calls of one layer with the signature of this one, if kernels run them.
+    """Prepare calls of one layer with the signature of this call; None if no kernels run them.
 
     Args:
-        steps, directions: the call, of sequences of the same length.
-        signature: of the calls.
+        steps, directions: the call; its sequences have the same length.
+        signature: that of the call.
         draws: for each direction a function that draws its noise.
     """
     kernels = on_kernels(steps, directions)
@@ -186,7 +188,7 @@ def prepared(
 
 
 def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
-    """The backend that would run a call, if one would: the named one, or with "auto" the first that can."""
+    """The backend that runs a call: the named one, or with "auto" the first that can; None if another engine does."""
     for name in order(steps, directions) if _wanted.name == "auto" else (_wanted.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
             return Kernels(name)
@@ -196,7 +198,7 @@ def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
 
 
 def choose(steps: Steps, directions: list[Direction]) -> Choice:
-    """What `run` would do, with every engine's reason."""
+    """The engine that `run` would select for a call, and every engine's reason for not running it."""
     found = {name: _why_not(name, steps, directions, False, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
     wanted = _wanted.name
@@ -204,8 +206,8 @@ def choose(steps: Steps, directions: list[Direction]) -> Choice:
     return Choice(name, reasons, BACKENDS[name].explain(steps, directions) if name in BACKENDS else None)
 
 
-def _tell(reason: Reason) -> None:
-    """A cell that no kernel can express is slow for good: its author hears so, once."""
-    if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _told:
-        _told.add(reason.text)
+def _warn_once(reason: Reason) -> None:
+    """Warn once about a cell that no kernel can express, because every call of it will be slow."""
+    if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _warned:
+        _warned.add(reason.text)
         warnings.warn(reason.text, stacklevel=5)

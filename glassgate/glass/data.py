@@ -1,4 +1,4 @@
-"""The data in a page, for its script and for checks: a study's numbers as JSON, arrays in base64."""
+"""The data embedded in a report, for its script and for tests: a study's numbers as JSON, arrays in base64."""
 
 import base64
 import json
@@ -11,13 +11,13 @@ from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import follows
 from glassgate.glass.study import Direction, Study
 
-# Bytes of recorded values in one page: in 32 bits if they fit, else in 16, else in 8, else of fewer units.
+# Bytes of recorded values per page. Values have 32 bits if they fit, else 16, else 8; then units are left out.
 _BUDGET = 1_900_000
 _SIGNIFICANT = 7
 
 
 def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
-    """The data of a page with so many runs, and a sentence on the values that are left out; empty if none is."""
+    """A study's data for a page with `runs` runs, and a sentence on omitted values, empty if there are none."""
     values = sum(value.size for each in study.directions for value in each.values.values())
     wires = sum(value.size for each in study.directions for value in each.wires.values())
     sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
@@ -54,19 +54,19 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
 
 
 def named(study: Study, found: list[Finding], direction: Direction) -> list[int]:
-    """The units of a direction that the page names: in findings, in the ranking, and the unit it begins with."""
+    """The units of a direction that the page names: in findings, in the ranking, and unit 0, shown at first."""
     units = {each.unit[1] for each in found if each.unit and each.unit[0] == direction.label}
     units |= {each.unit for each in follows(study) if each.direction == direction.label}
     return sorted(units | {0})
 
 
 def text(data: dict[str, Any]) -> str:
-    """The data as JSON for the inside of a page."""
+    """The data as JSON that is safe inside HTML."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def array(packed: dict[str, Any]) -> np.ndarray:
-    """The numbers of an array in a page, flat."""
+    """Decode an array of a page into a flat array of numbers."""
     numbers = np.frombuffer(base64.b64decode(packed["b64"]), packed["type"])
     if packed["type"] == "<f4":
         return numbers
@@ -118,7 +118,7 @@ def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[st
 
 
 def _within(shown: list[int], values: np.ndarray) -> list[int]:
-    """The columns of the units shown; all of a single column."""
+    """The columns of the shown units; if there is only one column, that one."""
     return [unit for unit in shown if unit < values.shape[1]] if values.shape[1] > 1 else [0]
 
 
@@ -145,7 +145,7 @@ def _finite(values: np.ndarray) -> list[float | None]:
 
 
 def _rounded(data: Any) -> Any:
-    """The data with numbers in seven digits."""
+    """The data with numbers rounded to seven significant digits."""
     if isinstance(data, float):
         return float(f"{data:.{_SIGNIFICANT}g}")
     if isinstance(data, dict):

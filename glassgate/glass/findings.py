@@ -1,7 +1,7 @@
-"""The findings: one table of rules, each with its sentence, measure, null model and threshold.
+"""The findings: a table of rules, each with its sentence, measure, null model and threshold.
 
-A rule becomes a finding if the lower end of its effect's interval exceeds its threshold: the effect under the null
-model and the least size that is worth a headline. The modules of `effects` measure.
+A rule becomes a finding if the lower end of its effect's interval exceeds its threshold, which is the effect under the
+null model plus a minimum size. The modules in `effects` compute the measures.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,17 +27,17 @@ class Rule(NamedTuple):
     """A kind of finding.
 
     Attributes:
-        name: of the rule
+        name: the name of the rule
         section: the plot that shows it
-        sentence: with the effect's words in braces
+        sentence: a template, with the names of the effect's words in braces
         meaning: its consequence, or the remedy
         measure: yields the effects of a study
-        null: the model without structure that the effect is compared with
-        least: the least size over that of the null model, in the measure's unit
-        floor: the least size in any case
-        unit: of the measure, in words
+        null: the null model, in words: a model without structure, with which the effect is compared
+        least: the minimum excess over the effect under the null model, in the measure's unit
+        floor: the minimum effect, whatever the null model gives
+        unit: the measure's unit, in words
         fault: whether it is something to repair
-        most: the number of findings of this rule, the strongest first
+        most: the maximum number of findings of this rule; the strongest are kept
     """
 
     name: str
@@ -69,7 +69,7 @@ RULES = (
         "overfitting",
         "training",
         "The dev loss rose from {best} at step {step} to {last} at the end.",
-        "The training loss is {train} at the end: from step {step} on the network learned its examples by heart. More "
+        "The training loss is {train} at the end: after step {step} the network memorised its examples. More "
         "dropout, fewer units or more data help.",
         answers.overfitting,
         NONE,
@@ -82,7 +82,7 @@ RULES = (
         "exploding gradient",
         "flow",
         "The gradient of {direction} grows to {times} times its norm at lag 0 within {lag}.",
-        "Training needs clipping, and single examples decide its steps.",
+        "Training needs gradient clipping; without it, single examples dominate the updates.",
         flow.exploding,
         BEFORE,
         0.5,
@@ -154,7 +154,7 @@ RULES = (
         "unit that follows",
         "text",
         "Unit {unit} of {direction} follows “{label}” (correlation {r}).",
-        "One number of the network represents it; choose the unit and see it in the text.",
+        "A single unit represents it; select the unit to see its state in the text.",
         marks.following,
         ORDER,
         0.1,
@@ -220,7 +220,7 @@ RULES = (
         "vanishing gradient",
         "flow",
         "The gradient of {direction} is under 1 % after {reach} ({before} before training).",
-        "Steps further back hardly change the answer, and hardly teach the network.",
+        "Steps further back hardly affect the answer and contribute little to training.",
         flow.vanishing,
         BEFORE,
         1.0,
@@ -232,10 +232,10 @@ RULES = (
 
 
 class Finding(NamedTuple):
-    """One sentence.
+    """One finding of a report.
 
     Attributes:
-        rule: its name
+        rule: the name of its rule
         section: the plot that shows it
         sentence: the statement, with its number
         meaning: its consequence, or the remedy
@@ -268,7 +268,7 @@ def findings(study: Study) -> list[Finding]:
 
 
 def threshold(study: Study, rule: Rule, effect: Effect) -> float:
-    """The value that an effect has to exceed; computed once for a study."""
+    """The value that an effect has to exceed; computed once per study."""
     key = f"{rule.name}: {effect.key}"
     if key not in study.thresholds:
         nulls = [effect.null]

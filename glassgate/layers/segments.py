@@ -1,4 +1,4 @@
-"""Training with less memory: a call in segments of about sqrt(L) steps, each computed again when gradients need it."""
+"""Gradient checkpointing over time: a call in about sqrt(L) segments, which the backward pass recomputes."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from glassgate.engines.contract import Direction, Result, Steps
 
 
 def run(steps: Steps, directions: list[Direction], all_states: bool) -> list[Result]:
-    """`choose.run`, keeping the states between the segments and nothing inside them."""
+    """`choose.run`, but only the states between the segments are saved for the backward pass."""
     return [_run(steps, direction, all_states) for direction in directions]
 
 
@@ -40,14 +40,14 @@ def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
 def _segment(
     name: str, steps: Steps, call: Direction, all_states: bool, state: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
-    """One segment, on the engine that was wanted when it first ran."""
+    """Run one segment, also when it is recomputed, on the engine that the user had named at its first run."""
     with engine(name):
         (result,) = run_layer(steps, [call._replace(initial=state)], all_states)
     return *(result.states if all_states else result.states[:1]), *result.final
 
 
 def _segments(steps: Steps, N: int) -> Iterator[tuple[slice, Tensor | None]]:
-    """Which rows each segment has, and how many at each of its steps; padding belongs to the last one."""
+    """Yield the rows of each segment and its batch sizes (None if all are N); the last one includes padding."""
     S, sizes = steps.data.shape[0], steps.batch_sizes
     length = S // max(N, 1) if sizes is None else len(sizes)
     many = max(1, math.isqrt(length))

@@ -1,8 +1,8 @@
-"""How many of what."""
+"""Counts and durations in words."""
 
 
 def plural(number: int, name: str) -> str:
-    """Return a number with its noun.
+    """Return a number and its noun, in the plural if needed.
 
     Example:
         >>> plural(1, "epoch"), plural(1_500, "step")

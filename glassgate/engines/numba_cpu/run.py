@@ -1,4 +1,4 @@
-"""A layer's passes for flat tensors of any type that kernels can read, with results in the caller's type."""
+"""Forward and backward pass of a layer on flat tensors of any supported dtype; results have the caller's dtype."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -25,16 +25,16 @@ def forward(
     dtype: torch.dtype,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor]:
-    """The states after each step and the final ones of each direction; with `save`, also tensors for the pass back.
+    """The states after each step and the final states of each direction; with `save`, also the saved tensors.
 
     Args:
         steps: the layer's input.
-        plans, given: its directions, see `plan.py`.
+        plans, given: the plan and the tensors of its directions, see `plan.py`.
         all_states: whether to return all states at every step, not only the output.
-        save: whether there will be a backward pass. It reads every state; those that are not asked for stay in the type
-            of the computation.
+        save: whether to save tensors for a backward pass. It reads every state; states that are not requested keep the
+            dtype of the computation.
         dtype: of the results.
-        recordings: one per direction, where the gates are recorded.
+        recordings: one per direction, to be filled with the gates; None to record nothing.
     """
     S = steps.data.shape[0]
     layout, data, computed = _computable(steps, plans, given)
@@ -67,10 +67,10 @@ def backward(
 
     Args:
         steps, plans, given: as in `forward`.
-        flat: what that returned with `save`, without the final states.
-        d_results: the gradients of some of its states and final states, by place; the others are zero.
-        data_too: whether to compute that of the input.
-        needed: which tensors of `given` need one; all of them if None.
+        flat: the tensors that `forward` returned with `save`, without the final states.
+        d_results: the gradients of some of the states and final states of `forward`, by position; the others are zero.
+        data_too: whether to compute the gradient of the input.
+        needed: whether each tensor of `given` needs a gradient; all do if None.
         recordings: as in `forward`.
     """
     S, D = steps.data.shape
@@ -103,26 +103,26 @@ def _sizes(plans: Sequence[Plan], given: Sequence[Tensor], data: Tensor, terms: 
 
 
 def terms_of(dtype: torch.dtype, plans: Sequence[Plan], given: Sequence[Tensor]) -> int:
-    """`Sizes.terms` of a call: those that are wanted, where they are fast."""
+    """`Sizes.terms` of a call: the requested terms if bfloat16 products are faster for its batch size, else 0."""
     terms = terms_wanted(dtype, given)
     return terms if terms and pays(terms, _sequences(plans, given)) else 0
 
 
 def terms_wanted(dtype: torch.dtype, given: Sequence[Tensor]) -> int:
-    """1 for results of bfloat16, and for those of float32 as torch's switches ask for."""
+    """The requested terms: 1 for bfloat16 results, the choice of torch's precision settings for float32, else 0."""
     of_results = {torch.bfloat16: 1, torch.float32: terms_asked()}
     return of_results.get(dtype, 0) if given[0].dtype is torch.float32 else 0
 
 
 def _sequences(plans: Sequence[Plan], given: Sequence[Tensor]) -> int:
-    """How many a batch has."""
+    """The number of sequences in a batch."""
     return given[len(plans[0].weights)].shape[0]
 
 
 def _computable(
     steps: Steps, plans: Sequence[Plan], given: Sequence[Tensor]
 ) -> tuple[BatchLayout, Tensor, Sequence[Tensor]]:
-    """The batch layout, and all tensors as kernels take them."""
+    """The batch layout, and all tensors in the dtype and memory layout that the kernels read."""
     dtype = COMPUTED_IN[steps.data.dtype]
     layout = batch_layout(steps.batch_sizes, steps.data.shape[0], _sequences(plans, given))
     assert steps.resets is None or steps.resets.numel() >= layout.rows, "resets have a value for every row"

@@ -1,4 +1,4 @@
-"""The workspace of calls. Each thread keeps it for the next call: fresh memory costs much of a short call's time."""
+"""The workspace of calls. Each thread keeps it for its next call, because allocation is slow for short calls."""
 
 import threading
 
@@ -9,16 +9,16 @@ from glassgate.engines.memory import empty
 
 ALIGN = 64
 MOST_KEPT = 2**26
-"""Bytes that a thread keeps."""
+"""The size in bytes of the largest workspace that a thread keeps."""
 
 
 def aligned(size: int) -> int:
-    """The next multiple of a cache line."""
+    """Round up to a multiple of the cache line."""
     return size + -size % ALIGN
 
 
 def lent(size: int) -> tuple[int, Tensor | None]:
-    """The address of so many bytes for a call that ends before the thread's next one, and the tensor that owns them."""
+    """Lend `size` bytes until the thread's next call: their address, and the tensor that owns them."""
     if size > MOST_KEPT:
         fresh = empty([size + ALIGN], torch.uint8)
         return aligned(fresh.data_ptr()), fresh
@@ -31,7 +31,7 @@ def lent(size: int) -> tuple[int, Tensor | None]:
 
 
 class _Kept(threading.local):
-    """Each thread's own."""
+    """The workspace that each thread keeps."""
 
     start, room = 0, 0
     memory: Tensor | None = None

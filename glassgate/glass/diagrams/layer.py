@@ -1,4 +1,4 @@
-"""The diagram of a layer: depth upward, a box for each direction, sizes on the wires, where states enter and leave."""
+"""The diagram of a layer, drawn upward: a box per direction, sizes on the wires, and states that enter and leave."""
 
 from html import escape
 
@@ -8,7 +8,7 @@ from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
 BOX, SIDE, STEP, FOOT = (176.0, 62.0), 92.0, 46.0, 40.0
-"""The size of a direction's box, the space for states next to it, the length of a wire upward, the space for labels."""
+"""The size of a direction's box, the width for states next to it, the height of a wire, the height for labels."""
 
 
 def draw_layer(layer: Recurrent) -> svg.Diagram:
@@ -20,9 +20,9 @@ class _Drawing:
     def __init__(self, layer: Recurrent) -> None:
         self._layer, self._y = layer, 0.0
         each = BOX[0] + 2 * SIDE
-        self._ways = [SIDE + BOX[0] / 2 + each * d for d in range(layer.num_directions)]
-        self._middle = sum(self._ways) / len(self._ways)
-        self._apart = layer.num_directions == 2 and layer.merge == "none"
+        self._centres = [SIDE + BOX[0] / 2 + each * d for d in range(layer.num_directions)]
+        self._middle = sum(self._centres) / len(self._centres)
+        self._unmerged = layer.num_directions == 2 and layer.merge == "none"
         self._body: list[str] = []
 
     def diagram(self) -> svg.Diagram:
@@ -48,24 +48,24 @@ class _Drawing:
     def _level(
         self, k: int, parts: tuple[Part, ...], below: list[svg.Place], widths: list[int]
     ) -> tuple[list[svg.Place], list[int]]:
-        """One layer: wires up to its boxes, the boxes, and how their outputs meet."""
+        """Draw one layer: the wires up to its boxes, the boxes, and the merge of their outputs."""
         layer, before = self._layer, below
         if k and layer.dropout:
             below = [self._pill(x, y, f"dropout {layer.dropout:g}") for x, y in below]
         y = self._y = min(y for _, y in below) - STEP
         middle = y - BOX[1] / 2
-        for d, (part, x) in enumerate(zip(parts, self._ways, strict=True)):
+        for d, (part, x) in enumerate(zip(parts, self._centres, strict=True)):
             start = below[d % len(below)]
             turn = (start[1] + y) / 2
             self._wire([start, (start[0], turn), (x, turn), (x, y)], "" if k else "input")
             self._box(part, x, middle)
         outputs = [part.widths[layer.cell.state[0]] for part in parts]
         self._y = y - BOX[1]
-        if len(parts) == 1 or self._apart:
-            heads, widths_out = [(x, self._y) for x in self._ways], outputs
+        if len(parts) == 1 or self._unmerged:
+            heads, widths_out = [(x, self._y) for x in self._centres], outputs
         else:
             at = self._y - STEP
-            for x in self._ways:
+            for x in self._centres:
                 side = -1 if x < self._middle else 1
                 self._wire([(x, self._y), (x, at), (self._middle + side * self._half(layer.merge), at)])
             heads, widths_out = (
@@ -100,9 +100,9 @@ class _Drawing:
             self._body.append(svg.text(room, y + 5, names, f"name state-name {end}"))
 
     def _residual(self, start: svg.Place, end: svg.Place) -> svg.Place:
-        """The wire of an input around its layer, added to the output."""
+        """Draw the residual wire of a layer: from its input, around its box, to an addition with its output."""
         at, turn = end[1] - STEP, start[1] - 8
-        side = (start[0] if self._apart else self._ways[-1]) + BOX[0] / 2 + 12
+        side = (start[0] if self._unmerged else self._centres[-1]) + BOX[0] / 2 + 12
         self._wire([end, (end[0], at + 15)])
         self._wire([(start[0], turn), (side, turn), (side, at), (end[0] + 15, at)])
         return self._place(end[0], at, "+")
@@ -112,14 +112,14 @@ class _Drawing:
         return self._place(x, y - STEP, label)
 
     def _place(self, x: float, y: float, label: str) -> svg.Place:
-        """An operation around a point; gives where its output leaves."""
+        """Draw an operation centred on a point; return the point at which its output leaves."""
         body = svg.box(x, y, 2 * self._half(label), 30, 15) + svg.text(x, y + 5, escape(label))
         self._body.append(f'<g class="operation">{body}</g>')
         return x, y - 15
 
     @staticmethod
     def _half(label: str) -> float:
-        """Half the width of an operation with this label."""
+        """Return half the width of an operation with this label."""
         return max(15.0, len(label) * 4.0 + 10)
 
     def _text(self, x: float, content: str, classes: str) -> None:

@@ -1,4 +1,4 @@
-"""The network of filling blanks: two separate directions, and scores from the states at both ends of a blank."""
+"""The network of the fill-blanks task: two separate directions, and scores from the states at both ends of a blank."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class Blanks(NamedTuple):
     Attributes:
         units: `(N, L, U)`, scores for the blank's first unit
         lengths: `(N, L, longest)`, scores for the blank's length, from 1
-        left: `(N, L)`, the length that `units` supposes
+        left: `(N, L)`, the length of the blank for which `units` is computed
     """
 
     units: Tensor
@@ -33,7 +33,7 @@ class BlankNetwork(nn.Module):
 
     Args:
         options: sizes, cell and the longest blank
-        units: the size of the vocabulary, padding and unknown included
+        units: the size of the vocabulary, including padding and unknown
     """
 
     def __init__(self, options: FillBlanksOptions, units: int):
@@ -50,7 +50,11 @@ class BlankNetwork(nn.Module):
         self.units = nn.Linear(size, units - UNKNOWN)
 
     def forward(self, batch: Batch) -> Blanks:
-        """From `units`, `(N, L)`, and `lengths`, `(N,)`; blanks have random lengths in training, else one unit."""
+        """Score a blank at each unit of a batch: its length is random in training, otherwise one unit.
+
+        Args:
+            batch: with `units`, `(N, L)`, and `lengths`, `(N,)`
+        """
         numbers, lengths = batch["units"], batch["lengths"]
         forward, backward, _ = self._read(numbers, lengths)
         left = torch.ones_like(numbers)
@@ -67,36 +71,36 @@ class BlankNetwork(nn.Module):
 
         Args:
             before, after: `(..., H)`, the states of the directions next to the blank
-            left: `(...)`, its length
+            left: `(...)`, the length of the blank
         """
         return self.units(self._joined(before, after, left))
 
     def length_scores(self, before: Tensor, after: Tensor | None) -> Tensor:
-        """Scores for the lengths of a blank from 1 on."""
+        """Scores for each length of a blank, from 1."""
         unknown = torch.zeros(before.shape[:-1], dtype=torch.long, device=before.device)
         return self.lengths(self._joined(before, after, unknown))
 
     def _joined(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
-        """One vector of the two states and the blank's length, 0 where it is not known."""
+        """Combine the two states and the blank's length (0 if unknown) in one vector."""
         both = before if after is None else torch.cat([before, after], -1)
         return self.dropout(torch.tanh(self.beside(both) + self.left(left)))
 
     def read_before(self, numbers: Tensor) -> tuple[Tensor, State]:
-        """Read the text before a blank, `(1, L)`: the state next to it, `(1, H)`, and all states, to continue from."""
+        """Read the text before a blank, `(1, L)`; return the output at its end, `(1, H)`, and the state to continue."""
         if not numbers.shape[1]:
             return self._nothing(), None
         forward, _, state = self._read(numbers)
         return forward[:, -1], state
 
     def read_after(self, numbers: Tensor) -> Tensor | None:
-        """Read the text after a blank, `(1, L)`, from its end: the state next to it; None with one direction."""
+        """Read the text after a blank, `(1, L)`, in reverse; return the output next to it, None with one direction."""
         if not self.encoder.bidirectional:
             return None
         _, backward, _ = self._read(numbers) if numbers.shape[1] else (None, None, None)
         return self._nothing() if backward is None else backward[:, 0]
 
     def go_on(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one unit more in each row, `(N,)`."""
+        """Read one more unit in each row, `(N,)`; return the output and the state to continue from."""
         forward, _, state = self._read(numbers[:, None], state=state)
         return forward[:, -1], state
 
@@ -115,14 +119,14 @@ class BlankNetwork(nn.Module):
 
 
 def rows_of(state: State, origin: Tensor) -> State:
-    """Pick rows of a recurrent state; None, the initial one, is the same in every row."""
+    """Select rows of a recurrent state; None, the initial state, is the same in every row."""
     if isinstance(state, tuple):
         return tuple(part.index_select(1, origin) for part in state)
     return None if state is None else state.index_select(1, origin)
 
 
 def _after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
-    """The backward state behind a blank that begins at each unit, zero where the text ends."""
+    """The output of the reverse direction after a blank that begins at each unit; zero after the end of the text."""
     steps = torch.arange(left.shape[1], device=left.device) + left
     padded = F.pad(backward, (0, 0, 0, longest))
     return padded.gather(1, steps[..., None].expand(-1, -1, backward.shape[-1]))

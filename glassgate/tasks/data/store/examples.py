@@ -1,4 +1,4 @@
-"""The examples of a file as Arrow, in memory or in the cache folder; indexing one makes an object."""
+"""The examples of a file in Arrow format, in memory or in the cache folder; indexing builds an example object."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ from glassgate.tasks.progress import Progress
 Example = TypeVar("Example")
 
 SEQUENCE, SYMBOL, LINES, LINE = "sequence", "symbol", "lines", "line"
-"""Kinds of fields: symbols, one symbol or None, the line of each unit, or one line for all units."""
+"""Kinds of fields: a sequence of symbols, one symbol or None, the line of each unit, or one line for all units."""
 
 _LISTS = (SEQUENCE, LINES)
 _SYMBOLS = (SEQUENCE, SYMBOL)
-_ROWS = 2**14  # examples in a record batch, or so many that they have `_UNITS` units together
+_ROWS = 2**14  # examples in a record batch, or fewer if they reach `_UNITS` units
 _UNITS = 2**20
 
 
@@ -36,14 +36,14 @@ def store(
     reading: Sequence[object],
     progress: Progress | None = None,
 ) -> "Stored[Example]":
-    """Store the examples of files, or find the stored ones of an earlier call.
+    """Store the examples of files, or open those that an earlier call has stored.
 
     Args:
         examples: the readers' examples of the files; read only if they are not stored already
-        fields: the stored attributes of an example, its units first, with the type of each
-        build: makes an example of such fields
+        fields: the stored attributes of an example, its units first, with the kind of each
+        build: makes an example from these fields
         sources: the files; if they are large, the examples are stored on disk
-        reading: the settings with which they are read, ready for JSON
+        reading: the settings with which they are read, as JSON values
         progress: notified of the progress of a large file
 
     Raises:
@@ -70,11 +70,11 @@ def store(
 
 
 class Stored(Sequence[Example]):
-    """Examples of a file, or some of them in any order.
+    """All examples of a file, or a selection of them in any order.
 
     Attributes:
-        lengths: the units of each, `(N,)`
-        fields: the stored attributes, with the type of each
+        lengths: the number of units of each example, `(N,)`
+        fields: the stored attributes, with the kind of each
     """
 
     def __init__(self, table: "_Table[Example]", rows: np.ndarray | None = None):
@@ -88,7 +88,7 @@ class Stored(Sequence[Example]):
 
     @property
     def digest(self) -> str:
-        """Identifies the version of the file, the options of reading and the examples; empty in memory."""
+        """Identifies the file's version, the reading settings and the selection; empty for examples in memory."""
         rows = hashlib.blake2b(self._rows.tobytes(), digest_size=16).hexdigest()
         return self._table.file.digest and f"{self._table.file.digest} {rows}"
 
@@ -105,7 +105,7 @@ class Stored(Sequence[Example]):
         return self._table.example(int(self._rows[place]))
 
     def cut(self, place: int, start: int, stop: int) -> Example:
-        """Return an example of units `start` to `stop` of one."""
+        """Return an example that has only the units `start` to `stop` of a stored one."""
         return self._table.example(int(self._rows[place]), start, stop)
 
     def counts(self, field: str) -> Counter[Any]:
@@ -129,11 +129,11 @@ class Stored(Sequence[Example]):
         return found | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
 
     def has_others(self, field: str, known: Callable[[Any], bool]) -> bool:
-        """Whether the file has symbols that are not known; a missing symbol does not count."""
+        """Whether the file has symbols for which `known` is false; a missing symbol does not count."""
         return any(symbol is not None and not known(symbol) for symbol in self._table.columns[field].symbols)
 
     def first_without(self, field: str) -> int | None:
-        """Return the place of the file's first example without a symbol where others have one; None if all have."""
+        """Return the place of the first example in the file that lacks a symbol of the field; None if all have one."""
         unknown = np.array([symbol is None for symbol in self._table.columns[field].symbols], bool)
         before, rows = 0, np.sort(self._rows)
         for numbers, lengths in self._table.chosen(field, self._rows) if unknown.any() else ():
@@ -148,7 +148,7 @@ def counts(examples: Sequence[Example], field: str, symbols: Callable[[Example],
     """Count the symbols of a field of examples.
 
     Args:
-        symbols: those of an example that is not stored
+        symbols: returns the symbols of an example that is not stored
     """
     if isinstance(examples, Stored):
         return examples.counts(field)
@@ -156,7 +156,7 @@ def counts(examples: Sequence[Example], field: str, symbols: Callable[[Example],
 
 
 class _Table(Generic[Example]):
-    """The arrays of a file's record batches, shared by all parts of its examples."""
+    """The arrays of a file's record batches, shared by all selections of its examples."""
 
     def __init__(self, file: Arrow, fields: Mapping[str, str], build: Callable[..., Example]):
         self.file = file
@@ -200,7 +200,7 @@ class _Table(Generic[Example]):
         return self.build(**found)
 
     def chosen(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield a field's numbers in some examples, in the file's order, and how many each has, by record batches."""
+        """Yield a field's numbers in some examples and the count of each, per record batch, in the file's order."""
         rows = np.sort(rows)
         bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
         for number, batch in enumerate(self.file.batches(mapped=False)):
@@ -217,7 +217,7 @@ class _Numbering(dict[Any, int]):
     """Numbers for symbols in the order of their first occurrence.
 
     Attributes:
-        new: the symbols added since it was emptied
+        new: the symbols added since this list was last emptied
     """
 
     def __init__(self) -> None:
@@ -231,7 +231,7 @@ class _Numbering(dict[Any, int]):
 
 
 class _Batch:
-    """A record batch that grows, and the numberings of symbols, which continue from batch to batch."""
+    """A growing record batch, and the numbering of symbols, which continues from batch to batch."""
 
     def __init__(self, fields: Mapping[str, str]):
         self.fields = fields
