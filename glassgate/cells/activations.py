@@ -13,10 +13,10 @@ NAMES = (
 
 
 def activation(cell: str, name: str) -> Callable[[Any], Any]:
-    """The function of `torch.nn.functional`.
+    """The function of this name in `torch.nn.functional`.
 
     Raises:
-        ValueError: it is not elementwise, or unknown.
+        ValueError: the name is unknown, or the function is not elementwise.
     """
     if name not in NAMES:
         raise ValueError(f"{cell}: an activation must be one of {', '.join(NAMES)}, got {name!r}")
@@ -24,5 +24,5 @@ def activation(cell: str, name: str) -> Callable[[Any], Any]:
 
 
 def _hard_sigmoid(x: Any) -> Any:
-    """With the derivative 1/6 in full; torch's own rounds it to float32."""
+    """Hard sigmoid with the exact derivative 1/6; torch's own rounds it to float32."""
     return torch.clamp(x / 6 + 0.5, 0, 1)

@@ -19,7 +19,7 @@ from glassgate.tasks.runs import RUN, Run
 
 
 def command(words: list[str]) -> None:
-    """Report as the words after `glassgate report` say."""
+    """Run `glassgate report` with the given arguments."""
     parser = Parser(
         prog="glassgate report",
         description="Write one HTML page that shows a trained run reading a text, or examples of its own data: "
@@ -96,7 +96,7 @@ def _announce(part: Live, content: str) -> None:
     """Print the size of an interactive page before it is written.
 
     Raises:
-        OptionError: it is too large
+        OptionError: the page is too large
     """
     try:
         size = check_size(content)
@@ -107,18 +107,18 @@ def _announce(part: Live, content: str) -> None:
 
 
 def _is_run(folder: str) -> bool:
-    """Whether it is the folder of a run, and not a text."""
+    """Whether an argument is the folder of a run rather than a text."""
     return len(folder) < 1000 and (Path(folder) / RUN).is_file()
 
 
 def _titles(runs: Sequence[Run]) -> list[str]:
-    """The names of the runs' folders, with those of the folders around them where they are equal."""
+    """The names of the runs' folders, or their full paths if two names are equal."""
     names = [run.path.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 def _write(output: Path, content: str) -> None:
-    """Replace a file as a whole."""
+    """Write a file completely before it replaces an existing one."""
     part = output.with_name(output.name + ".part")
     try:
         part.write_text(content, encoding="utf-8")

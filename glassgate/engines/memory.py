@@ -1,4 +1,4 @@
-"""The memory of a call, and tensors in the form that kernels read."""
+"""Allocation of a call's memory, and conversion of tensors to the form that kernels read."""
 
 import ctypes
 import mmap
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 LARGE = 2**22
-"""Bytes from which memory is asked for in huge pages."""
+"""The size in bytes from which memory is requested in huge pages."""
 
 COMPUTED_IN = {
     torch.float32: torch.float32,
@@ -18,7 +18,7 @@ COMPUTED_IN = {
     torch.bfloat16: torch.float32,
     torch.float16: torch.float32,
 }
-"""The type that kernels compute in, by the type of their tensors."""
+"""The dtype in which kernels compute, by the dtype of their tensors."""
 
 
 _CPU = torch.device("cpu")
@@ -26,10 +26,10 @@ _advise = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUG
 
 
 def empty(form: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Unwritten memory of the CPU.
+    """Uninitialised CPU memory.
 
-    A large piece comes in huge pages where Linux has them: the first write to a page is a fault, and with small pages
-    faults take longer than kernels do.
+    Large memory uses huge pages where Linux has them. The first write to a page causes a fault, and with small pages
+    the faults take longer than the kernels.
     """
     memory = torch.empty(form, dtype=dtype, device=_CPU)
     size = memory.nbytes
@@ -40,32 +40,32 @@ def empty(form: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def allocator(form: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """`empty` with these arguments; torch's own function where the memory is small."""
+    """A function that calls `empty` with these arguments, or `torch.empty` if the memory is small."""
     if prod(form) * dtype.itemsize < LARGE:
         return partial(torch.empty, tuple(form), dtype=dtype, device=_CPU)
     return partial(empty, form, dtype)
 
 
 def first_rows(tensor: Tensor, rows: int) -> Tensor:
-    """Its first rows."""
+    """The first rows of a tensor."""
     return tensor if rows == tensor.shape[0] else tensor[:rows]
 
 
 def computable(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
-    """The tensors as kernels take them."""
+    """The tensors, contiguous and in the dtype of the kernels."""
     if all([v.dtype == dtype and v.is_contiguous() for v in tensors]):
         return tensors
     return [v.to(dtype).contiguous() for v in tensors]
 
 
 def readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows (S, W) as kernels read them: each without gaps, and any distance apart."""
+    """Rows (S, W) as kernels read them: each row is contiguous, with any stride between rows."""
     tensor = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 
 
 def unwritten(S: int, width: int, rows: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Unwritten where steps are, zero where padding is."""
+    """Memory of S rows, uninitialised in the first `rows`, zero in the padding after them."""
     memory = empty((S, width), dtype or like.dtype)
     if rows < S:
         memory[rows:].zero_()

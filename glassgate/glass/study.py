@@ -25,7 +25,7 @@ class Said(NamedTuple):
         step: the step of the answer, from 0; None for an answer about the whole sequence
         best: the likeliest choices and their probabilities (None for a number), the prediction first
         target: the right answer and its probability; None without a reference
-        agreement: of sets, such as chords, the F1 score of the prediction against the target; None of single choices
+        agreement: for sets, such as chords, the F1 score of the prediction against the target; None for single choices
     """
 
     step: int | None
@@ -40,7 +40,7 @@ class Said(NamedTuple):
 
     @property
     def wrong(self) -> bool:
-        """Whether the page marks it as wrong; a set is, if it agrees with the target by less than one half."""
+        """Whether the page marks the answer as wrong. A set is wrong if its agreement is less than one half."""
         return self.right is False and (self.agreement is None or self.agreement < 0.5)
 
 
@@ -48,7 +48,7 @@ class Answered(NamedTuple):
     """A number that a model forecast.
 
     Attributes:
-        place: in steps of the passage
+        place: its position, in steps of the passage
         value: the forecast
         target: the true value, None without one
     """
@@ -65,8 +65,8 @@ class Passage:
     Attributes:
         series: (L * pace, C)
         pace: the rows of the series that one step reads
-        names: of the C channels, the forecast one first
-        times: the time stamp of each row of the series and of each forecast; empty without
+        names: the names of the C channels, the forecast one first
+        times: the time stamp of each row of the series and of each forecast; empty if there are none
     """
 
     steps: Sequence[str]
@@ -90,7 +90,7 @@ class Passage:
 
 
 Evidence = Callable[[nn.Module, int, int], Tensor]
-"""From a model, a passage's number and a count of copies to (copies, A): the value to differentiate of each answer."""
+"""Maps a model, a passage's number and a number of copies to (copies, A): the value to differentiate of each answer."""
 
 
 @dataclass
@@ -98,10 +98,10 @@ class Flow:
     """The norm of dL/ds at each lag: the number of steps between a state and the step at which the answer reads it.
 
     Attributes:
-        lags: the lags, K of them
+        lags: the K lags
         each: the norms of every answer, (A, K), NaN beyond the sequence's end
         before: the same with the weights before training, (A, K); None without them
-        highway: median of the norms that the state's own path alone carries from lag 0 on, (K,); None without one
+        highway: median of the norms along the state's own path alone, from lag 0 on, (K,); None without such a path
         one_step: whether every answer reads its states at one step only; otherwise gradients enter at many steps,
             and lags count from the last of them
     """
@@ -114,7 +114,7 @@ class Flow:
 
     @cached_property
     def trained(self) -> np.ndarray:
-        """Median, 10 and 90 % of the norms over answers, (3, K)."""
+        """Median, 10 % and 90 % quantiles of the norms over answers, (3, K)."""
         return np.nanquantile(self.each, (0.5, 0.1, 0.9), axis=0)
 
     @cached_property
@@ -135,9 +135,9 @@ class Direction:
         kinds: the range of each gate, see `measures.ranges`
         values: (S, H) by gate and state, over all passages one after another
         saturation, half_life, memory, flow: by gate or state
-        left: the fraction of each state that a step keeps, (S, H), and whether along its own path
-        wires: (S, H) or (S, 1), the other values on the wires of the cell's diagram, by the diagram's names; of the
-            input its norm
+        left: the fraction of each state that a step keeps, (S, H), and whether that is along the state's own path
+        wires: (S, H) or (S, 1), the other values on the wires of the cell's diagram, by the diagram's names;
+            for the input, its norm
     """
 
     label: str
@@ -172,7 +172,7 @@ class Connections(NamedTuple):
     Attributes:
         targets: the numbers of the A answers that were differentiated
         matrix: gradient times input, (A, L)
-        attention: the attention weights of these answers, (A, L); None of a network without attention
+        attention: the attention weights of these answers, (A, L); None for a network without attention
     """
 
     targets: list[int]
@@ -184,7 +184,7 @@ class Cause(NamedTuple):
     """The loss that is added when a part is held at its mean.
 
     Attributes:
-        name: of the part
+        name: the name of the part
         loss: mean over the answers, in the study's unit
         points: percentage of the answers that become wrong; None for numbers
         low, high: the interval of `loss` over passages
@@ -203,7 +203,7 @@ class Lapse(NamedTuple):
     """The loss that is added when all states are held at their means for the steps of a window of one passage.
 
     Attributes:
-        start, stop: the window, from one step to before another
+        start, stop: the first step of the window, and the first step after it
         low, high: the interval of `loss` over the passage's answers
         control: the loss that is added when the targets are in another order
     """
@@ -225,7 +225,7 @@ class Study:
     Attributes:
         controls: the directions of networks with fresh weights that read the same passages
         loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
-        unit, points: of causes and lapses
+        unit, points: the units of `loss` and `points` in causes and lapses
         thresholds: the value that each effect has to exceed; computed once, by `findings`
         nulls: the effects of each rule in the `controls`, by rule
     """
@@ -262,7 +262,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
 
     Args:
         layer: the name of the layer in the recorded module; all layers if empty
-        brief: leave out the memory and the wires, for a network to compare with
+        brief: omit the memory and the wires, for a network that is only compared with another
     """
     saturated, result = measures.saturation(tape), []
     for label, call, number in tape.parts():

@@ -1,4 +1,4 @@
-"""Runs a pass in plain torch, line by line: the meaning of every operation, and the test of every lowering."""
+"""Runs a pass in plain torch, line by line. This defines every operation, and tests compare every lowering with it."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -36,7 +36,7 @@ def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, i
     Args:
         program: a valid pass.
         inputs: a tensor for each input, in any shape with its elements in row-major order.
-        sizes: the extents of axes that all others follow from, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`.
+        sizes: the extents of axes from which all others follow, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`.
 
     Returns:
         A tensor for each output, with the axes of its type.
@@ -71,7 +71,7 @@ class Evaluator:
         return {port: self.found[value] for port, value in program.outputs.items()}
 
     def axes_of(self, of_type: Type) -> tuple[str, ...]:
-        """The dimensions of tensors of a type."""
+        """The axes of tensors of a type, in the order of their dimensions."""
         return of_type.axes
 
     def shape(self, of_type: Type) -> tuple[int, ...]:
@@ -83,16 +83,16 @@ class Evaluator:
         return self.axes_of(x.type).index(axis)
 
     def aligned(self, x: Value, to: Type) -> Tensor:
-        """A value with extent 1 along the axes of another type that it lacks."""
+        """The tensor of a value, with extent 1 along the axes that only the other type has."""
         return _aligned(self.found[x], self.axes_of(x.type), self.axes_of(to))
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """Line after line."""
+        """Compute lines in order."""
         for line in lines:
             self.found[line.result] = self.result(line.operation, line.result.type)
 
     def loop(self) -> None:
-        """All steps, and the loop's results."""
+        """Run all steps, and store the loop's results."""
         loop, found = self.program.loop, self.found
         steps = self.sizes[loop.axis]
         written: list[list[Tensor]] = [[] for _ in loop.writes]
@@ -119,7 +119,7 @@ class Evaluator:
             found[write.sequence] = torch.stack(values[::-1] if loop.reverse else values, axis) if values else empty
 
     def chosen(self, active: Tensor | None, yes: Tensor, no: Tensor, of_type: Type) -> Tensor:
-        """One of two values for each row, by whether it takes part in the step."""
+        """For each row `yes` if it takes part in the step, otherwise `no`."""
         if active is None:
             return yes
         lengths = self.program.loop.lengths
@@ -157,14 +157,14 @@ class Evaluator:
         raise AssertionError(f"unknown operation {operation}")
 
     def contracted(self, a: Value, b: Value, of_type: Type) -> Tensor:
-        """The product of two values, summed over the axes that the result lacks."""
+        """The product of two values, summed over the axes that the result does not have."""
         names = [self.axes_of(part) for part in (a.type, b.type, of_type)]
         letter = dict(zip(dict.fromkeys(axis for axes in names for axis in axes), ascii_letters, strict=False))
         a_in, b_in, out = ("".join(letter[axis] for axis in axes) for axes in names)
         return torch.einsum(f"{a_in},{b_in}->{out}", self.found[a], self.found[b])
 
     def shifted(self, shift: Shift) -> Tensor:
-        """A sequence one step later."""
+        """A sequence delayed by one step."""
         axis, steps = shift.x.type.axes.index(shift.axis), self.sizes[shift.axis]
         x, first = self.found[shift.x], self.found[shift.first].unsqueeze(axis)
         if not steps:
@@ -191,7 +191,7 @@ def _base(axes: Axes, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _aligned(x: Tensor, axes: tuple[str, ...], to: tuple[str, ...]) -> Tensor:
-    """A tensor with extent 1 along the axes that it lacks."""
+    """A tensor with extent 1 along the axes that only `to` has."""
     for k, axis in enumerate(to):
         if axis not in axes:
             x = x.unsqueeze(k)

@@ -41,7 +41,7 @@ class Axes(dict[str, Axis]):
         return tuple(f for part in axis.of for f in ((part,) if isinstance(part, int) else self.factors(part)))
 
     def number(self, name: str) -> int | None:
-        """The extent of an axis, where it depends on no base axis."""
+        """The extent of an axis, or None if it depends on a base axis."""
         factors = self.factors(name)
         return prod(f for f in factors if isinstance(f, int)) if all(isinstance(f, int) for f in factors) else None
 
@@ -80,7 +80,7 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Contract:
-    """The product of two values, summed over some axes, as einsum has it: the other axes are kept."""
+    """The product of two values, summed over some axes as in einsum: the other axes are kept."""
 
     a: Value
     b: Value
@@ -120,7 +120,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Take:
-    """The values at some indices of an axis, which another axis replaces."""
+    """The values at some indices of an axis, along the axis `to` instead."""
 
     x: Value
     axis: str
@@ -158,9 +158,9 @@ class Shift:
     `first` at the first step of each row.
 
     Attributes:
-        x: with the loop's axis.
-        first: without it.
-        axis: the loop's.
+        x: the sequence, with the loop's axis.
+        first: an element, without the loop's axis.
+        axis: the loop's axis.
         reverse: whether the loop runs from the last step to the first.
         lengths: as in `Loop`.
     """
@@ -184,13 +184,13 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Carry:
-    """A value that goes from step to step.
+    """A value that is passed from step to step.
 
     Attributes:
-        initial: before the first step, from outside the loop.
-        before: inside, before the step.
-        next: inside, after it.
-        final: outside, after the last step.
+        initial: the value before the first step, from outside the loop.
+        before: the value before the step, inside the loop.
+        next: the value after the step, inside the loop.
+        final: the value after the last step, outside the loop.
     """
 
     initial: Value
@@ -217,15 +217,15 @@ class Write:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps one after the other.
+    """The loop over the steps.
 
     With `lengths`, row n takes part in steps t < lengths[n] only, whatever the loop's direction. In the other steps its
     carries keep their values and its elements of written sequences are 0 (false).
 
     Attributes:
-        axis: of the steps.
+        axis: the axis of the steps.
         reverse: whether they run from the last to the first.
-        lengths: int, one number for each row; None where every row takes part in every step.
+        lengths: an integer for each row; None if every row takes part in every step.
         reads, carries: the inputs of the body.
         body: the lines of one step.
         writes: the loop's results other than the final values of carries.
@@ -271,7 +271,7 @@ class Role(Enum):
 
 
 class Port(NamedTuple):
-    """An input or output: its role, and of which weight, state, gate or value."""
+    """An input or output: its role, and the name of its weight, state, gate or value."""
 
     role: Role
     name: str = ""
@@ -285,13 +285,13 @@ class Pass:
     """One direction of a layer, forward or backward.
 
     Attributes:
-        title: for readers.
-        axes: by name.
-        inputs: by port.
+        title: a title for readers.
+        axes: the axes by name.
+        inputs: the input values by port.
         before: lines before the loop.
         loop: the steps.
         after: lines after it.
-        outputs: by port.
+        outputs: the output values by port.
     """
 
     title: str

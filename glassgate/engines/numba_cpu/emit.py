@@ -1,4 +1,4 @@
-"""Prints a lowered program as the readable text of one kernel; `namespace.py` has the functions that the text calls."""
+"""Prints a lowered program as the readable text of one kernel; `namespace.py` defines the functions that it calls."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from glassgate.engines.numba_cpu.names import Names
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A printed kernel and what its caller must hand over.
+    """A printed kernel and the arguments that its caller passes.
 
     Attributes:
         text: the Python source of one function of one argument, the address of the others.
-        arguments: the 64-bit integers behind that address, in order, FIRST and LAST at the end.
+        arguments: the 64-bit integers at that address, in order, with FIRST and LAST at the end.
         products: the matrices to pack, by number.
-        temporaries: rows of scratch memory, one per sequence; of those of one pass, one in all, of whole vectors.
-        row_sums: how many sums over a row there are.
-        split_units: whether threads can share the units of a row.
+        temporaries: scratch memory, one row per sequence, or a single row of whole vectors for those of one pass.
+        row_sums: the number of sums over a row.
+        split_units: whether threads can divide the units of a row.
     """
 
     text: str
@@ -36,7 +36,7 @@ def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool
 
     Args:
         program: the lowered program.
-        title: the text's docstring.
+        title: the docstring of the kernel.
         rounds: whether row vectors are rounded for matrix products.
         rounds_output: whether the output can be rounded too.
     """
@@ -50,7 +50,7 @@ class _Emitter:
         self.lines: list[tuple[int, str]] = []
         self.arguments: dict[Argument, str] = {}
         self.fetched: set[Buffer] = set()
-        """Buffers of which each row has been read before."""
+        """Buffers whose rows an earlier phase of the step has read."""
         self.depth = 1
 
     def kernel(self, title: str) -> Kernel:
@@ -94,7 +94,7 @@ class _Emitter:
         self.lines.append((self.depth + deeper if text else 0, text))
 
     def argument(self, argument: Argument) -> str:
-        """The name of an argument, which the kernel takes from now on."""
+        """The name of an argument, which is added to the kernel's arguments."""
         if argument not in self.arguments:
             temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
             label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
@@ -122,7 +122,7 @@ class _Emitter:
             self.line(")")
 
     def _round_output(self) -> None:
-        """Prints the output of the step as bfloat16."""
+        """Prints the conversion of the step's output to bfloat16."""
         state = next(iter(self.program.buffers.states))
         rows, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(given.ROUNDED_OUTPUT)
         base, pitch = self.argument(given.address(rows)), self.argument(given.pitch(rows))
@@ -133,7 +133,7 @@ class _Emitter:
         self.line(f"_round_units(_from, {pitch}, {width}, _here - _first, {first}, {last}, _to)", 1)
 
     def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
-        """Prints phases one after the other for each row, so that values that they pass on stay in the cache."""
+        """Prints phases one after the other for each row, so that their common values stay in the cache."""
         known: set[str] = set()
         self.line("for _one in range(_first, _here):")
         self.depth += 1
@@ -202,7 +202,7 @@ class _Emitter:
         self.depth += 1
         self.line("while _done + _wide > _blocks:")
         self.line("_wide //= 2", 1)
-        # To and fro: the weights that the step before has read last are the first ones here, and still in the cache.
+        # Alternate the direction: the weights that the previous step read last are read first, still in the cache.
         self.line("_block = _first_block + (_done if _step % 2 == 0 else _blocks - _done - _wide)")
         self.line("for _rank in range(_first, _here, _high):")
         self.depth += 1
@@ -252,7 +252,7 @@ class _Emitter:
         return self.argument(given.of_product("left", multiply.number))
 
     def _point(self, multiply: Multiply) -> None:
-        """The memory of these row vectors."""
+        """Prints the calculation of the addresses of a product's operand rows."""
         if isinstance(multiply.left.rows, Before):
             if self.rounds:
                 self._round(multiply, self.argument(given.before(multiply.left.rows.state)))
@@ -274,7 +274,7 @@ class _Emitter:
         return self.rounds and (isinstance(rows, Before) or rows.buffer.kind not in given.ROUNDED)
 
     def _round(self, multiply: Multiply, rows: str) -> None:
-        """A product's operand as bfloat16, in memory of its own."""
+        """Prints the conversion of a product's operand to bfloat16, in separate memory."""
         column, width = self._extent(multiply)
         to = self.argument(given.of_product("rounded", multiply.number))
         self.line(f"_round_rows({self._left_rows(multiply)}, {rows}, _first, _here, {column}, {width}, {to})")
@@ -303,7 +303,7 @@ class _Emitter:
         )
 
     def _totals(self, partial: dict[AddUp, str]) -> None:
-        """The end of a row's sums over its units."""
+        """Prints the totals of a row's sums over its units."""
         for term, sum_ in partial.items():
             total = self.argument(given.of_row_sum("total", term.number))
             self.line(f"_put_total({total} + _one * _BYTES, {sum_})")

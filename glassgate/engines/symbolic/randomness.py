@@ -1,4 +1,4 @@
-"""A step's random numbers are refused before they are drawn: other threads draw from the same generators."""
+"""Rejects random numbers in a step before they are drawn, because other threads use the same generators."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from glassgate.engines.symbolic.graph import NotTraceable
 
 
 class NoRandomNumbers(TorchDispatchMode):
-    """Inside, whatever this thread would draw with torch is refused."""
+    """A context in which drawing random numbers with torch on this thread raises `NotTraceable`."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:

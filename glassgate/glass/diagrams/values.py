@@ -22,8 +22,8 @@ def wires(call: Call, number: int) -> dict[str, Tensor]:
     """The values of a diagram's wires in a recorded call of one direction, except gates and new states.
 
     Returns:
-        by their `data-name`, (L, N, H), or (L, N, 1) for one number per row; for the input its norm. Empty for a cell
-        that cannot be drawn.
+        the values by `data-name`, (L, N, H), or (L, N, 1) for one number per row; for the input, its norm. Empty for a
+        cell that cannot be drawn.
     """
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
@@ -39,16 +39,16 @@ def wires(call: Call, number: int) -> dict[str, Tensor]:
 
 
 def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor]) -> dict[str, Tensor]:
-    """What each wire of `gg.draw(cell)` carries, by its `data-name`; the wire of the input apart.
+    """The value of each wire of `gg.draw(cell)` except that of the input, by its `data-name`.
 
     Args:
         cell: the cell.
-        weights: its parameters by name, as `layer.weights()` gives them.
-        x: (N, H_in), any number of steps at once.
-        before: the states before each of these steps, one (N, H) a state.
+        weights: its parameters by name, as returned by `layer.weights()`.
+        x: (N, H_in), the inputs of any number of steps.
+        before: the states before each of these steps, one (N, H) per state.
 
     Returns:
-        one (N, H) a wire; (N, 1) where there is one number a row.
+        one (N, H) per wire; (N, 1) for one number per row.
     """
     projected = "weight_hr" in weights
     read = flow(cell, projected)
@@ -60,11 +60,11 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
     equations: Equations = replace(equations_of(cell, projected), states=states, shown={})
     names = {node.name for item in read.items for node in item.nodes}
 
-    def tell(name: str, value: object) -> None:
+    def keep(name: str, value: object) -> None:
         if name in names and isinstance(value, Tensor):
-            named[name] = value.expand(len(x), value.shape[-1])  # a value of parameters alone has no rows
+            named[name] = value.expand(len(x), value.shape[-1])  # a value computed only from parameters has no rows
 
     ih = linear(x, weights["weight_ih"], weights.get("bias_ih"))
-    with author_names(tell):
+    with author_names(keep):
         advance(GraphCell(equations), weights, ih, tuple(before))
     return named

@@ -1,4 +1,4 @@
-"""Where a network looked: the weights of a source's units for each unit that it wrote, and their picture as SVG."""
+"""The attention weights of source tokens for each output token, and their picture as SVG."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,17 +10,17 @@ import numpy as np
 _CELL = 24
 _LETTER = 8.2
 _GAP = 12
-_FAINTEST = 0.005  # a weight below it is not to be seen
+_FAINTEST = 0.005  # smaller weights are not drawn
 _FONT = "font-family='DejaVu Sans, Noto Sans CJK SC, sans-serif' font-size='13'"
 
 
 class Attended(NamedTuple):
-    """Where a network looked.
+    """The attention weights of one example.
 
     Attributes:
-        source: the units that it read
-        target: what it made of them: the units of a translation, its end as an empty one, or a label
-        weights: for each of the target the weight of each unit of the source, `(T, S)`; the sum of a row is 1
+        source: the tokens that the network read
+        target: its output: the tokens of a translation, with an empty one for its end, or a label
+        weights: the weight of each source token for each target token, `(T, S)`; each row sums to 1
     """
 
     source: Sequence[str]
@@ -29,10 +29,10 @@ class Attended(NamedTuple):
 
 
 def attention_picture(*shown: Attended) -> str:
-    """Draw weights as squares, the darker the more; a square says its weight to who points at it.
+    """Draw weights as squares: darker squares have larger weights. Hover over a square to see its weight.
 
     Args:
-        shown: one below the other
+        shown: the examples, which are drawn one below the other
 
     Returns:
         an SVG document
@@ -44,7 +44,7 @@ def attention_picture(*shown: Attended) -> str:
     left = _GAP + max(_width(each.target) for each in shown)
     parts, height, width = [], 0.0, 0.0
     for each in shown:
-        top = height + (_width(each.source) if _upright(each.source) else 16) + _GAP
+        top = height + (_width(each.source) if _vertical(each.source) else 16) + _GAP
         parts += _columns(each.source, left, top) + _rows(each, left, top)
         height = top + _CELL * len(each.target) + _GAP
         width = max(width, left + _CELL * len(each.source) + _GAP)
@@ -60,11 +60,11 @@ def attention_picture(*shown: Attended) -> str:
 
 
 def _columns(units: Sequence[str], left: float, top: float) -> list[str]:
-    """The units of the source above their columns."""
+    """The source tokens above their columns."""
     texts = []
     for column, unit in enumerate(units):
         x = left + _CELL * (column + 0.5)
-        if _upright(units):
+        if _vertical(units):
             where = f"transform='translate({x + 4:.1f} {top - 6:.1f}) rotate(-90)'"
         else:
             where = f"x='{x:.1f}' y='{top - 6:.1f}' text-anchor='middle'"
@@ -73,7 +73,7 @@ def _columns(units: Sequence[str], left: float, top: float) -> list[str]:
 
 
 def _rows(each: Attended, left: float, top: float) -> list[str]:
-    """The units of the target, each before the squares of its weights, on a pale grid."""
+    """The target tokens, each to the left of the squares of its weights, on a pale grid."""
     right, bottom = left + _CELL * len(each.source), top + _CELL * len(each.target)
     lines = [f"M{left + _CELL * column:.1f} {top:.1f}V{bottom:.1f}" for column in range(len(each.source) + 1)]
     lines += [f"M{left:.1f} {top + _CELL * row:.1f}H{right:.1f}" for row in range(len(each.target) + 1)]
@@ -91,8 +91,8 @@ def _rows(each: Attended, left: float, top: float) -> list[str]:
     return parts
 
 
-def _upright(units: Sequence[str]) -> bool:
-    """Whether some unit is too wide for its column, so that all are written upwards."""
+def _vertical(units: Sequence[str]) -> bool:
+    """Whether a token is too wide for its column, so that all are written vertically."""
     return any(len(unit) > 1 for unit in units)
 
 
@@ -101,5 +101,5 @@ def _shown(unit: str) -> str:
 
 
 def _width(units: Sequence[str]) -> float:
-    """About how wide the widest unit is."""
+    """The approximate width of the widest token."""
     return _LETTER * max(sum(1 + (east_asian_width(each) in "WF") for each in unit or "(end)") for unit in units)

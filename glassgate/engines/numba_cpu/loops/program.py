@@ -1,6 +1,6 @@
 """One step of a cell, or its backward step, as the CPU runs it: loads, operations, matrix products, stores.
 
-A value is a node of the cell's graph; an instruction gives its source or its destination.
+A value is a node of the cell's graph. An instruction defines its source or its destination.
 """
 
 from dataclasses import dataclass
@@ -14,32 +14,32 @@ from glassgate.engines.symbolic.trace import Trace
 
 
 class Before(NamedTuple):
-    """A state before the step: after the step before, or the initial one at the start and where there is a reset."""
+    """A state before the step: that of the previous step, or the initial state at the start and after a reset."""
 
     state: str
 
 
 class Sums(NamedTuple):
-    """A result of one of the stage's products: its number, and which of its results."""
+    """A result of one of the stage's matrix products: the product's number and the index of the result."""
 
     product: int
     column: int
 
 
 class RowSum(NamedTuple):
-    """A sum over the units of a row, by number: the same in every unit."""
+    """A sum over the units of a row, by number. All units read the same value."""
 
     number: int
 
 
 class KeptRowSum(NamedTuple):
-    """One that the forward pass has kept."""
+    """A sum over the units of a row that the forward pass has stored."""
 
     place: Place
 
 
 class Size(NamedTuple):
-    """How many units there are."""
+    """The number of units along an axis."""
 
     axis: str
 
@@ -63,14 +63,14 @@ class Load:
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """A value that its operation gives from the values before."""
+    """A value that its operation computes from earlier values."""
 
     value: Node
 
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A value goes to a place; or is added to its contents."""
+    """Writes a value to a place, or adds it to the contents."""
 
     value: Node
     to: Place
@@ -79,7 +79,10 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class Carry:
-    """The gradient of the state before: to the step before, or, added, to the initial state where there was a reset."""
+    """Passes the gradient of the state before the step to the previous step.
+
+    After a reset it is added to the gradient of the initial state instead.
+    """
 
     value: Node
     to: Place
@@ -88,17 +91,17 @@ class Carry:
 
 @dataclass(frozen=True, eq=False)
 class AddUp:
-    """A value is a term of a sum over the units of its row."""
+    """Adds a value to a sum over the units of its row."""
 
     value: Node
     number: int
     kept: Place | None
-    """Where training keeps the sum."""
+    """The place where training stores the sum."""
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """What a product multiplies: rows of a buffer from a column on, or the state before."""
+    """The left operand of a matrix product: rows of a buffer from a column on, or the state before the step."""
 
     rows: Place | Before
     axis: str
@@ -107,13 +110,13 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class Multiply:
-    """A product of the stage, before anything else of it.
+    """A matrix product of a stage, computed before the rest of the stage.
 
     Attributes:
-        number: among all of the program.
-        product: which weights.
+        number: its number in the program.
+        product: the weights and the results.
         left: the left operand.
-        heads: blocks of the matrix.
+        heads: the number of blocks of a block-diagonal matrix.
     """
 
     number: int
@@ -124,16 +127,16 @@ class Multiply:
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """What is done for all rows and units before any of it is done for the next phase, or row by row with the next.
+    """Instructions that run for all rows and units before the next phase begins, or row by row with the next phase.
 
     Attributes:
-        axis: of its units.
-        products: done first.
+        axis: the axis of its units.
+        products: matrix products, which are computed first.
         values: loads and computations, each after its operands.
-        writes: what goes where.
-        keeps: what only training writes.
-        sums: sums over a row that end here.
-        barrier: whether all units must be known before what follows.
+        writes: stores in training and inference.
+        keeps: stores in training only.
+        sums: sums over a row that are complete after this phase.
+        barrier: whether threads wait after the phase until all units are stored.
     """
 
     axis: str
@@ -147,13 +150,13 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Temporary:
-    """Memory that one step needs for itself.
+    """The memory of a value that only one step uses.
 
     Attributes:
-        node: whose value.
-        buffer: one row each sequence.
-        of_one_pass: whether one row is enough for all rows, because only one pass reads it.
-        kept: the place where it is stored instead in training, which keeps it.
+        node: the value.
+        buffer: one row per sequence.
+        of_one_pass: whether a single row is enough for all sequences, because only one pass reads it.
+        kept: the place where training stores it instead.
     """
 
     node: Node
@@ -167,12 +170,12 @@ class Program:
     """One direction's step, forward or backward.
 
     Attributes:
-        backward: which.
+        backward: whether it is the backward step.
         buffers: the memory that it reads and writes.
-        states: of which the value before the step is read.
-        passes: phases; those of one pass can follow each other row by row.
-        temporaries: memory of its own, by buffer.
-        row_sums: how many sums over a row there are.
+        states: the states whose value before the step is read.
+        passes: groups of phases; the phases of one pass can run one after the other for each row.
+        temporaries: memory that only one step uses, by buffer.
+        row_sums: the number of sums over a row.
     """
 
     backward: bool
@@ -184,7 +187,7 @@ class Program:
 
     @property
     def products(self) -> tuple[Multiply, ...]:
-        """All products, by number."""
+        """All matrix products, by number."""
         return tuple(product for phases in self.passes for phase in phases for product in phase.products)
 
 
@@ -282,7 +285,7 @@ class _Lowering:
         return Compute(node)
 
     def _stored(self, node: Node) -> tuple[Term, ...]:
-        """Where a value is stored that the stage does not compute."""
+        """The places of a value that the stage does not compute."""
         match node.op:
             case "ih":
                 return self._input_half(self.trace.ih.index(node.args[0], len(self.trace.shared)))
@@ -311,7 +314,7 @@ class _Lowering:
         return Place(self.buffers[Kind.INPUT], column), Place(bias_buffer("ih", self.trace), column)
 
     def _product(self, node: Node, stage: Stage) -> tuple[Term, ...]:
-        """The sums that belong to a value, with the initial value of the product."""
+        """The terms of a value from matrix products: their sums, and the input half or the bias."""
         terms: list[Term] = []
         for product in stage.products:
             if any(result is node for result in product.results):
@@ -324,18 +327,18 @@ class _Lowering:
 
 
 def weight_buffer(cell: Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
-    """The memory of a parameter, or of its gradient; one of the cell's own has a column for each gate, or one."""
+    """The memory of a parameter or its gradient. The cell's own parameters have one column, or one per gate."""
     own = cell.parameters.get(name)
     return Buffer(kind, name, "H", len(cell.gates) if own and own.per_gate else 1)
 
 
 def bias_buffer(half: str, trace: Trace) -> Buffer:
-    """What is added to the input half or to recurrent products that stand alone."""
+    """The bias of the input half, or of recurrent products that are used without the input half."""
     return Buffer(Kind.BIAS, half, "H", len(trace.ih if half == "ih" else trace.hh_only))
 
 
 def noise_buffer(cell: Cell, buffers: Buffers, name: str) -> Buffer:
-    """The memory of random factors."""
+    """The memory of the random factors with this name."""
     noise = cell.noise[name]
     kind = Kind.NOISE if noise.per_step else Kind.NOISE_OF_SEQUENCE
     return Buffer(kind, name, buffers.states.get(noise.state or "", "H"))
