@@ -1,4 +1,4 @@
-"""Gradients k steps back, |dL/dh_{t-k}| and |dL/dc_{t-k}|, and the part that the forget gates carry."""
+"""Gradient norms k steps back, |dL/dh_{t-k}| and |dL/dc_{t-k}|, and the part that flows through the forget gates."""
 
 from typing import Any
 
@@ -12,11 +12,13 @@ ROWS = 32
 
 
 def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any]:
-    """The norm over the units, in the mean over sequences, at k = 0 ... steps, L being the loss at the last step.
+    """Measure the gradient of each state k steps before the last, for k = 0 ... steps. L is the loss at the last step.
+
+    Each number is the norm over the units, averaged over the sequences.
 
     Returns:
-        "h", and by the name of every other state, a list of steps + 1 numbers; "highway", where the cell has a gate f
-        and a state c: the gradient of c at the last step times the product of the forget gates since.
+        a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "highway" is
+        another list: the norms of the gradient of c at the last step times the forget gates of the last k steps.
     """
     made = PROBLEMS[problem]
     batch = made.make(steps + 1, ROWS, torch.Generator().manual_seed(seed))
@@ -24,7 +26,7 @@ def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any
         loss = made.loss(network(batch), batch)
     loss.backward()
     network.zero_grad()
-    # Step k counts back from each sequence's own end: (steps + 1, N).
+    # The index of the step that is k steps before the end of each sequence: (steps + 1, N).
     back = batch.lengths - 1 - torch.arange(steps + 1)[:, None]
     rows = torch.arange(ROWS)
     found: dict[str, Any] = {}

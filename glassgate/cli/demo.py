@@ -1,4 +1,4 @@
-"""`glassgate demo`: colour Python code, once reading it from both ends and once from the start alone."""
+"""`glassgate demo`: train a bidirectional and a one-directional network to colour Python code, and compare them."""
 
 import os
 from collections.abc import Sequence
@@ -31,15 +31,15 @@ _MODELS = {"bidirectional": True, "one-directional": False}
 
 
 def command(words: list[str]) -> None:
-    """Run the demonstration as the words after `glassgate demo` say."""
+    """Run the demonstration with the arguments after `glassgate demo`."""
     parser = Parser(
         prog="glassgate demo",
         description="Train two networks to colour Python code, character by character, on Python's own library: one "
         "that reads it from both ends, and the same one reading forward only. Compare them on files neither has seen.",
     )
-    parser.add_argument("--run", metavar="FOLDER", help="new folder for all that comes of it (runs/demo-N)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of weights and order (1)")
-    parser.add_argument("--every", type=positive, default=1, metavar="N", help="learn from one file in N: quicker (1)")
+    parser.add_argument("--run", metavar="FOLDER", help="new folder for models, scores and pages (runs/demo-N)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the initial weights and the order of batches (1)")
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="train faster, on one file in N (1)")
     arguments = parser.parse_args(words)
     run = Path(arguments.run or next_folder("demo"))
     Run.check_new(run)
@@ -61,9 +61,9 @@ def command(words: list[str]) -> None:
     written = _live(model, run / "live.html")
     console.print(f"\nType code of yours and see every gate react, in any browser: {written}", soft_wrap=True)
     hints = {
-        f"report {model} --live": "writes a page about it, gate by gate, that answers as you type",
+        f"report {model} --live": "writes a page with every gate of it, which responds as you type",
         f"predict {model} FILE.py": "colours a file of yours",
-        f"evaluate {model} FILE.py": "says how much of it is right",
+        f"evaluate {model} FILE.py": "measures the accuracy on a file",
         "train tagging --help": "trains on your own data",
     }
     width = max(map(len, hints))
@@ -88,7 +88,7 @@ def _live(run: Path, output: Path) -> Path:
 
 
 def _options(bidirectional: bool, seed: int) -> TaggingOptions:
-    """The options of a model that has its share of the processor to itself."""
+    """Return the options of a model; each model uses an equal fraction of the processors."""
     threads = max(1, (os.cpu_count() or 1) // len(_MODELS))
     ours = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
     return TaggingOptions.from_mapping(Tagging.own_options | ours)
@@ -105,14 +105,14 @@ def _learn(
 def _describe(console: Console, split: Split[Tagged]) -> None:
     characters = [sum(len(each.units) for each in part) for part in (split.train, split.test)]
     console.print(
-        f"To learn from: {len(split.train)} files, {characters[0]:,} characters.\n"
-        f"Held out: {len(split.test)} files, {characters[1]:,} characters: "
+        f"Training data: {len(split.train)} files, {characters[0]:,} characters.\n"
+        f"Held-out data: {len(split.test)} files, {characters[1]:,} characters: "
         + ", ".join(each.source for each in split.test)
     )
 
 
 def _compare(console: Console, scores: dict[str, dict[str, float]]) -> None:
-    table = Table(title="On the files held out")
+    table = Table(title="Scores on the held-out files")
     table.add_column("reads")
     for score in scores["bidirectional"]:
         table.add_column(score.replace("_", " "), justify="right")
@@ -125,14 +125,14 @@ def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list
     """Print the part of the held-out code with the most kinds of labels and differences between the models."""
     first, *_ = predictions
 
-    def told_apart(place: int, start: int, stop: int) -> tuple[int, int]:
+    def variety(place: int, start: int, stop: int) -> tuple[int, int]:
         labels = files[place].labels or ()
         wrong = sum(a != b for a, b in zip(labels[start:stop], predictions[first][place][start:stop], strict=True))
         return len(set(labels[start:stop])), wrong
 
     place, start, stop = max(
         ((place, *stretch) for place, each in enumerate(files) for stretch in _stretches(str(each.units))),
-        key=lambda where: told_apart(*where),
+        key=lambda where: variety(*where),
     )
     shown = files[place]
     line = shown.units[:start].count("\n") + 1
@@ -144,7 +144,7 @@ def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list
 
 
 def _stretches(text: str) -> list[tuple[int, int]]:
-    """Start and end of each `_LINES` lines that follow a blank one."""
+    """The start and end of each passage of `_LINES` lines that follows a blank line."""
     starts = [0, *(place + 1 for place, unit in enumerate(text) if unit == "\n")]
     return [
         (start, end)

@@ -1,4 +1,4 @@
-"""The static part of a call (everything but tensors): built from a `Direction` or parsed from an operator's text."""
+"""The static part of a call (everything but tensors), built from a `Direction` or parsed from an operator's string."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,23 +18,24 @@ from glassgate.engines.symbolic.trace import Trace, differentiated
 
 
 def _way(direction: Direction) -> str:
-    """The direction of time as text; doubled if resets have states of their own."""
+    """The direction of time as a string, see `Plan.way`."""
     return ("<" if direction.reverse else ">") * (2 if direction.restart else 1)
 
 
 def given_of(directions: list[Direction]) -> list[Tensor]:
-    """All tensors of a call except its data."""
+    """All tensors of a call except its input data."""
     return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.restart, *d.noise.values())]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The static part of one direction. There is one object per content, so that it can be a key.
+    """The static part of one direction. Equal content gives the same object, so that a plan can be a key.
 
     Attributes:
-        equations: of one step.
-        trace: their graphs.
-        way: ">", or "<" from the last step to the first; doubled if resets have states of their own.
+        equations: the equations of one step.
+        trace: the graphs of the step and of its gradient.
+        way: ">" from the first step to the last, "<" in reverse; ">>" or "<<" if states after a reset differ from the
+            initial ones.
         weights, noise: the names of the tensors, in order.
         record: whether gates and their gradients are results too.
     """
@@ -48,7 +49,7 @@ class Plan:
 
     @cached_property
     def text(self) -> str:
-        """The plan as text, for operators, which take tensors and text."""
+        """The plan as a string, because torch operators accept strings and tensors, but no objects."""
         return _text(self.equations, self.way, self.weights, self.noise, self.record)
 
     @cached_property
@@ -63,26 +64,26 @@ class Plan:
 
     @cached_property
     def restarts(self) -> bool:
-        """Whether resets have states of their own."""
+        """Whether the states after a reset differ from the initial ones."""
         return len(self.way) == 2
 
     @cached_property
     def states(self) -> int:
-        """The number of incoming states: the initial ones, and those of resets if they differ."""
+        """The number of state inputs: the initial states, and the states after a reset if they differ."""
         return len(self.way) * len(self.cell.state)
 
     @cached_property
     def differentiable(self) -> list[bool]:
-        """Which of the direction's tensors have a gradient: all except noise."""
+        """For each tensor of the direction, whether it has a gradient: all except noise do."""
         return [True] * (self.given - len(self.noise)) + [False] * len(self.noise)
 
     @cached_property
     def given(self) -> int:
-        """The number of the direction's tensors: parameters, states, noise."""
+        """The number of tensors of the direction: parameters, states and noise."""
         return len(self.weights) + self.states + len(self.noise)
 
     def direction(self, given: Sequence[Tensor]) -> Direction:
-        """The direction with these tensors."""
+        """Return the direction with these tensors."""
         n, count = len(self.weights), len(self.cell.state)
         weights = dict(zip(self.weights, given[:n], strict=True))
         states = tuple(given[n : n + self.states])
@@ -96,11 +97,11 @@ class Plan:
         return Sizes(N, data.shape[1], H, P, data.element_size() * 8, terms)
 
     def of_states(self, sizes: "Sizes") -> dict[str, int]:
-        """The width of each state; that of the output is the projection's."""
+        """The width of each state; the first state, the output, has the width of the projection."""
         return dict.fromkeys(self.cell.state, sizes.H) | {self.cell.state[0]: sizes.P}
 
     def kept(self, sizes: "Sizes") -> dict[str, int]:
-        """The buffers that the backward pass reads besides the states, and their widths."""
+        """The widths of the buffers that the backward pass reads, except the states, by name."""
         trace, H = self.trace, sizes.H
         columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_columns}
         columns["hr"] = sizes.P if ("hr", 0) in trace.saved else 0
@@ -111,11 +112,14 @@ class Plan:
 LARGEST = 127
 """The largest integer of a quantised matrix. -128 is not used, so that every integer has its negative."""
 INTEGERS = -1
-"""For `Sizes.terms`: quantised to integers of 8 bits."""
+"""A value of `Sizes.terms`: matrices are quantised to 8-bit integers."""
 
 
 class Sizes(NamedTuple):
-    """Everything besides the plan that determines a direction's memory layout. A number has `bits`."""
+    """The sizes that, with the plan, determine the memory layout of a direction.
+
+    N is the batch size, D the width of the input, H the hidden size, P the width of the output. A number has `bits`.
+    """
 
     N: int
     D: int
@@ -123,19 +127,19 @@ class Sizes(NamedTuple):
     P: int
     bits: int
     terms: int = 0
-    """How matrix products are computed: 0 as they are, `INTEGERS` of 8 bits, or as a sum of so many products of
-    bfloat16, see `Processor.terms`."""
+    """The arithmetic of matrix products: 0 for the dtype of the data, `INTEGERS` for 8-bit integers, and n > 0 for a
+    sum of n products in bfloat16; see `Processor.terms`."""
     input_terms: int | None = None
-    """The same for the product of the input, where it differs."""
+    """The same for the product of the input, if it differs."""
 
     @property
     def terms_of_input(self) -> int:
-        """How the product of the input is computed."""
+        """The arithmetic of the matrix product of the input."""
         return self.terms if self.input_terms is None else self.input_terms
 
     @property
     def bytes(self) -> int:
-        """Of a number."""
+        """The size of a number in bytes."""
         return self.bits // 8
 
 
@@ -144,15 +148,15 @@ _traces: dict[tuple[Equations, Costs, bool], Trace] = {}
 
 
 def plan_of(direction: Direction, costs: Costs, record: bool = False) -> Plan:
-    """The plan of a direction.
+    """Return the plan of a direction.
 
     Args:
-        direction: the call.
-        costs: of the backend.
-        record: whether gates and the gradients that reach them are results too.
+        direction: its tensors and its cell.
+        costs: the costs of the backend.
+        record: whether gates and their gradients are results too.
 
     Raises:
-        NotTraceable: no kernel can have the cell's step.
+        NotTraceable: no kernel can express the step of the cell.
     """
     weights = direction.weights
     equations = meant_just_now(direction.cell, "weight_hr" in weights)
@@ -173,28 +177,28 @@ def _plan(
 
 
 def text_for(directions: Sequence[Direction], record: bool = False) -> str:
-    """The plans of all directions as text."""
+    """The plans of all directions as one string."""
     ways = [(d.cell, _way(d), tuple(d.weights), tuple(d.noise)) for d in directions]
     return "\n".join([_text_of(cell, way, weights, noise, record, guarded(cell)) for cell, way, weights, noise in ways])
 
 
 @constant
 def _text_of(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
-    """The text of one direction; `_` makes the compiler check the cell again."""
+    """The string of one direction; the argument `_` makes `torch.compile` check again whether the cell has changed."""
     return _text(meant(cell, "weight_hr" in weights), way, weights, noise, record)
 
 
 def _text(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
-    """The text of a plan: the equations themselves, without class names and without a backend."""
+    """The string of a plan. It contains the equations, but neither class names nor the backend."""
     return "\t".join((way, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
 
 
 @lru_cache(1024)
 def plans_in(text: str, costs: Costs) -> tuple[Plan, ...]:
-    """The plans that a text holds, for a backend with such costs.
+    """Parse the plans in a string, for a backend with these costs.
 
     Raises:
-        NotEquations: it is none that `text_for` gives.
+        NotEquations: the string was not written by `text_for`.
     """
     return tuple(_read(line, costs) for line in text.split("\n"))
 
@@ -215,7 +219,10 @@ _WAYS = (">", "<", ">>", "<<")
 
 
 def count_of_results(plans: Sequence[Plan]) -> int:
-    """The number of tensors that a training call returns besides the saved ones: each state at every step and final."""
+    """The number of result tensors of a training call: for each state, its values at all steps and its final value.
+
+    A training call returns saved tensors after these.
+    """
     return sum(2 * len(plan.equations.state) for plan in plans)
 
 
@@ -231,7 +238,7 @@ def without_final(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]
 
 
 def by_direction(plans: Sequence[Plan], given: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
-    """Each plan and its part of all tensors."""
+    """Yield each plan and its tensors."""
     at = 0
     for plan in plans:
         yield plan, given[at : at + plan.given]
@@ -239,5 +246,5 @@ def by_direction(plans: Sequence[Plan], given: Sequence[Tensor]) -> Iterator[tup
 
 
 def split(plans: Sequence[Plan], given: Sequence[Tensor]) -> list[Direction]:
-    """The directions, each with its part of all tensors."""
+    """Return the directions, each with its tensors."""
     return [plan.direction(own) for plan, own in by_direction(plans, given)]

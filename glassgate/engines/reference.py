@@ -1,4 +1,7 @@
-"""The specification: a loop over time in plain torch, differentiable to any order. Every other engine equals it."""
+"""The reference engine: a loop over time in plain torch, differentiable to any order.
+
+It defines the correct results; the tests compare every other engine with it.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +17,7 @@ from glassgate.engines.contract import Direction, Reason, Recording, Result, Ste
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
-    """The reference runs everything."""
+    """None: the reference engine can run every call."""
     return None
 
 
@@ -24,7 +27,7 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording | None] | None = None,
 ) -> list[Result]:
-    """Every direction of one layer, one after the other."""
+    """Run the directions of one layer, one after the other."""
     kind, shown = steps.data.device.type, recordings or [None] * len(directions)
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         steps, directions = _cast(steps, directions, torch.get_autocast_dtype(kind))
@@ -34,7 +37,7 @@ def run(
 
 
 def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tuple[Steps, list[Direction]]:
-    """As torch's layers compute under autocast: all of it in the smaller type."""
+    """Cast all float32 tensors of a call to the autocast dtype, in which torch's layers compute everything, too."""
 
     def cast(v: Tensor) -> Tensor:
         return v.to(dtype) if v.dtype == torch.float32 else v
@@ -54,7 +57,7 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
     cell, weights, initial, reverse, noise, restart = direction
     rows, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
     sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
-    sizes = sizes or [0]  # a step of no rows, so that results without sequences have their graph, too
+    sizes = sizes or [0]  # one step without rows, so that the results of an empty batch are part of the autograd graph
     padded = [*sizes, rows - sum(sizes)]
     ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(padded)
     resets = None if steps.resets is None else steps.resets[:, None].split(padded)
@@ -83,10 +86,10 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
 
 
 class Stepper:
-    """One direction, one step at a time.
+    """Runs one direction one step at a time.
 
     Args:
-        direction: the call; its initial states are the states before the first step.
+        direction: the arguments of the call; its initial states are the states before the first step.
     """
 
     def __init__(self, direction: Direction) -> None:
@@ -94,7 +97,7 @@ class Stepper:
         self.states: Sequence[Tensor] = tuple(v.clone() for v in direction.initial)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """One step from x (N, H_in) to the output (N, W)."""
+        """Run one step: from the input (N, H_in) to the output (N, W)."""
         ih = linear(x, self._weights["weight_ih"], self._weights.get("bias_ih"))
         self.states = advance(self._cell, self._weights, ih, tuple(self.states))
         return self.states[0]
@@ -104,32 +107,32 @@ class Stepper:
 def _recorded(
     recording: Recording, cell: Cell, rows: int, units: int, at: slice
 ) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
-    """Puts a step's gates, by the author's names, into a recording, and later what reaches gates and states."""
+    """Record a step's gates under the author's names and, in the backward pass, the gradients of gates and states."""
     gates: dict[str, Tensor] = {}
 
-    def tell(name: str, value: Any) -> None:
+    def note_gate(name: str, value: Any) -> None:
         if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
             gates.setdefault(name, value)
 
     def take(states: tuple[Tensor, ...]) -> None:
-        # Only a value with one number per row and unit can be a gate's.
-        form = at.stop - at.start, units
-        found = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == form}
+        # Only a value with one number per row and unit can be the value of a gate.
+        shape = at.stop - at.start, units
+        found = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
         for name, value in found.items():
             recording.values.setdefault(name, value.new_zeros(rows, units))[at] = value.detach()
         shown = found | dict(zip(cell.state, states, strict=True))
         for name, value in shown.items():
             if value.requires_grad:
-                value.register_hook(partial(reach, name, {name: v.shape[1] for name, v in shown.items()}))
+                value.register_hook(partial(add_gradient, name, {name: v.shape[1] for name, v in shown.items()}))
 
-    def reach(name: str, widths: Mapping[str, int], d: Tensor | None) -> None:
-        if d is None:  # as torch has it where everything that reads the value is detached
+    def add_gradient(name: str, widths: Mapping[str, int], d: Tensor | None) -> None:
+        if d is None:  # torch passes None if every operation that reads the value is detached
             return
         if not recording.grad:
             recording.grad = {name: d.new_zeros(rows, width) for name, width in widths.items()}
         recording.grad[name][at] += d.detach()
 
-    with author_names(tell):
+    with author_names(note_gate):
         yield take
 
 
@@ -141,10 +144,18 @@ def advance(
     noise: dict[str, Tensor] | None = None,
     held: bool = False,
 ) -> tuple[Tensor, ...]:
-    """One step: the input half of the pre-activations, ([N,] gates * H_cell), and the states before to those after.
+    """Return the states after one step.
 
-    Leading axes of the two broadcast; the recurrent matrix products are computed before.
-    Held, no gradient flows through these products: only the states' direct path remains.
+    Leading axes of `ih` and `state` broadcast; the recurrent matrix products are computed before broadcasting.
+
+    Args:
+        cell: the equations.
+        weights: its parameters.
+        ih: the input's part of the pre-activations, ([N,] gates * H_cell).
+        state: the states before the step.
+        noise: random factors by name.
+        held: whether to block gradients through the recurrent matrix products, so that only the path on which the
+            step reads the states directly remains.
     """
 
     def by_gate(v: Tensor) -> Named:
@@ -172,9 +183,9 @@ def advance(
 
 
 def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int, units: int | None = None) -> Tensor:
-    """`W_hh u + b_hh`; with heads, unit block k of every gate sees block k of `u` alone.
+    """Return `W_hh u + b_hh`; with heads, block k of every gate's units reads only block k of `u`.
 
-    A gate has as many units as `u` has numbers, unless `u` is a projected output.
+    `units` is the number of units of a gate. It differs from the width of `u` if `u` is a projected output.
     """
     if heads == 1:
         return linear(u, weight, bias)

@@ -1,6 +1,6 @@
-"""`torch.onnx.export(dynamo=True)` of models with our layers: the operator of a layer as nodes of ONNX.
+"""Support for `torch.onnx.export(dynamo=True)`: translates the operator `glassgate::layer` to ONNX nodes.
 
-Imported when torch's exporter is first used; see `glassgate/__init__.py`.
+This module is imported when torch's exporter is first used; see `glassgate/__init__.py`.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def layer(
     save: bool,
     dtype: object,
 ) -> "list[ir.Value]":
-    """The results of the operator `glassgate::layer`, in the order of its schema."""
+    """Add the ONNX nodes of the operator `glassgate::layer`; return its results in the order of its schema."""
     from onnxscript import evaluator
 
     from glassgate.export.onnx_ops import Operators
@@ -76,20 +76,21 @@ def _results(
         call = Call(rows.padded(data), initial, rows.lengths, rows.padded(resets) if resets is not None else None)
         output, final = direction(op, plan.equations, weights, sizes, plan.reverse, call)
         results.append(rows.flat(output, out))
-        # States at every step are saved for gradients alone, which an exported model has none of.
+        # With `save`, the operator also returns the other states at every step, for the backward pass. An exported
+        # model has no backward pass, so copies of the output take their places.
         results += [op("Identity", results[-1]) for _ in initial[1:]] if save else []
         results += final
     return results
 
 
 class _Rows:
-    """Flat rows (S, W), time-major, as padded steps (L, N, W) and back; see `engines.contract.Steps`.
+    """Converts flat rows (S, W), time-major, to padded steps (L, N, W) and back; see `engines.contract.Steps`.
 
     Args:
-        op: where nodes go.
-        data: (S, W).
-        batch_sizes: (L,) rows of each step; None where all steps have N.
-        state: (N, W).
+        op: collects the nodes.
+        data: the flat rows, (S, W).
+        batch_sizes: the number of rows of each step, (L,); None if every step has N rows.
+        state: an initial state, (N, W).
     """
 
     def __init__(self, op: "Operators", data: "ir.Value", batch_sizes: "ir.Value | None", state: "ir.Value") -> None:
@@ -104,12 +105,12 @@ class _Rows:
             first = op("CumSum", batch_sizes, op.constant(_ZERO), exclusive=1)
             active = op("Less", op.unsqueeze(rank, 0), op.unsqueeze(batch_sizes, 1))
             place = op("Add", op.unsqueeze(first, 1), op.unsqueeze(rank, 0))
-            self.place = op("Where", active, place, self.S)  # one more row receives the padding
+            self.place = op("Where", active, place, self.S)  # padding goes to an extra last row
             steps = op("Cast", active, to=ir.DataType.INT32)
             self.lengths = op("ReduceSum", steps, op.constant([0]), keepdims=0)
 
     def padded(self, flat: "ir.Value") -> "ir.Value":
-        """(S, ...) as (L, N, ...)."""
+        """Convert flat rows (S, ...) to padded steps (L, N, ...)."""
         op = self.op
         if self.packed:
             last = op("Sub", self.S, op.constant([1]))
@@ -118,7 +119,7 @@ class _Rows:
         return op("Reshape", flat, op.concat([op.constant([-1]), self.N, *trailing], 0))
 
     def flat(self, padded: "ir.Value", width: int) -> "ir.Value":
-        """(L, N, W) as (S, W), zero where padded."""
+        """Convert padded steps (L, N, W) to flat rows (S, W). Rows of padding are zero."""
         op = self.op
         if not self.packed:
             return op("Reshape", padded, op.constant([-1, width]))

@@ -1,6 +1,7 @@
-"""What noise goes where, for any cell: zoneout, recurrent dropout, variational dropout between layers, weight drop.
+"""Regularisation of any cell by noise: zoneout, recurrent dropout, variational dropout between layers, weight dropout.
 
-Noise is drawn here, by torch's generator, and handed to the engines as data: every engine gives the same result.
+This module draws all noise with torch's generator and passes it to the engines as data, so that every engine gives the
+same result.
 """
 
 import math
@@ -18,17 +19,18 @@ from glassgate.shapes import check_rate
 class Noisy(Cell):
     """A cell with zoneout and recurrent dropout: the same gates, states and parameters, and a step with random factors.
 
-    Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with the state's rate; in
-    evaluation the two values are mixed by it. Dropout on "update" applies to a state's update, drawn at each step
-    (Semeniuta et al. 2016, arXiv:1603.05118); on "state" it applies to h before its product, one mask per sequence (Gal
-    and Ghahramani 2016, arXiv:1512.05287).
+    Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with a probability, the
+    rate of the state; in evaluation the new state is the average of old and new value with the rate as weight. Dropout
+    on "update" applies to the update of a state, with a new mask at each step (Semeniuta et al. 2016,
+    arXiv:1603.05118). Dropout on "state" applies to h before its matrix product, with one mask per sequence (Gal and
+    Ghahramani 2016, arXiv:1512.05287).
 
     Args:
-        cell: the equations.
-        zoneout: rate by state.
-        recurrent_dropout: rate.
-        on: "update" or "state".
-        training: whether there is noise.
+        cell: the cell without noise.
+        zoneout: the rate of each state, by name.
+        recurrent_dropout: its rate.
+        on: the value that recurrent dropout is applied to, "update" or "state".
+        training: whether to apply noise.
     """
 
     def __init__(
@@ -54,15 +56,15 @@ class Noisy(Cell):
                 )
 
     def step(self, *args: Any) -> Any:
-        """The cell's own equations."""
+        """The equations of the cell without noise."""
         return self.cell.step(*args)
 
     def project(self, h: Any) -> Any:
-        """The cell's own."""
+        """The projection of the cell without noise."""
         return self.cell.project(h)
 
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
-        """The cell's new states, with the noise of its regularisers."""
+        """Return the new states, with zoneout and recurrent dropout."""
         hh = a.hh if self.recurrent else None
         if hh is not None and "state" in self.noise:
             hh = hh * a.noise.state
@@ -92,7 +94,7 @@ class Noisy(Cell):
 def regularised(
     name: str, cell: Cell, zoneout: float | tuple[float, ...] | Mapping[str, float], recurrent_dropout: float, on: str
 ) -> Cell:
-    """The cell that a layer trains: `cell` itself if all rates are zero.
+    """Return the cell that a layer uses in training: `cell` itself if all rates are zero.
 
     Raises:
         ValueError: a rate outside [0, 1], a state that the cell lacks, or an update that its step does not mark.
@@ -117,13 +119,16 @@ def regularised(
 
 
 def calm(cell: Cell) -> Cell:
-    """The cell that a layer evaluates: without noise, states mixed by the rates of their zoneout."""
+    """Return the cell that a layer uses in eval mode: without noise; zoneout becomes a weighted average."""
     inner, zoneout, on = (cell.cell, cell.zoneout, cell.on) if isinstance(cell, Noisy) else (cell, {}, "update")
     return Noisy(inner, zoneout, 0.0, on, training=False) if zoneout or inner.noise else inner
 
 
 def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int) -> dict[str, Tensor]:
-    """A call's random factors by name: zoneout's are 1 where the old value is kept, dropout's 0 or 1 / (1 - rate)."""
+    """Draw the random factors of a call, by name.
+
+    Factors of zoneout are 1 where the old value is kept, else 0. Those of dropout are 0 or 1 / (1 - rate).
+    """
     factors = {}
     for name, noise in cell.noise.items():
         width = hidden_size if noise.state is None else initial[cell.state.index(noise.state)].shape[1]
@@ -138,7 +143,7 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
 
 
 def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
-    """Dropout of flat rows (S, H) with one mask a sequence (Gal and Ghahramani 2016)."""
+    """Apply dropout to flat rows (S, H), with one mask per sequence (Gal and Ghahramani 2016)."""
     factors = _dropout_factors(data, rows, data.shape[1], rate)
     if steps.batch_sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
@@ -150,22 +155,26 @@ def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
 
 
 def dropped(weight: Tensor, rate: float) -> Tensor:
-    """The weight (rows, columns) after dropout of its entries."""
+    """Return the weight (rows, columns) after dropout of single entries."""
     rows, columns = weight.shape
     return weight * _dropout_factors(weight, rows, columns, rate)
 
 
 def _dropout_factors(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
-    """0 where dropped, else 1 / (1 - rate)."""
+    """Draw factors: 0 where dropped, else 1 / (1 - rate)."""
     return _drawn(like, rows, width, rate, hit=0.0, miss=1 / (1 - rate or 1.0))
 
 
 def _drawn(like: Tensor, rows: int, width: int, rate: float, hit: float, miss: float) -> Tensor:
-    """`hit` with the rate, rounded up to 1 / 65536: 16 random bits each, at a fifth of the cost of `bernoulli_`."""
+    """Draw a matrix whose entries are `hit` with probability `rate`, else `miss`.
+
+    The rate is rounded up to a multiple of 1 / 65536. Each entry takes 16 random bits, at a fifth of the cost of
+    `bernoulli_`.
+    """
     bits = torch.randint(-(2**63), 2**63 - 1, (-(-rows * width // 4),), device=like.device).view(torch.int16)
     bits, highest = bits[: rows * width].view(rows, width), math.ceil(rate * 2**16) - 2**15 - 1
     if is_plain(bits) and like.dtype in (torch.float32, torch.float64):
-        # By NumPy, for torch would share out this work of microseconds among threads. One of the two is zero.
+        # NumPy, because torch would divide this work of microseconds among threads. Either `hit` or `miss` is zero.
         marked = bits.numpy() <= highest if hit else bits.numpy() > highest
         return torch.from_numpy(marked * like.new_tensor(hit or miss).numpy())
     return torch.where(bits <= highest, hit, miss).to(like.dtype)

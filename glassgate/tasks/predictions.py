@@ -15,8 +15,8 @@ def tokens_of(units: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, li
     """Return a text and its tokens with their offsets.
 
     Args:
-        units: the tokens; a string's tokens are its characters
-        starts: where each begins in its line of raw text; if empty, tokens are joined by blanks
+        units: the tokens; the tokens of a string are its characters
+        starts: the position of each token in its line of raw text; if empty, tokens are joined by spaces
 
     Example:
         >>> tokens_of(["Hi", "!"], [0, 2])
@@ -38,11 +38,12 @@ def tokens_of(units: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, li
 
 
 def text_record(units: Sequence[str], unit: str, values: Sequence[Record]) -> Record:
-    """Return a text and its tokens, each with further values.
+    """Return a text and its tokens, each with its offsets and the given values.
 
     Args:
-        unit: one of `data.text.UNITS`; of bytes the offsets count bytes
-        values: of each token
+        units: the tokens
+        unit: one of `texts.UNITS`; if tokens are bytes, offsets count bytes
+        values: the further values of each token
 
     Example:
         >>> text_record(["No", "!"], "word", [{"nats": 0.5}, {"nats": 0.25}])["tokens"][1]
@@ -56,11 +57,13 @@ def text_record(units: Sequence[str], unit: str, values: Sequence[Record]) -> Re
 
 
 def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequence[float], spans: bool) -> Record:
-    """Return a sequence's tokens with their labels and, of labels in BIO form, the spans of its entities.
+    """Return the tokens of a sequence with their labels and, if the labels are in BIO form, the spans of its entities.
 
     The probability of a span is the mean of its tokens' probabilities.
 
     Args:
+        example: the sequence
+        labels, probabilities: of its tokens
         spans: whether the labels are in BIO form
 
     Example:

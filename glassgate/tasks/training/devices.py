@@ -1,4 +1,4 @@
-"""The device of a process, and whether torch has the device and the precision that the options ask for."""
+"""Selects the device of a process, and checks that torch supports the device and the precision of the options."""
 
 import torch
 
@@ -22,10 +22,10 @@ def device_of(options: Options, world: World) -> torch.device:
 
 
 def check_device(options: Options, world: World) -> None:
-    """See that torch has the device, one for each process of this machine, and the device the precision.
+    """Check that the device is available, also to several processes, and that it supports the precision.
 
     Raises:
-        OptionError: it has not
+        OptionError: a check fails, or the data or the batch size cannot be divided among the processes
     """
     name, found = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not found.get(name, True):

@@ -1,4 +1,4 @@
-"""Build time series from the rows of a table: group, order and check them; those of a large file stay on disk."""
+"""Build time series from the rows of a table: group, order and check them. The series of a large file stay on disk."""
 
 import json
 import tempfile
@@ -21,7 +21,7 @@ from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
 _BATCH = 2**16  # rows of a record batch
-_SAMPLE = 2**17  # time stamps from which the frequency is inferred
+_SAMPLE = 2**17  # the number of time stamps from which the frequency is inferred
 
 
 def read_series(
@@ -32,7 +32,7 @@ def read_series(
     Args:
         source: a CSV, TSV, Excel or Parquet file, or a data frame
         schema: the roles of the columns
-        progress: receives notes, and how much of a large file is read
+        progress: receives notes, and the progress of reading a large file
 
     Raises:
         DataError: the table cannot be read, lacks a column or a value, or its time stamps are not regular
@@ -56,7 +56,7 @@ def read_series(
 
 
 def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> list[Series]:
-    """The series of a file that `_Rows` wrote."""
+    """Return the series of a file that `_Rows.write` has written."""
     batches = [file.reader.get_batch_with_custom_metadata(k) for k in range(file.reader.num_record_batches)]
     content = json.loads(batches[-1][1][b"content"])
     columns = {
@@ -92,7 +92,7 @@ def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> li
 
 
 class _Growing:
-    """An array that grows by parts: in memory, or in a file of a folder."""
+    """An array to which parts are appended, in memory or in a file."""
 
     def __init__(self, folder: Path | None, name: str):
         self.path = None if folder is None else folder / name
@@ -113,12 +113,12 @@ class _Growing:
 
 
 class _Rows:
-    """All rows of a table, and the order that brings those of each series together.
+    """All rows of a table, and an order in which the rows of each series are adjacent.
 
     Attributes:
-        names: of the series; one empty name where the table holds one series
-        bounds: the places in `order` where each series begins and ends
-        notes: findings to be reported
+        names: the names of the series; one empty name if the table has no column of names
+        bounds: the positions in `order` at which each series begins and ends
+        notes: remarks for the user, such as a recognised number format
     """
 
     def __init__(self, table: Table, schema: Schema, folder: Path | None, progress: Progress) -> None:
@@ -168,14 +168,14 @@ class _Rows:
         self._reverse()
 
     def _reverse(self) -> None:
-        """Put rows in order that begin with the newest."""
-        turned = 0
+        """Reverse the series whose rows begin with the newest."""
+        reversed_series = 0
         for start, stop in zip(self.bounds[:-1], self.bounds[1:], strict=True):
             times = self.times[self.order[start:stop]]
             if len(times) > 1 and (np.diff(times).astype(np.int64) < 0).all():
                 self.order[start:stop] = self.order[start:stop][::-1]
-                turned += 1
-        if turned:
+                reversed_series += 1
+        if reversed_series:
             self.notes.append("rows with the newest first, sorted by time")
 
     def frequency(self) -> Frequency:
@@ -194,7 +194,7 @@ class _Rows:
             raise self._disorder(longest, 1, times) from None
 
     def write(self, sink: pa.NativeFile) -> None:
-        """Write the columns of one series after the other, and last the description of the series."""
+        """Write the columns of one series after the other, followed by the descriptions of all series."""
         columns = self.schema.numbers
         schema = pa.schema([(name, pa.float64()) for name in columns])
         groups: list[dict[str, Any]] = []
@@ -211,7 +211,7 @@ class _Rows:
             )
 
     def _batches(self, frequency: Frequency, groups: list[dict[str, Any]]) -> Iterator[list[np.ndarray]]:
-        """The columns in parts of a fixed number of rows; further data of each series goes to `groups`."""
+        """Yield the columns in parts of at most `_BATCH` rows; append the description of each series to `groups`."""
         waiting: list[list[np.ndarray]] = []
         for number in range(len(self.names)):
             arrays, group = self._checked(number, frequency)
@@ -229,7 +229,7 @@ class _Rows:
         return int(self.rows[self._of(number)[k]])
 
     def _checked(self, number: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """A series' columns without gaps, and its description."""
+        """Check a series; return its columns, with gaps filled, and its description."""
         order = self._of(number)
         times = self.times[order]
         places, on_grid = frequency.places(times)
@@ -293,7 +293,7 @@ class _Rows:
         return self.table.fault(self._row(number, k), message)
 
     def _ends(self, name: str, values: np.ndarray, lines: np.ndarray) -> tuple[int, int]:
-        """Where the values of a target begin and end; the rows after them hold covariates known ahead."""
+        """Return the range of rows with values of a target; the rows after it hold only covariates known in advance."""
         there = ~np.isnan(values)
         if not there.any():
             raise self.table.fault(int(lines[0]), f"column {name!r} has no value; remove the column or the series")
@@ -311,7 +311,7 @@ class _Rows:
             return values
         if self.schema.missing == "error":
             if past and self.schema.known and there[: there.argmin()].all() and not there[there.argmin() :].any():
-                return values  # after the last value of the target
+                return values  # only the values after the end of the target are missing
             raise self._lacks(name, int(lines[there.argmin()]))
         if not there[0]:  # a later value would leak future information
             raise self._lacks(name, int(lines[0]))

@@ -1,4 +1,4 @@
-"""The network of language models for the interactive report."""
+"""The data of a language model for the script of the interactive report."""
 
 from typing import Any, cast
 
@@ -15,10 +15,10 @@ from glassgate.tasks.report.study import Stretch
 
 
 def described(task: LanguageModel, network: Network, stretch: Stretch) -> dict[str, Any]:
-    """What `live.js` reads.
+    """Return the data that `language_model.js` reads.
 
     Raises:
-        OptionError: the run is one of music.
+        OptionError: the run is a language model of music.
     """
     model = cast(LanguageNetwork, task.network)
     if model.embedding is None:

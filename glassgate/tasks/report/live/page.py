@@ -1,6 +1,7 @@
 """The interactive part of a report on a run.
 
-The module of a task has `described(task, network, stretch)`, which returns the data of its script, a file next to it.
+A task with an interactive page has a script and a module in this package, both with the name of the task. The module's
+function `described(task, network, stretch)` returns the data that the script reads.
 """
 
 from collections.abc import Sequence
@@ -19,13 +20,13 @@ from glassgate.tasks.task import Task
 
 
 def live(task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, half: bool = False) -> Live:
-    """The interactive part of a report.
+    """Return the interactive part of a report.
 
     Args:
-        task: with its network.
-        stretches: the first one is the input that the page begins with.
-        run: its folder.
-        half: whether the page stores weights with 16 bits.
+        task: the task, with its trained network.
+        stretches: the examples of the report; the first one is the initial input of the page.
+        run: the folder of the run.
+        half: whether the page stores weights as 16-bit numbers.
 
     Raises:
         OptionError: the task has no such page, or a cell uses an operation that JavaScript cannot express.
@@ -50,7 +51,7 @@ def live(task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, hal
 
 
 def written(stretch: Stretch) -> str:
-    """The text of a stretch."""
+    """Return the text of a stretch: its tokens, or the content or source of its example."""
     example = stretch.example
     text = next((found for name in ("content", "source") if isinstance(found := getattr(example, name, None), str)), "")
     units = getattr(example, "units", None) or getattr(example, "content", None)
