@@ -8,7 +8,7 @@ from torch import Tensor
 from glassgate.cell import Cell
 from glassgate.engines.reference import recur
 from glassgate.engines.symbolic import evaluate as symbolic
-from glassgate.engines.symbolic.graph import Graph, Node
+from glassgate.engines.symbolic.graph import Graph, Node, ordered
 
 
 def evaluate(
@@ -56,4 +56,4 @@ def evaluate(
             case _:
                 return leaf(node)
 
-    return symbolic.evaluate(graph.outputs.values(), compute, torch.float64)
+    return symbolic.evaluate(ordered(graph.outputs.values()), compute, torch.float64)

@@ -83,7 +83,7 @@ def test_programs_wait_for_each_other(cell, programs, monkeypatch):
 
 
 def test_a_program_that_waits_too_long_gives_no_number(programs, monkeypatch):
-    impatient = mathematics.FUNCTIONS["meet"].replace("50000000", "1").replace('acq_rel") + 1', 'acq_rel") - 1000000')
+    impatient = mathematics.FUNCTIONS["meet"].replace("50000000", "0").replace('acq_rel") + 1', 'acq_rel") - 1000000')
     monkeypatch.setitem(mathematics.FUNCTIONS, "meet", impatient)
     monkeypatch.setattr(passes, "selected", lambda *_: Selected("grid", 0.0, Blocks(16, 16, 32)))
     with torch.no_grad():
