@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.engines import choose
-from glassgate.layers import short
+from glassgate.layers import one_row
 from glassgate.layers.stack import Recurrent
 from glassgate.layers.states import State
 
@@ -29,6 +29,6 @@ def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None =
     """
     steps, _, initial, anew = layer._arrange(input, hx, **kwargs)
     choice = choose.choose(steps, layer._calls(initial, anew)[0])
-    if not kwargs and short.torchs(layer, input, hx) is not None:
-        return choose.Choice("torch", {**choice.reasons, "cpu": short.REASON})
+    if not kwargs and one_row.torch_function(layer, input, hx) is not None:
+        return choose.Choice("torch", {**choice.reasons, "cpu": one_row.REASON})
     return choice

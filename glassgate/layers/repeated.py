@@ -17,7 +17,7 @@ from glassgate.engines import choose
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import PLAIN, Direction, Recording, Result, Steps, is_undisturbed, result_type
 from glassgate.engines.memory import computable
-from glassgate.layers import short
+from glassgate.layers import one_row
 from glassgate.layers.regularisers import draw
 from glassgate.layers.states import States
 from glassgate.layout import Layout
@@ -281,9 +281,9 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _Shown | Non
         return None  # kernels sort tensors of the type that they compute in; the numbers of edits are one per row
     if shown and (ragged or casts or dtype not in _EXACT):
         return None
-    run = short.torchs(layer, input, hx) if not (mask or ragged or shown) else None
+    run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
     if run is not None:
-        return _Call(run, short.means(cell), short.resting(layer, input) if hx is None else (), False)
+        return _Call(run, one_row.same_equations(cell), one_row.zero_states(layer, input) if hx is None else (), False)
     odd = layer.recompute or (layer.learn_initial_state and hx is None)
     if odd or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
         return None

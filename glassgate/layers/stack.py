@@ -15,7 +15,7 @@ from glassgate.cell import Cell, Weights, check_cell
 from glassgate.display import Shown
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
-from glassgate.layers import regularisers, segments, short, states
+from glassgate.layers import one_row, regularisers, segments, states
 from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer
@@ -274,7 +274,7 @@ class Recurrent(Shown, nn.Module):
         """
         done = self._repeated.answer(self, input, hx, resets, restart, lengths, return_states)
         if done is None and resets is None and restart is None and lengths is None and not return_states:
-            done = short.answer(self, input, hx)
+            done = one_row.computed(self, input, hx)
         if done is not None:
             return done
         steps, layout, initial, anew = self._arrange(input, hx, lengths, resets, restart)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.layers import short
+from glassgate.layers import one_row
 
 KINDS = ("RNN", "GRU")
 H = 32
@@ -34,7 +34,7 @@ def test_a_step_is_torchs_step_bit_for_bit_and_says_so(kind, options):
     for given in (hx, None):
         choice = gg.explain(ours, x, given)
         assert choice.engine == "torch"
-        assert choice.reasons["cpu"] == short.REASON
+        assert choice.reasons["cpu"] == one_row.REASON
         expected = _call(theirs, x, given)
         for _ in range(3):
             found = _call(ours, x, given)

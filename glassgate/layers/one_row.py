@@ -1,7 +1,7 @@
-"""Training steps of one row, on which torch's own operations spend less.
+"""A training step of a GRU or RNN on one sequence of one step, which torch's own operations compute faster.
 
-One step of one sequence is over before a pass back that is made for any number of them has begun: it packs the weights
-once more, and sums gradients over rows of which there is one. `gg.explain` says so.
+The backward pass of our kernels packs the weights and sums gradients over rows. With one row and one step, this costs
+more than the step. `gg.explain` names the reason.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 REASON = "torch is faster for one row with gradients: it does not pack the weights for the backward pass"
 
 Run = Callable[..., Sequence[Tensor]]
-"""Gives output and final states for an input, and for parameters and states in order."""
+"""Returns the output and the final states. Takes the input, and the parameters and states in order."""
 
 
-def answer(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None:
-    """Output and final states by torch, if the call is plain and for one row; else None, for the usual way."""
-    run = torchs(layer, input, hx)
+def computed(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None:
+    """Return the output and final states, computed by torch. None if the call is not plain or has more than one row."""
+    run = torch_function(layer, input, hx)
     if run is None:
         return None
-    states = resting(layer, input) if hx is None else (hx,)
+    states = zero_states(layer, input) if hx is None else (hx,)
     weights = [weight for weights in layer.checked_weights() for weight in weights.values()]
     output, final = run(input, [*weights, *states])
     return output, final
 
 
-def torchs(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
-    """What has torch compute such calls, if they are plain and for one row."""
+def torch_function(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
+    """Return the function of torch that computes calls like this one. None if the call is not plain."""
     cell = layer._noisy_cell if layer.training else layer._calm_cell
     kind: type = type(cell)
     if kind not in _NAMES or type(input) is not Tensor or not torch.is_grad_enabled() or not is_plain(input):
@@ -60,14 +60,14 @@ def torchs(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
     return run
 
 
-def means(cell: Cell) -> Callable[[], bool]:
-    """Whether the cell is still the one that torch has now."""
+def same_equations(cell: Cell) -> Callable[[], bool]:
+    """Return a function that tells whether the cell still has the equations it has now."""
     name = _name(cell)
     return lambda: _name(cell) == name
 
 
-def resting(layer: "Recurrent", input: Tensor) -> tuple[Tensor]:
-    """The state that a sequence starts from where none is given, as torch takes it."""
+def zero_states(layer: "Recurrent", input: Tensor) -> tuple[Tensor]:
+    """The initial state of a call without `hx`, in the form that torch's functions take."""
     D = layer.num_layers * layer.num_directions
     return (input.new_zeros(D, 1, layer._parts[0].hidden_size),)
 
