@@ -35,7 +35,17 @@ def relative(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize(("code", "wanted"), [("import glassgate", []), ("import glassgate as gg; gg.LSTM", ["torch"])])
+PREDICT = "import glassgate.cli.predict; from glassgate.tasks import TASKS, task_class; [*map(task_class, TASKS)]"
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("import glassgate", []),
+        ("import glassgate as gg; gg.LSTM", ["torch"]),
+        (PREDICT, ["torch", "safetensors", "rich", "yaml"]),
+    ],
+)
 def test_import_loads_only_what_is_used(code: str, wanted: list[str]) -> None:
     code += "; import sys; print(*(name for name in sys.argv[1:] if name in sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code, *LIBRARIES], capture_output=True, text=True, check=True)

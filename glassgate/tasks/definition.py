@@ -4,11 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from torch import nn
-from torchmetrics import MetricCollection
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Encoded
@@ -22,6 +21,10 @@ from glassgate.tasks.options import Options
 from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
+
+# torchmetrics takes two seconds to load where scipy and matplotlib are installed; predictions do not need it.
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Example = TypeVar("Example")
@@ -115,8 +118,8 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """Return the loss as a list of means whose sum it is."""
 
     @abstractmethod
-    def metrics(self) -> MetricCollection:
-        """Return new metrics."""
+    def metrics(self) -> "MetricCollection":
+        """Return new metrics; torchmetrics is imported here, with the first score."""
 
     @abstractmethod
     def observe(self, output: Any, batch: Batch) -> dict[str, Any]:

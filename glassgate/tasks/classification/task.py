@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
@@ -27,12 +25,14 @@ from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.metrics.confusion import LabelSummary
-from glassgate.tasks.metrics.scores import MacroF1
 from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record, tokens_of
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.wording import plural
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 
 class Answer(NamedTuple):
@@ -164,7 +164,12 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         seen = label < output.labels.shape[-1]
         return [Mean.of(F.cross_entropy(full(output.labels[seen]), label[seen], reduction="none"))]
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MetricCollection
+        from torchmetrics.classification import MulticlassAccuracy
+
+        from glassgate.tasks.metrics.scores import MacroF1
+
         labels = self.answers("labels")
         accuracy = MulticlassAccuracy(len(labels), average="micro")
         return MetricCollection({"accuracy": accuracy, "macro_f1": MacroF1(labels)})

@@ -12,8 +12,8 @@ import numpy as np
 from glassgate.tasks.data import records
 from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.files import STDIN, encoding_note, read_lines, suffix_of
-from glassgate.tasks.data.series.labelled import KINDS as SERIES
-from glassgate.tasks.data.series.labelled import mended, read_arrays
+from glassgate.tasks.data.labelled_series import KINDS as SERIES
+from glassgate.tasks.data.labelled_series import mended, read_arrays
 from glassgate.tasks.data.texts import UNITS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option

@@ -8,9 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from glassgate.tasks.data.detect import QUOTING, Dialect, dialect_of, kind_of
 from glassgate.tasks.data.files import local, opened_text, read_lines
 from glassgate.tasks.errors import DataError
@@ -145,6 +142,9 @@ def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
 
 
 def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     if not local(path).is_file():
         raise DataError(path, None, "no such file; check the path, or the folder you started from")
     try:

@@ -5,12 +5,11 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import MeanMetric, MetricCollection
 
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
@@ -22,10 +21,12 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.fill_blanks.network import BlankNetwork, Blanks, rows_of
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.loss import Loss, Mean, full
-from glassgate.tasks.metrics.scores import Likelihood
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 BLANK = "___"
 
@@ -105,7 +106,11 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         lengths = F.cross_entropy(full(output.lengths[inside]), output.left[inside] - 1, reduction="none")
         return [Mean.of(self._nats(output, batch) + lengths)]
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MeanMetric, MetricCollection
+
+        from glassgate.tasks.metrics.scores import Likelihood
+
         return MetricCollection({"likelihood": Likelihood(), "accuracy": MeanMetric()})
 
     def observe(self, output: Blanks, batch: Batch) -> dict[str, Tensor]:

@@ -1,20 +1,15 @@
 """Scores of forecasts over rolling origins, for the model and two naive forecasts; tests compare them with NumPy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
 from glassgate.tasks.forecasting.heads import pinball
+from glassgate.tasks.forecasting.summary import IN_UNITS, WHO
 
 _ROUNDING = 1e-6
-
-WHO = ("", "naive_", "seasonal_")
-"""The prefix of a score's name: the model, the last value, and the value one season before."""
-
-SCALED = ("mse", "mae", "mase", "rmsse", "wql", "coverage")
-IN_UNITS = ("data_mae", "data_rmse", "mape", "smape")
 
 
 class Errors(Metric):
@@ -142,71 +137,3 @@ class Intervals(Metric):
         """Return the weighted quantile losses, and the coverage."""
         losses = {f"{who}wql": self.loss[k] / self.size for k, who in enumerate(WHO)}
         return {**losses, "coverage": self.inside / self.count}
-
-
-def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, Tensor]:
-    """Return the last value before the horizon, and those a season before, `(N, H)` each, of windows `(N, L)`.
-
-    Example:
-        >>> [each.tolist() for each in naive_forecasts(torch.tensor([[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]]), 3, 2)]
-        [[[3.0, 3.0, 3.0]], [[2.0, 3.0, 2.0]]]
-    """
-    present = values.shape[1] - horizon
-    before = present - season + torch.arange(horizon, device=values.device) % season
-    return values[:, present - 1 : present].expand(-1, horizon), values[:, before]
-
-
-def score_table(scores: Mapping[str, float], levels: Sequence[float]) -> str:
-    """Return the scores as tables of the model and the naive forecasts, scaled and in the units of the data.
-
-    A sentence below names each naive forecast that the model does not beat.
-
-    Example:
-        >>> print(score_table({"mse": 2.0, "naive_mse": 1.0, "seasonal_mse": 4.0, "mape": 0.25}, []))
-                           mse
-        model           2.0000
-        last value      1.0000
-        season before   4.0000
-        The model does not beat the last value (mse 2.0000 vs. 1.0000): train longer, or forecast with it.
-        <BLANKLINE>
-        in the units of the data, and in percent
-                          mape
-        model           25.00%
-        last value
-        season before
-    """
-    lines = _rows(scores, SCALED)
-    if "coverage" in scores:
-        lines.append(f"coverage: of the interval that should hold {levels[-1] - levels[0]:.0%} of the values")
-    first = "wql" if "wql" in scores else "mse"
-    for who, title in list(_TITLES.items())[1:]:
-        if who + first in scores and not scores[first] < scores[who + first]:
-            lines.append(
-                f"The model does not beat the {title} ({first} {scores[first]:.4f} vs. {scores[who + first]:.4f}): "
-                "train longer, or forecast with it."
-            )
-    if not any(name in scores for name in IN_UNITS):
-        return "\n".join(lines)
-    return "\n".join([*lines, "", "in the units of the data, and in percent", *_rows(scores, IN_UNITS)])
-
-
-_TITLES = dict(zip(WHO, ("model", "last value", "season before"), strict=True))
-
-
-def _rows(scores: Mapping[str, float], names: Sequence[str]) -> list[str]:
-    """A header, and a row for the model and each naive forecast; of the scores that there are."""
-    names = [name for name in names if name in scores]
-    widths = [max(9, *(len(_cell(scores, who + name, name)) + 2 for who in WHO)) for name in names]
-    lines = [" " * 13 + "".join(f"{n.removeprefix('data_'):>{width}}" for n, width in zip(names, widths, strict=True))]
-    for who, title in _TITLES.items():
-        cells = (f"{_cell(scores, who + n, n):>{width}}" for n, width in zip(names, widths, strict=True))
-        lines.append(f"{title:13}{''.join(cells)}".rstrip())
-    return lines
-
-
-def _cell(scores: Mapping[str, float], key: str, name: str) -> str:
-    if key not in scores:
-        return ""
-    if name in ("mape", "smape"):
-        return f"{scores[key]:.2%}"
-    return f"{scores[key]:.4g}" if name in IN_UNITS else f"{scores[key]:.4f}"

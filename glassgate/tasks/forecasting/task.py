@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
 
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.series import Frame, Series, Table, given, infer, is_indexed, read_series, resolved
@@ -24,18 +23,15 @@ from glassgate.tasks.forecasting.output import (
     rows,
     wide_frame,
 )
-from glassgate.tasks.forecasting.scores import (
-    DataErrors,
-    Errors,
-    Intervals,
-    naive_forecasts,
-)
 from glassgate.tasks.forecasting.summary import ForecastingSummary
-from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows
+from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows, naive_forecasts
 from glassgate.tasks.loss import Loss, Mean
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric, MetricCollection
 
 
 class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
@@ -185,7 +181,11 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         target = batch["values"][:, -output.parameters.shape[1] :]
         return [Mean.of(self.head.loss(output.parameters, target, batch["scale"][:, None]))]
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MetricCollection
+
+        from glassgate.tasks.forecasting.scores import DataErrors, Errors, Intervals
+
         found: dict[str, Metric | MetricCollection] = {"errors": Errors(), "data_errors": DataErrors()}
         if self.head.has_quantiles:
             found["intervals"] = Intervals(self.options.levels)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from glassgate.tasks.data.batches import Batches, Cuts, Encoded, Lengths
 from glassgate.tasks.data.batching import Batching
@@ -130,3 +132,15 @@ class EncodedSeries(list[Encoded]):
     def __init__(self, encoded: Sequence[Encoded], examples: Sequence[Series]):
         super().__init__(encoded)
         self.examples = list(examples)
+
+
+def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, Tensor]:
+    """Return the last value before the horizon, and those a season before, `(N, H)` each, of windows `(N, L)`.
+
+    Example:
+        >>> [each.tolist() for each in naive_forecasts(torch.tensor([[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]]), 3, 2)]
+        [[[3.0, 3.0, 3.0]], [[2.0, 3.0, 2.0]]]
+    """
+    present = values.shape[1] - horizon
+    before = present - season + torch.arange(horizon, device=values.device) % season
+    return values[:, present - 1 : present].expand(-1, horizon), values[:, before]

@@ -5,13 +5,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, Metric, MetricCollection
 
 import glassgate as gg
 from glassgate.tasks.data import records, texts
@@ -25,10 +24,12 @@ from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import COLDEST, check_draw, choose
 from glassgate.tasks.loss import Loss, Mean, full
-from glassgate.tasks.metrics.scores import Likelihood
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric, MetricCollection
 
 
 class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
@@ -118,7 +119,11 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def loss(self, output: Tensor, batch: Batch) -> Loss:
         return [Mean.of(self._nats(output, batch))]
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MeanMetric, MetricCollection
+
+        from glassgate.tasks.metrics.scores import Likelihood
+
         scores: dict[str, Metric | MetricCollection] = {"likelihood": Likelihood()}
         if self.options.unit != NOTES:
             scores["accuracy"] = MeanMetric()

@@ -4,10 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchmetrics.classification import MulticlassConfusionMatrix
-
 from glassgate.tasks.data.batches import Encoded
-from glassgate.tasks.metrics.scores import alone
 from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.pictures.charts import confusion_picture, has_pictures
 from glassgate.tasks.runs import write
@@ -25,6 +22,10 @@ class LabelSummary(Summary):
 
     def matrix(self, encoded: Sequence[Encoded]) -> list[list[int]]:
         """Count the predicted labels, columns, of each true one, a row; in the order of `labels`."""
+        from torchmetrics.classification import MulticlassConfusionMatrix
+
+        from glassgate.tasks.metrics.scores import alone
+
         count = len(self.labels())
         counts = MulticlassConfusionMatrix(count, distributed_available_fn=alone)
         for output, batch, _ in self.task.outputs(encoded):

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
 from glassgate.tasks.data import texts as text
 from glassgate.tasks.data.batches import Batch, Encoded
@@ -21,6 +21,9 @@ from glassgate.tasks.progress import Progress
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.options import RegressionOptions
 from glassgate.tasks.task import Task, Vocabularies
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 
 class Regression(Task[RegressionOptions, Labelled, list[float]]):
@@ -76,7 +79,9 @@ class Regression(Task[RegressionOptions, Labelled, list[float]]):
     def loss(self, output: Tensor, batch: Batch) -> Loss:
         return [Mean.of(F.smooth_l1_loss(full(output), batch["numbers"], reduction="none"))]
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
+
         return MetricCollection({"mae": MeanAbsoluteError(), "mse": MeanSquaredError()})
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:

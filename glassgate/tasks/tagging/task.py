@@ -5,14 +5,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
 
 from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.batches import Batch, Encoded
@@ -35,14 +33,15 @@ from glassgate.tasks.data.word_vectors import Vectors, read_vectors
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.metrics.confusion import LabelSummary
-from glassgate.tasks.metrics.scores import MacroF1
 from glassgate.tasks.predictions import Record, tagged_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging.network import Scores, Tagger
 from glassgate.tasks.tagging.options import TaggingOptions
-from glassgate.tasks.tagging.scores import EntityScores, Frames, WholeTokens
 from glassgate.tasks.tagging.spelling import Spellings
 from glassgate.tasks.task import Split, Task, Vocabularies
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric, MetricCollection
 
 _NO_TOKEN = -1
 
@@ -271,7 +270,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             loss = Mean(nats[paths].sum(), batch["lengths"].to(paths.device)[paths].sum())
         return [loss] if output.intents is None else [loss, _nats(output.intents, batch["intent"])]
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MetricCollection
+        from torchmetrics.classification import MulticlassAccuracy
+
+        from glassgate.tasks.metrics.scores import MacroF1
+        from glassgate.tasks.tagging.scores import EntityScores, Frames, WholeTokens
+
         labels = self.answers("labels")
         scores: dict[str, Metric | MetricCollection] = {
             "accuracy": MulticlassAccuracy(len(labels), average="micro", ignore_index=UNLABELLED)

@@ -3,15 +3,16 @@
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torchmetrics import MetricCollection
 
 from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Share, is_idle, lengths
 from glassgate.tasks.definition import Definition
-from glassgate.tasks.metrics.scores import alone
 from glassgate.tasks.training.processes.group import Group
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 AnyTask = Definition[Any, Any, Any]
 
@@ -30,7 +31,9 @@ def score(
     return scored(measured(task, encoded, quickly, processes.share if processes else ALL), processes)
 
 
-def measured(task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, share: Share = ALL) -> MetricCollection:
+def measured(
+    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, share: Share = ALL
+) -> "MetricCollection":
     """Return the metrics, updated with encoded examples; see `score`.
 
     Args:
@@ -62,8 +65,10 @@ def outputs(
             yield task.network(batch), batch, share.of(pieces)
 
 
-def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[str, float]:
+def scored(metrics: "MetricCollection", processes: Group | None = None) -> dict[str, float]:
     """Return the scores that have a value, from the counts of all processes."""
+    from glassgate.tasks.metrics.scores import alone
+
     for each in metrics.values():
         each.distributed_available_fn = alone
     if processes is None or processes.size == 1:
@@ -75,6 +80,6 @@ def scored(metrics: MetricCollection, processes: Group | None = None) -> dict[st
     return processes.first(_computed(metrics) if processes.leads else {})
 
 
-def _computed(metrics: MetricCollection) -> dict[str, float]:
+def _computed(metrics: "MetricCollection") -> dict[str, float]:
     scores = {name: float(value) for name, value in metrics.compute().items()}
     return {name: score for name, score in scores.items() if not math.isnan(score)}

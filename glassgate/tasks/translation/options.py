@@ -1,5 +1,6 @@
 """The options of translation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,11 +9,11 @@ from glassgate.tasks.data.pairs import BETWEEN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, option
 from glassgate.tasks.translation.attention import KINDS
-from glassgate.tasks.translation.scores import TOKENIZERS
 
 SUBWORD = "subword"
 UNITS = (SUBWORD, *text.UNITS)
 SCHEDULES = ("constant", "linear", "sigmoid")
+TOKENIZERS = ("13a", "zh", "char", "intl", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,3 +96,18 @@ class TranslationOptions(Options):
         """The fraction of steps that read the true unit, when so much of the training is done, from 0 to 1."""
         fall = {"constant": 1.0, "linear": done, "sigmoid": 1 / (1 + 2.718281828 ** (10 * (0.5 - done)))}
         return 1.0 - (1.0 - self.teacher_forcing) * fall[self.teacher_schedule]
+
+
+def tokenizer_for(texts: Sequence[str]) -> str:
+    """Choose how BLEU finds the words of a language: of Chinese by characters, of one with blanks by them.
+
+    Example:
+        >>> tokenizer_for(["a cat", "two cats"]), tokenizer_for(["一隻貓。"])
+        ('13a', 'zh')
+    """
+    letters = [character for text in texts for character in text if character.isalpha()]
+    han = sum("\u4e00" <= character <= "\u9fff" for character in letters)
+    kana = sum("\u3040" <= character <= "\u30ff" for character in letters)
+    if 2 * (han + kana) > len(letters):
+        return "char" if kana > 0.05 * len(letters) else "zh"
+    return "13a"

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.errors import OptionError
-
-TOKENIZERS = ("13a", "zh", "char", "intl", "none")
 
 
 class TranslationScores(Metric):
@@ -68,32 +65,12 @@ class TranslationScores(Metric):
         return {name: torch.tensor(float(value)) for name, value in scores.items()}
 
 
-def references(batch: Batch) -> list[str]:
-    """Return the right translations of a batch, as they were given."""
-    return [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()]
-
-
 def signatures(tokenizer: str) -> dict[str, str]:
     """Return how sacrebleu counts, in its own short form, so that others can compare."""
     scorers = dict(zip(("bleu", "chrf"), _scorers(tokenizer), strict=True))
     for scorer in scorers.values():
         scorer.corpus_score(["a"], [["a"]])
     return {name: str(scorer.get_signature()) for name, scorer in scorers.items()}
-
-
-def tokenizer_for(texts: Sequence[str]) -> str:
-    """Choose how BLEU finds the words of a language: of Chinese by characters, of one with blanks by them.
-
-    Example:
-        >>> tokenizer_for(["a cat", "two cats"]), tokenizer_for(["一隻貓。"])
-        ('13a', 'zh')
-    """
-    letters = [character for text in texts for character in text if character.isalpha()]
-    han = sum("\u4e00" <= character <= "\u9fff" for character in letters)
-    kana = sum("\u3040" <= character <= "\u30ff" for character in letters)
-    if 2 * (han + kana) > len(letters):
-        return "char" if kana > 0.05 * len(letters) else "zh"
-    return "13a"
 
 
 def edits(hypotheses: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]]) -> np.ndarray:

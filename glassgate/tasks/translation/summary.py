@@ -10,7 +10,6 @@ from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.pictures.attention import Attended, attention_picture
 from glassgate.tasks.runs import write
-from glassgate.tasks.translation.scores import references, signatures
 from glassgate.tasks.translation.search import END
 
 _SHOWN, _DRAWN = 200, 4  # translations that are written, and drawn
@@ -20,6 +19,8 @@ class TranslationSummary(Summary):
     """Signatures of sacrebleu, `translations.tsv` and `attention.svg`."""
 
     def signatures(self) -> dict[str, str]:
+        from glassgate.tasks.translation.scores import signatures
+
         return signatures(self.task.facts["bleu"])
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
@@ -28,7 +29,7 @@ class TranslationSummary(Summary):
         pictures: dict[int, Attended] = {}
         source, target = (task.vocabularies[side].symbols for side in ("source", "target"))
         for output, batch, pieces in task.outputs(encoded):
-            found, right = task.found(output, batch, task.search), references(batch)
+            found, right = task.found(output, batch, task.search), task.references(batch)
             for piece, best, reference in zip(pieces, found, right, strict=True):
                 numbers = encoded[piece.index]["source"]
                 units = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers]

@@ -5,13 +5,12 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import MetricCollection
 
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
@@ -24,7 +23,6 @@ from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
 from glassgate.tasks.loss import Loss, Mean, full
-from glassgate.tasks.metrics.scores import Likelihood
 from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
@@ -32,11 +30,13 @@ from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.attention import DIVIDED
 from glassgate.tasks.translation.network import Output, Translator
-from glassgate.tasks.translation.options import SUBWORD, TranslationOptions
-from glassgate.tasks.translation.scores import TranslationScores, references, tokenizer_for
+from glassgate.tasks.translation.options import SUBWORD, TranslationOptions, tokenizer_for
 from glassgate.tasks.translation.search import Found, Search, search
 from glassgate.tasks.translation.subwords import Subwords
 from glassgate.tasks.translation.summary import TranslationSummary
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 _END = "\n"  # no sentence has it
 _AT_ONCE, _UNITS_AT_ONCE = 256, 4096  # sentences that are translated together, and their units, at most
@@ -169,7 +169,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         smoothing = self.options.label_smoothing
         return [Mean.of(F.cross_entropy(scores, targets, label_smoothing=smoothing, reduction="none"))]
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MetricCollection
+
+        from glassgate.tasks.metrics.scores import Likelihood
+        from glassgate.tasks.translation.scores import TranslationScores
+
         return MetricCollection({"likelihood": Likelihood(), "translations": TranslationScores(self.facts["bleu"])})
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Any]:
@@ -255,8 +260,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return {
             "nats": F.cross_entropy(scores, targets, reduction="none"),
             "hypotheses": [self.target_text(found[0]) for found in self.found(output, batch, how)],
-            "references": references(batch),
+            "references": self.references(batch),
         }
+
+    def references(self, batch: Batch) -> list[str]:
+        """Return the true translations of a batch as they were given."""
+        return [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()]
 
     def found(self, output: Output, batch: Batch, how: Search) -> list[list[Found]]:
         """Return the translations of each source of a batch, the best first."""

@@ -1,12 +1,11 @@
 """A run broken off at any moment and resumed ends with the same weights, bit for bit, as one without a break."""
 
+import json
 import os
 import re
+import resource
 import signal
-import subprocess
-import sys
 import time
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from glassgate.tasks.runs import CHECKPOINT, METRICS, MODEL
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 from tests.tasks.corpus import sentences, write_conllu
+from tests.tasks.forked import forked
 
 EPOCHS = 3
 SIZES = {
@@ -102,22 +102,22 @@ def test_chain_that_keeps_to_bio(tmp_path: Path) -> None:
 
 
 def test_killed(tmp_path: Path) -> None:
-    data = write_conllu(tmp_path / "train.conllu", sentences(120))
-    dev = write_conllu(tmp_path / "dev.conllu", sentences(20, seed=1))
-    options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev), "threads": 1})
+    data = write_conllu(tmp_path / "train.conllu", sentences(60))
+    dev = write_conllu(tmp_path / "dev.conllu", sentences(10, seed=1))
+    options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev)})
     Tagging(options).fit(run=tmp_path / "whole")
     (tmp_path / "config.yaml").write_text(options.to_yaml())
     words = ["train", "tagging", f"--config={tmp_path / 'config.yaml'}"]
-    context = get_context("forkserver")  # what takes seconds to import is there when a process begins
-    context.set_forkserver_preload(["glassgate.cli.train", "glassgate.tasks.tagging", "glassgate.tasks.training.loop"])
-    for kill in range(3):
-        run = tmp_path / f"killed-{kill}"
-        process = context.Process(target=main, args=([*words, f"--run={run}"],))
+    for checkpoints in (1, 3, 6):
+        run = tmp_path / f"killed-{checkpoints}"
+        process = forked().Process(target=main, args=([*words, f"--run={run}"],))
         process.start()
-        while not (run / CHECKPOINT).exists():
+        written: set[int] = set()
+        while len(written) < checkpoints:
             assert process.is_alive()
+            if (run / CHECKPOINT).exists():
+                written.add((run / CHECKPOINT).stat().st_mtime_ns)
             time.sleep(0.001)
-        time.sleep(0.05 * kill)
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -177,41 +177,47 @@ def test_same_seed_same_weights_other_seed_others(tmp_path: Path) -> None:
     assert not same_files(tmp_path / "one", tmp_path / "two", MODEL)
 
 
-FILL_THE_DISK = """
-import resource, signal, sys
-from glassgate.tasks.errors import RunError
-from glassgate.tasks.progress import Progress
-from tests.tasks.training.test_resume import SIZES, SPLIT, Tagging, TaggingOptions
+FULL_AFTER = (1, 5, STEPS, STEPS + 3)
+
 
 class FullDisk(Progress):
-    def __init__(self, after):
-        self.left = after
-    def step(self, units, loss):
-        self.left -= 1
-        if not self.left:  # from here on no file may grow beyond a few bytes
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    """Lets no file grow beyond a few bytes after so many steps."""
 
-limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-for after in sys.argv[2:]:
-    task, disk = Tagging(TaggingOptions.from_mapping(SIZES)), FullDisk(int(after))
-    try:
-        task.fit(SPLIT, run=f"{sys.argv[1]}/{after}", progress=disk)
-    except RunError as error:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        print(error)
-"""
-FULL_AFTER = (1, 5, STEPS, STEPS + 3)
+    def __init__(self, after: int, limits: tuple[int, int]):
+        self.left, self.limits = after, limits
+
+    def step(self, units: int, loss: float) -> None:
+        self.left -= 1
+        if not self.left:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, self.limits[1]))
+
+
+def fill_the_disk(folder: Path) -> None:
+    """Train until the disk is full, once for each of `FULL_AFTER`, and write the messages to a file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    said = {}
+    for after in FULL_AFTER:
+        try:
+            Tagging(TaggingOptions.from_mapping(SIZES)).fit(
+                SPLIT, run=folder / str(after), progress=FullDisk(after, limits)
+            )
+        except RunError as error:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            said[after] = str(error)
+    (folder / "said.json").write_text(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
 def full_disks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Path, str]]:
-    """Runs whose disk was full after so many steps, and their messages: all in one process, because each is slow."""
+    """Runs whose disk was full after so many steps, and their messages, from a process with a limit of its own."""
     folder = tmp_path_factory.mktemp("full")
-    words = [sys.executable, "-c", FILL_THE_DISK, folder, *map(str, FULL_AFTER)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    said = done.stdout.strip().split("\n")
-    return {after: (folder / str(after), line) for after, line in zip(FULL_AFTER, said, strict=True)}
+    process = forked().Process(target=fill_the_disk, args=(folder,))
+    process.start()
+    process.join()
+    said = json.loads((folder / "said.json").read_text())
+    return {after: (folder / str(after), said[str(after)]) for after in FULL_AFTER}
 
 
 @pytest.mark.parametrize("after", FULL_AFTER)

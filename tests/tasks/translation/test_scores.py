@@ -5,7 +5,8 @@ import random
 import pytest
 from torchmetrics.functional.text import char_error_rate, word_error_rate
 
-from glassgate.tasks.translation.scores import TranslationScores, edits, tokenizer_for
+from glassgate.tasks.translation.options import tokenizer_for
+from glassgate.tasks.translation.scores import TranslationScores, edits
 
 pytest.importorskip("sacrebleu", reason="scores of translations need sacrebleu")
 

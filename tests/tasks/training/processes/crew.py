@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from glassgate.tasks import task_class
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.task import Split, Task
+from tests.tasks.forked import forked
 from tests.tasks.test_every_task import SPLITS
 
 SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 2, "threads": 1, "batch_size": 3, "dropout": 0.0}
@@ -33,17 +33,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bf16": ("classification", {"precision": "bf16-mixed"}),
 }
 """Further trainings by name: of which task, and its options."""
-_PRELOADED = [
-    "tests.tasks.training.processes.crew",
-    "glassgate.tasks.training.loop",
-    "glassgate.tasks.forecasting.task",
-]
 
 
 def crew(size: int, work: Callable[..., None], *arguments: Any, patience: float = 300) -> list[int]:
     """Let so many processes do some work together and return their exit codes."""
-    context = get_context("forkserver")  # it loads the libraries once, and forks
-    context.set_forkserver_preload(_PRELOADED)
+    context = forked()
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]

@@ -1,0 +1,20 @@
+"""Processes that begin with the libraries loaded, because loading takes longer than the trainings of the tests."""
+
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext
+
+_LOADED = [
+    "glassgate.cli.train",
+    "glassgate.tasks.forecasting.task",
+    "glassgate.tasks.tagging.task",
+    "glassgate.tasks.training.loop",
+    "torch._dynamo",  # of each optimizer
+    "torchmetrics",
+]
+
+
+def forked() -> ForkServerContext:
+    """Return the context whose processes are copies of one that has loaded the libraries."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(_LOADED)
+    return context
