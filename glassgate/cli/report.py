@@ -76,7 +76,9 @@ def command(words: list[str]) -> None:
             for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
         tick("drawing the page")
-        part = live(task, stretches, runs[0].path, half=arguments.bits == 16) if arguments.live else None
+        part = None
+        if arguments.live:
+            part = live(task, stretches, runs[0].path, half=arguments.bits == 16, file=arguments.file or "")
         content = "" if arguments.terminal else page(*made, live=part)
         bars.update(row, total=1, completed=1)
     for note in dict.fromkeys(note for each in made for note in each.notes):

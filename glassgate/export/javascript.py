@@ -26,7 +26,7 @@ _FUNCTIONS = {
     "abs": "Math.abs", "sign": "Math.sign", "floor": "Math.floor", "ceil": "Math.ceil", "round": "roundToEven",
     "trunc": "Math.trunc", "sqrt": "Math.sqrt", "exp": "Math.exp", "expm1": "Math.expm1", "log": "Math.log",
     "log1p": "Math.log1p", "sin": "Math.sin", "cos": "Math.cos", "tan": "Math.tan", "atan": "Math.atan",
-    "sigmoid": "sigmoid", "tanh": "Math.tanh", "erf": "erf", "pow": "Math.pow", "minimum": "Math.min",
+    "sigmoid": "sigmoid", "tanh": "tanh", "erf": "erf", "pow": "Math.pow", "minimum": "Math.min",
     "maximum": "Math.max",
 }  # fmt: skip
 
@@ -35,7 +35,7 @@ arguments await break case catch class const continue debugger default delete do
 false finally for function if implements import in instanceof interface let new null package private protected
 public return static super switch this throw true try typeof undefined var void while with yield
 """
-_HELPERS = "Infinity Math NaN before dot edit erf now roundToEven sigmoid u w x"
+_HELPERS = "Infinity Math NaN at at_out before edit erf multiply now room roundToEven sigmoid t tanh u w x"
 _RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_HELPERS.split())
 """Names that a value of a step cannot have in JavaScript."""
 
@@ -86,7 +86,7 @@ class Script:
 
     Attributes:
         steps: the functions, an entry of an object literal for each direction.
-        layer: what `runLayer` of `javascript.js` reads, as JSON holds it.
+        layer: the description that `runLayer` of `javascript.js` reads, as JSON.
     """
 
     steps: str
@@ -233,17 +233,36 @@ class _Emitter:
     def _lines(self) -> Iterator[str]:
         spec, step = self.spec, self.step
         states = ", ".join(f"{name}: {item.name}" for name, item in step.states.items())
-        yield f"// {self.label}: one step, {spec.input_size} inputs, {spec.hidden_size} units."
-        yield f'"{self.label}": (w, x, before, edit, now) => {{'
+        yield f"// {self.label}: step t, {spec.input_size} inputs, {spec.hidden_size} units."
+        yield f'"{self.label}": (w, x, before, edit, now, t, room) => {{'
         yield f"  const {{ {states} }} = before;"
         if step.noise:
             yield f"  const {{ {', '.join(step.noise)} }} = edit;"
         done: set[int] = set()
         body = [line for phase in step.phases for line in self._phase(*phase, done)]
-        yield f"  const {{ {', '.join(self.arrays)} }} = w;"
+        parts = [part for parts in self.products.values() for part in parts]
+        names = {
+            "w": [name for name in self.arrays if name not in {part["weight"] for part in parts}],
+            "x": [part["weight"] for part in parts if part["hoisted"]],
+            "room": [part["weight"] for part in parts if not part["hoisted"]],
+        }
+        yield from (f"  const {{ {', '.join(own)} }} = {source};" for source, own in names.items() if own)
         yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = now;"
+        yield from (f"  const {self._first(axis)} = t * {self.width[axis]};" for axis in self._axes())
         yield from (f"  {line}" for line in body)
         yield "}"
+
+    def _axes(self) -> list[str]:
+        """The axes whose values have a place of their own: of units, and of projected units."""
+        return ["H", "P"] if self.spec.equations.projected else ["H"]
+
+    def _first(self, axis: str) -> str:
+        """The place of the first value of a step in an array of all steps."""
+        return "at_out" if axis == "P" and self.spec.equations.projected else "at"
+
+    def _now(self, name: str, axis: str) -> str:
+        """A value of this step as stored."""
+        return f"now_{name}[{self._first(axis)} + u]"
 
     def _phase(self, level: int, axis: str, done: set[int]) -> Iterator[str]:
         items = self.step.items
@@ -255,19 +274,22 @@ class _Emitter:
         totals = [item for item in items if isinstance(item, Total) and item.x in here]
         for item in totals:
             yield f"let {item.name} = 0;"
+        sums = {id(item): self._sum(item) for item in here if isinstance(item, Affine)}
+        for lines, _ in sums.values():
+            yield from lines
         yield f"for (let u = 0; u < {self.width[axis]}; u++) {{"
         for item in here:
             if isinstance(item, Affine):
-                yield f"  const {item.name} = {self._sum(item)};"
+                yield f"  const {item.name} = {sums[id(item)][1]};"
             elif not self._is_inline(item):
                 yield f"  const {item.name} = {self._expression(item)};"
             if id(item) in self.stored:
-                yield f"  now_{self.stored[id(item)]}[u] = {self._read(item, level, axis)};"
+                yield f"  {self._now(self.stored[id(item)], axis)} = {self._read(item, level, axis)};"
         for item in totals:
             yield f"  {item.name} += {self._read(item.x, level, axis)};"
         for name, item in {**self.step.gates, **self.step.new}.items():
             if self._phase_of(name, item) == (level, axis):
-                yield f"  now_{name}[u] = {self._read(item, level, axis)};"
+                yield f"  {self._now(name, axis)} = {self._read(item, level, axis)};"
         yield "}"
 
     def _phase_of(self, name: str, item: Item) -> tuple[int, str]:
@@ -276,26 +298,42 @@ class _Emitter:
         phases = [phase for phase in self.step.phases if phase[1] == axis]
         return (item.level, axis) if (item.level, axis) in phases and item.axis == axis else phases[-1]
 
-    def _sum(self, item: Affine) -> str:
-        """A bias and products with matrices."""
-        terms, parts = [], []
+    def _sum(self, item: Affine) -> tuple[list[str], str]:
+        """A bias and products with matrices: the lines before the loop over units, and the sum of one unit.
+
+        Products with the input are computed for all steps at once, before the first one.
+        """
+        lines, terms, parts = [], [], []
+        units = self.width[item.axis]
         if item.bias is not None:
             name = self._new_name(f"{item.name}_bias")
             self.arrays[name] = item.bias
             terms.append(f"{name}[u]")
         for product in item.products:
             name = self._new_name(f"{item.name}_{product.left.name}")
-            matrix = product.matrix
+            matrix, left = product.matrix, product.left
             heads = matrix.shape[0] if matrix.ndim == 3 else 1
             columns = matrix.shape[-1]
+            hoisted = left is self.step.input and heads == 1
             self.arrays[name] = matrix.reshape(-1, columns)
-            first = f", Math.floor(u / {self.width[item.axis] // heads}) * {columns}" if heads > 1 else ""
-            left = product.left
-            vector = left.name if isinstance(left, State) else f"now_{self._place(left)}"
-            terms.append(f"dot({name}, u, {columns}, {vector}{first})")
-            parts.append({"weight": name, "vector": vector.removeprefix("now_"), "heads": heads})
+            vector, start = (
+                (left.name, "0") if isinstance(left, State) else (f"now_{self._place(left)}", self._first(left.axis))
+            )
+            if not hoisted:
+                rest = f", {start}, {heads}" if heads > 1 else f", {start}" if start != "0" else ""
+                lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {vector}{rest});")
+            terms.append(f"{name}[{self._first(item.axis)} + u]" if hoisted else f"{name}[u]")
+            parts.append(
+                {
+                    "weight": name,
+                    "vector": vector.removeprefix("now_"),
+                    "heads": heads,
+                    "units": units,
+                    "hoisted": hoisted,
+                }
+            )
         self.products[item.name] = parts
-        return " + ".join(terms)
+        return lines, " + ".join(terms)
 
     def _new_name(self, wanted: str) -> str:
         """A name for an array that no value of the step has."""
@@ -329,7 +367,7 @@ class _Emitter:
                 text = self._expression(arg)
                 return text if loose or arg.op in _FUNCTIONS else f"({text})"
         if isinstance(arg, Affine | Point) and arg.axis != "1" and (arg.level, arg.axis) != (level, axis):
-            return f"now_{self._place(arg)}[u]"
+            return self._now(self._place(arg), arg.axis)
         return arg.name
 
     def _expression(self, item: Point) -> str:

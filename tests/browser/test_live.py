@@ -4,7 +4,6 @@
 """
 
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,23 @@ from glassgate.glass.page import page
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import Stretch, study
 from glassgate.tasks.task import Task
-from tests.browser.test_page import AXE, PICTURES, WIDTHS, chromium, demo_run  # noqa: F401
-from tests.tasks.report.live import RUNS, answers, random_edits, stretches, trained
+from tests.browser.test_page import AXE, PICTURES, WIDTHS, chromium, demo_run, launch  # noqa: F401
+from tests.tasks.report.live import RUNS, random_edits, random_inputs, stretches, trained
+from tests.tasks.report.test_live import READING, agrees, page_input
 
 pytestmark = pytest.mark.browser
 
-_READ = """([given, edits]) => {
-  const { answers, numbers } = glassgate.read(given, edits);
-  return { chances: answers.map(({ chances }) => [...chances]), chosen: answers.map(({ chosen }) => chosen), numbers };
-}"""
+_READ = f"([given, edits]) => {{ {READING} return reading(glassgate.read(given, edits)); }}"
+
+
+_TYPE = """(line) => Array.from({ length: 40 }, (_, k) => {
+  const area = document.querySelector("#live textarea");
+  area.value = line + (k % 10);
+  const start = performance.now();
+  area.dispatchEvent(new Event("input"));
+  return performance.now() - start;
+})"""
+"""The milliseconds from a changed line to its colours and answers on the page, 40 times."""
 
 
 @pytest.fixture(scope="module")
@@ -71,22 +78,15 @@ def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
 
 @pytest.mark.parametrize("name", RUNS)
 def test_it_agrees_with_python(browse: Any, runs: dict[str, Any], name: str) -> None:
+    """On random texts or series and with random edits."""
     task, stretch, path = runs[name]
     tab = browse(path)
-    given = json.loads(live(task, [stretch], path).data)["given"]
-    given = given if isinstance(given, str) else given["rows"]
     random = np.random.default_rng(3)
-    for edits, changes in [({}, []), *(random_edits(task, random) for _ in range(4))]:
-        found = tab.evaluate(_READ, [given, changes])
-        target = None
-        if task.name == "translation":
-            symbols = task.vocabularies["target"].symbols
-            joint = "" if task.options.target_unit == "character" else " "
-            target = joint.join(symbols[chosen - 1] for chosen in found["chosen"] if chosen != 1)
-        expected = answers(task, stretch, edits, target)
-        got = found["chances"] or found["numbers"]
-        count = min(len(got), len(expected))
-        torch.testing.assert_close(torch.tensor(got[:count]), torch.tensor(expected[:count]), atol=1e-4, rtol=1e-4)
+    inputs = [(page_input(task, stretch, path), stretch), *random_inputs(task, stretch, random, 3)]
+    with gg.engine("reference"):
+        for given, shown in inputs:
+            for edits, changes in [({}, []), *(random_edits(task, random) for _ in range(2))]:
+                agrees(task, shown, edits, tab.evaluate(_READ, [given, changes]), given)
 
 
 @pytest.mark.parametrize("name", ["tagging", "translation", "forecasting"])
@@ -169,11 +169,7 @@ def test_the_demo_answers_fast_and_the_animated_picture(browse: Any) -> None:
     assert path.stat().st_size <= 3_000_000
     tab = browse(path)
     line = ("x = area(radius) + table[12]  # a line of code; " * 5)[:199]
-    times = tab.evaluate(
-        "(line) => Array.from({ length: 40 }, (_, k) => { const start = performance.now();"
-        " glassgate.read(line + k % 10, []); return performance.now() - start; })",
-        line,
-    )
+    times = tab.evaluate(_TYPE, line)
     assert min(times) < 50
     frames = list(recorded(tab))
     target = PICTURES / "live.gif"

@@ -10,7 +10,7 @@ const isDark = () => {
 // A gate is between 0 and 1 and has one colour; other values have a colour for each sign.
 const rangeOf = (values, kind) => {
   let peak = 1e-9;
-  for (const value of values) peak = Math.max(peak, Math.abs(value));
+  for (let k = 0; k < values.length; k++) peak = Math.max(peak, Math.abs(values[k]));
   const gate = kind === "gate" && peak <= 1;
   return { gate, peak: gate ? 1 : peak };
 };
@@ -20,7 +20,11 @@ const orderOf = (values, units) => {
   const count = values.length / units;
   const rows = Array.from({ length: units }, (_, u) => Float32Array.from({ length: count }, (_, t) => values[t * units + u]));
   if (units > 256 || !count) return [...rows.keys()];
-  const near = (a, b) => a.reduce((total, each, k) => total + (each - b[k]) ** 2, 0);
+  const near = (a, b) => {
+    let total = 0;
+    for (let k = 0; k < a.length; k++) total += (a[k] - b[k]) * (a[k] - b[k]);
+    return total;
+  };
   const left = new Set(rows.keys());
   const order = [0];
   left.delete(0);

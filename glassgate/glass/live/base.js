@@ -13,6 +13,19 @@ const element = (tag, attributes = {}, ...children) => {
   return made;
 };
 
+// Work that is done before the next frame, once for many calls.
+const onFrame = (work) => {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      work();
+    });
+  };
+};
+
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 const withMinus = (text) => text.replace("-", "−");
@@ -34,10 +47,8 @@ const linear = ({ weight, bias }, rows, count) => {
   const inputs = rows.length / count;
   const outputs = weight.length / inputs;
   const made = new Float32Array(count * outputs);
-  for (let t = 0; t < count; t++) {
-    const row = rows.subarray(t * inputs, (t + 1) * inputs);
-    for (let k = 0; k < outputs; k++) made[t * outputs + k] = dot(weight, k, inputs, row) + (bias ? bias[k] : 0);
-  }
+  for (let t = 0; t < count; t++) multiply(made, t * outputs, outputs, weight, inputs, rows, t * inputs);
+  if (bias) for (let k = 0; k < made.length; k++) made[k] += bias[k % outputs];
   return made;
 };
 
@@ -74,6 +85,18 @@ const concatenated = (arrays) => {
   return all;
 };
 
+// The places of the largest numbers, the largest first.
+const largest = (numbers, most) => {
+  const found = [];
+  for (let k = 0; k < numbers.length; k++) {
+    if (found.length === most && !(numbers[k] > numbers[found.at(-1)])) continue;
+    let place = found.length;
+    while (place && numbers[k] > numbers[found[place - 1]]) place--;
+    found.splice(place, 0, k);
+    if (found.length > most) found.pop();
+  }
+  return found;
+};
+
 // The most probable choices, [name, probability] each.
-const likeliest = (chances, names, most = 5) =>
-  [...chances.keys()].sort((a, b) => chances[b] - chances[a]).slice(0, most).map((k) => [names[k], chances[k]]);
+const likeliest = (chances, names, most = 5) => largest(chances, most).map((k) => [names[k], chances[k]]);

@@ -42,7 +42,7 @@ const pythonOf = (edits, { setup, call, other }) => {
   };
   const lines = [...setup];
   const patches = edits.filter(({ kind }) => kind === "replace");
-  patches.forEach((edit, k) => lines.push(`with torch.no_grad(), gg.record(model, first=True) as tape${k}:`, `    ${other(edit.text)}`));
+  patches.forEach((edit, k) => lines.push(`with gg.record(model, first=True) as tape${k}:`, `    ${other(edit.text)}`));
   const names = [...new Set(edits.map(({ name }) => name))];
   lines.push("edits = {");
   for (const name of names) {
@@ -88,7 +88,13 @@ const makeEdits = (place, page, heard) => {
     const remove = element("button", { type: "button", onclick: () => { rows.splice(rows.indexOf(row), 1); node.remove(); clear.hidden = !rows.length; hint.hidden = rows.length > 0; heard(); } }, "Remove");
     const node = element("div", { className: "live-edit" }, element("label", {}, "gate or state", name), element("label", {}, "units", units),
       element("label", {}, "change", kind), element("label", {}, "steps", steps), values, texts, remove);
+    // A decoder takes one step at a time, for which neither a range of steps nor values of another text are defined.
+    const isDecoder = () => name.value.startsWith("decoder");
     const ranges = () => {
+      steps.disabled = isDecoder();
+      if (isDecoder()) steps.value = "all";
+      for (const option of kind.options) option.disabled = option.value === "replace" && isDecoder();
+      if (isDecoder() && kind.value === "replace") kind.value = "hold";
       const [low, high] = kind.value === "scale" ? [0, 3] : page.rangeOf(name.value);
       Object.assign(slider, { min: low, max: high });
       values.hidden = kind.value === "replace";

@@ -54,6 +54,12 @@ const compareAnswers = (plain, shown) => {
 const shadeOf = (share) => `g${Math.round(10 * clamp(share, 0, 1))}`;
 const signedShade = (share) => `${share >= 0 ? "p" : "n"}${Math.round(10 * Math.min(1, Math.abs(share)))}`;
 
+// The first lines of the Python code of a page: the run's task and its network.
+const pythonSetup = ({ module, task, path }, imports = []) => [
+  "import glassgate as gg", `from ${module} import ${task}`, ...[...imports, "from glassgate.tasks.report.ask import ask"].sort(), "",
+  `task = ${task}.load(${JSON.stringify(path)})`, "model = task.network",
+];
+
 // The parts of a model that reads texts. `colour(result, k)` is the class of a token, `titled` its tooltip, `legend` the key.
 const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) => ({
   kind: "text",
@@ -80,8 +86,8 @@ const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) 
   },
   compare: compareAnswers,
   python: (text, run) => ({
-    setup: ["import torch", "import glassgate as gg", `from ${run.module} import ${run.task}`, "from glassgate.tasks.report.questions import questions_of", "", `task = ${run.task}.load(${JSON.stringify(run.path)})`, "model = task.network", `text = ${JSON.stringify(text)}`],
-    call: "print(task.predict([questions_of(task).example(text)]))",
-    other: (other) => `task.predict([questions_of(task).example(${JSON.stringify(other)})])`,
+    setup: [...pythonSetup(run), `text = ${JSON.stringify(text)}`],
+    call: "print(ask(task, text))",
+    other: (other) => `ask(task, ${JSON.stringify(other)})`,
   }),
 });

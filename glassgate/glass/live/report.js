@@ -3,12 +3,16 @@ const live = (data) => {
   const arrayOf = unpackWeights(data.weights);
   const run = (layer, x, count, options) => runLayer(layer, steps, x, count, options);
   const model = models[data.model.task](withArrays(data.model, arrayOf), run);
-  const now = { step: 0, part: "", name: "", unit: 0, orders: {} };
-  let [plain, shown, edits] = [null, null, []];
+  const now = { step: 0, part: "", name: "", unit: 0, orders: {}, order: [0] };
+  let [plain, shown, edits, rest] = [null, null, [], null];
 
-  const directions = model.encoder.levels.flatMap((level) => level.directions);
+  const directionsOf = (layer) => layer?.levels.flatMap((level) => level.directions) ?? [];
+  const directions = [...directionsOf(model.encoder), ...directionsOf(model.decoder)];
   const current = () => directions.find(({ label }) => label === now.part);
   const shapeOf = (name) => current().values[name];
+  const isDecoder = () => now.part.startsWith("decoder");
+  // The token that each step of the chosen part reads.
+  const labels = () => (isDecoder() ? shown.decoded : shown.labels);
   const namesOf = ({ gates, states }) => [...gates, ...Object.keys(states)];
 
   // Runs the network: as it is, and with the edits.
@@ -20,58 +24,73 @@ const live = (data) => {
     const unknown = plain.unknown ?? [];
     byId("live-said").textContent = plain.count ? `${plural(plain.count, "step")}, answered in ${Math.ceil(performance.now() - before)} ms` : "Type some text.";
     byId("live-unknown").textContent = unknown.length ? `Not in the training data, read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "";
-    now.step = clamp(now.step, 0, Math.max(0, plain.count - 1));
-    Object.assign(byId("live-step"), { max: Math.max(0, plain.count - 1) });
+    now.step = clamp(now.step, 0, Math.max(0, labels().length - 1));
+    byId("live-step").max = Math.max(0, labels().length - 1);
     input.shown(plain, shown, now);
     byId("live-change").textContent = edits.length && plain.count ? describe() : "";
-    byId("live-python").textContent = pythonOf(edits, model.python(input.get(), data.run));
+    byId("live-python").textContent = pythonOf(edits, model.python(input.get(), data.run, data.given));
+    arrange();
     paint();
     show();
   };
 
   const describe = () => `${edits.map(wordsOf).join("; ")}: ${model.compare(plain, shown)}`;
 
-  // The picture of activity, where the text, the choice or the theme has changed.
-  const paint = () => {
+  // The order of the units in the picture; typing keeps it.
+  const arrange = () => {
+    if (!plain.count) return;
+    const output = Object.keys(current().states)[0];
+    const units = shapeOf(now.name);
+    now.orders[now.part] ??= orderOf(plain.parts[now.part].values[output], shapeOf(output));
+    now.order = now.orders[now.part].length === units ? now.orders[now.part] : [...Array(units).keys()];
+  };
+
+  // The picture of activity.
+  const paint = onFrame(() => {
     if (!plain.count) return;
     const values = shown.parts[now.part].values[now.name];
-    const units = shapeOf(now.name);
-    now.orders[now.part] ??= orderOf(plain.parts[now.part].values[Object.keys(current().states)[0]], shapeOf(Object.keys(current().states)[0]));
-    const order = now.orders[now.part].length === units ? now.orders[now.part] : [...Array(units).keys()];
-    const range = paintHeat(byId("live-heat"), values, units, order, current().kinds[now.name]);
-    byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${units} units at ${plain.count} steps, ${range.gate ? "0 to 1" : `−${brief(range.peak)} to ${brief(range.peak)}`}`);
-    now.order = order;
-  };
+    const range = paintHeat(byId("live-heat"), values, shapeOf(now.name), now.order, current().kinds[now.name]);
+    byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${now.order.length} units at ${labels().length} steps, ${range.gate ? "0 to 1" : `−${brief(range.peak)} to ${brief(range.peak)}`}`);
+  });
+
+  // The values of the chosen step and unit on the wires of the diagram, and its matrix products.
+  const showInside = onFrame(() => {
+    if (!plain.count || !byId("live-inside").open) return;
+    const where = { run: shown.parts[now.part], step: now.step, unit: now.unit };
+    showWires(byId("live-diagram"), where);
+    showProducts(byId("live-products"), where, !isDecoder() && now.part.includes("layer0") ? model.inputs : null);
+  });
 
   const show = () => {
     const { step, unit } = now;
     byId("live-step").value = step;
-    byId("live-step").setAttribute("aria-valuetext", plain.count ? `step ${step + 1}: ${plain.labels[step]}` : "");
-    input.mark(step);
+    byId("live-step").setAttribute("aria-valuetext", plain.count ? `step ${step + 1}: ${labels()[step]}` : "");
+    if (isDecoder()) model.decoding(step);
+    else input.mark(step);
     model.answers(byId("live-answers"), plain, shown, step);
     if (!plain.count) return;
     const where = { run: shown.parts[now.part], step, unit };
     const [down, across] = document.querySelectorAll(".live-heat i");
-    down.style.left = `${(100 * (step + 0.5)) / plain.count}%`;
+    down.style.left = `${(100 * (step + 0.5)) / labels().length}%`;
     across.style.top = `${(100 * (now.order.indexOf(unit) + 0.5)) / now.order.length}%`;
     const value = valueOn(now.name, where);
     const was = edits.length ? valueOn(now.name, { ...where, run: plain.parts[now.part] }) : value;
-    byId("live-where").textContent = `step ${step + 1} of ${plain.count} reads ${quoted(plain.labels[step])} · ${now.name} of unit ${unit} is ${brief(value, 3)}${was === value ? "" : `, was ${brief(was, 3)}`}`;
-    if (!byId("live-inside").open) return;
-    showWires(byId("live-diagram"), where);
-    showProducts(byId("live-products"), where, now.part.includes("layer0") ? model.inputs : null);
+    byId("live-where").textContent = `step ${step + 1} of ${labels().length} reads ${quoted(labels()[step])} · ${now.name} of unit ${unit} is ${brief(value, 3)}${was === value ? "" : `, was ${brief(was, 3)}`}`;
+    showInside();
   };
 
   const go = (step) => {
-    now.step = clamp(step, 0, plain.count - 1);
+    now.step = clamp(step, 0, labels().length - 1);
     show();
   };
   const choose = (change) => {
     Object.assign(now, change);
     if (!namesOf(current()).includes(now.name)) now.name = Object.keys(current().states).at(-1);
     now.unit = clamp(now.unit, 0, shapeOf(now.name) - 1);
+    if (plain) now.step = clamp(now.step, 0, Math.max(0, labels().length - 1));
     fill();
     if (plain) {
+      arrange();
       paint();
       show();
     }
@@ -94,7 +113,8 @@ const live = (data) => {
   const pointed = (event) => {
     const box = heat.getBoundingClientRect();
     const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * now.order.length), 0, now.order.length - 1);
-    now.step = clamp(Math.floor(((event.clientX - box.left) / box.width) * plain.count), 0, plain.count - 1);
+    const count = labels().length;
+    now.step = clamp(Math.floor(((event.clientX - box.left) / box.width) * count), 0, count - 1);
     if (event.type === "click") choose({ unit: now.order[row] });
     else show();
   };
@@ -134,8 +154,12 @@ const live = (data) => {
   };
   const input = model.input(byId("live-input"), data.given, {
     typed: () => {
-      now.orders = {};
       answer();
+      clearTimeout(rest);
+      rest = setTimeout(() => {
+        now.orders = {};
+        choose({});
+      }, 600);
     },
     moved: (step, marked) => {
       now.marked = marked;
@@ -150,9 +174,8 @@ const live = (data) => {
   byId("live").hidden = false;
   for (const item of document.querySelectorAll('a[href="#live"]')) item.parentNode.hidden = false;
   answer();
-  const repaint = () => requestAnimationFrame(paint);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  byId("theme")?.addEventListener("click", repaint);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  byId("theme")?.addEventListener("click", paint);
   // The page's own interface, for its tests and for the console.
   return { read: (given, changed = []) => model.read(given, changed), answer, changes, now, choose };
 };

@@ -116,10 +116,13 @@ const seriesModel = ({ title, compare }) => ({
     showNumbers(place, plain, shown, title(null, plain));
   },
   compare: (plain, shown) => (shown.numbers ? compareNumbers(plain, shown) : compareAnswers(plain, shown)),
-  python: (_, run) => ({
-    setup: ["import torch", "import glassgate as gg", `from ${run.module} import ${run.task}`, "", `task = ${run.task}.load(${JSON.stringify(run.path)})`, "model = task.network"],
-    call: run.call ?? "print(task.predict(task.read(FILE)))",
-  }),
+  python: (rows, run, given) => {
+    const dragged = rows.some((row, t) => row.some((value, channel) => value !== given.rows[t][channel]));
+    const setup = pythonSetup(run, ["from glassgate.tasks.progress import Progress", run.file === "" ? "from glassgate.tasks.report.study import own" : "from glassgate.tasks.report.study import read", ...(run.file === "" ? ["from glassgate.tasks.runs import Run"] : [])]);
+    const stretch = run.file === "" ? `own(task, Progress(), Run.open(${JSON.stringify(run.path)}).metrics())[0]` : `read(task, ${JSON.stringify(run.file)}, Progress())[0]`;
+    const own = dragged ? [`rows = ${JSON.stringify(rows)}`] : [];
+    return { setup: [...setup, `stretch = ${stretch}`, ...own], call: `print(ask(task, stretch${dragged ? ", rows" : ""}))` };
+  },
 });
 
 const showNumbers = (place, plain, shown, title) => {

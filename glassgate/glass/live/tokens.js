@@ -62,9 +62,43 @@ const refined = (tokens, known, { tokenised, segmented, longest }) => {
   return lacksBlanks ? found.flatMap((token) => (known.has(token) ? [token] : token.match(CJK_PARTS) ?? [])) : found;
 };
 
+// Byte-pair encoding: {text, from, to} for each subword; a blank is part of the subword behind it, as "▁".
+const BLANK = "\u2581";
+const PIECES = /[!-/:-@[-`{-~\p{P}]|\u2581?[^\u2581!-/:-@[-`{-~\p{P}]+|\u2581/gu;
+const subwordSplitter = ({ letters, merges }) => {
+  const known = new Set(letters);
+  const rank = new Map(merges.map((pair, place) => [pair.join("\n"), place]));
+  const rankOf = (parts, k) => rank.get(`${parts[k]}\n${parts[k + 1]}`) ?? Infinity;
+  const splitPiece = (piece) => {
+    const parts = [...piece].map((letter) => (known.has(letter) ? letter : `\0${letter}`));
+    while (parts.length > 1) {
+      let best = 0;
+      for (let k = 1; k < parts.length - 1; k++) if (rankOf(parts, k) < rankOf(parts, best)) best = k;
+      if (rankOf(parts, best) === Infinity) break;
+      parts.splice(best, 2, parts[best] + parts[best + 1]);
+    }
+    return parts.map((part) => part.replace("\0", ""));
+  };
+  return (text) => {
+    if (!text.trim()) return [];
+    const blanks = text.replaceAll(" ", BLANK);
+    const added = blanks.startsWith(BLANK) ? 0 : 1;
+    let at = -added;
+    return ((added ? BLANK : "") + blanks).match(PIECES).flatMap(splitPiece).map((part) => {
+      const from = at + (part.startsWith(BLANK) ? 1 : 0);
+      at += part.length;
+      return { text: part, from, to: at };
+    });
+  };
+};
+
 // From a text to its tokens: {text, number, from, to}; `from` and `to` are places in the text.
-const tokenizer = ({ unit, symbols, raw = null, known_only: knownOnly = false, lower = false }) => {
+const tokenizer = ({ unit, symbols, raw = null, known_only: knownOnly = false, lower = false, letters = [], merges = null }) => {
   const known = new Map(symbols.map((symbol, place) => [symbol, place + FIRST]));
+  if (merges) {
+    const split = subwordSplitter({ letters, merges });
+    return (given) => split(lower ? given.toLowerCase() : given).map((token) => ({ ...token, number: known.get(token.text) ?? UNKNOWN }));
+  }
   return (given) => {
     const text = lower ? given.toLowerCase() : given;
     let tokens = SPLITTERS[unit](text);

@@ -11,7 +11,7 @@ import numpy as np
 from glassgate.tasks.data.detect import kind_of
 from glassgate.tasks.data.files import STDIN, local, members, opened_text, suffix_of
 from glassgate.tasks.data.records import load_json
-from glassgate.tasks.errors import DataError
+from glassgate.tasks.errors import DataError, OptionError
 
 KEYS = 88
 LOWEST = 21
@@ -59,6 +59,31 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     if not any(parts.values()):
         raise DataError(path, None, "the file holds no piece of music")
     return parts
+
+
+def roll_of(text: str) -> Roll:
+    """Return a piece of music: for each line of a text a step with these MIDI numbers, and silence for "-".
+
+    Raises:
+        OptionError: a word is not a MIDI number of the 88 keys
+
+    Example:
+        >>> roll_of("60 64 67\\n-").steps.sum(1).tolist()
+        [3, 0]
+    """
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    steps = np.zeros((len(lines), KEYS), np.uint8)
+    for step, words in enumerate(lines):
+        for word in words:
+            if word == "-":
+                continue
+            if not word.isdecimal() or not LOWEST <= int(word) < LOWEST + KEYS:
+                raise OptionError(
+                    f"text: expected lines of MIDI numbers from {LOWEST} to {LOWEST + KEYS - 1}, or - for silence, got "
+                    f"{word!r} in line {step + 1}"
+                )
+            steps[step, int(word) - LOWEST] = 1
+    return Roll(steps)
 
 
 def is_music(path: str | Path) -> bool:

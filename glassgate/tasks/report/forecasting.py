@@ -1,12 +1,13 @@
 """The report's questions to forecasting."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.series import Series
+from glassgate.tasks.data.series import Series, given
 from glassgate.tasks.forecasting.network import Output, Recursive
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, Shown
@@ -42,6 +43,13 @@ class ForecastingQuestions(Questions[Forecasting]):
 
     def series(self, example: Series) -> np.ndarray | None:
         return np.asarray(example.values[0 : len(example)], dtype=float).reshape(len(example), -1)
+
+    def with_series(self, example: Series, stop: int, rows: Sequence[Sequence[float]]) -> Series:
+        """Return a series with another look-back before the horizon that ends at `stop`."""
+        values = np.array(example.values[0 : len(example)], dtype=float)
+        origin = stop - self.task.options.horizon
+        values[origin - len(rows) : origin] = [row[0] for row in rows]
+        return replace(example, values=given(values).values)
 
     def stretch(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
         return max(0, len(example) - self.task.context - self.task.options.horizon), len(example)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.music import Roll
+from glassgate.tasks.data.music import Roll, roll_of
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.options import NOTES
@@ -18,10 +18,10 @@ from glassgate.tasks.report.questions import Questions
 class LanguageModelQuestions(Questions[LanguageModel]):
     """One answer per step: the next unit, or the next notes."""
 
-    def example(self, text: str) -> Text:
+    def example(self, text: str) -> Text | Roll:
+        """Return a text; of music, a step for each line of MIDI numbers."""
         unit = self.task.options.unit
-        found: Text = super().example(text) if unit == NOTES else Text(texts.split(text, unit))
-        return found
+        return roll_of(text) if unit == NOTES else Text(texts.split(text, unit))
 
     def answers(self, output: Tensor, batch: Batch) -> Seen:
         """Return the prediction of each unit; of music the notes with a probability above one half."""

@@ -1,6 +1,7 @@
 """The report's questions to a task about its examples and answers; a file per task has the replies."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -67,6 +68,12 @@ class Questions(Generic[TaskType]):
     def series(self, example: Any) -> np.ndarray | None:
         """Return the numbers `(L, C)` that the steps read; None for text."""
         return None
+
+    def with_series(self, example: Any, stop: int, rows: Sequence[Sequence[float]]) -> Any:
+        """Return an example with other numbers, `(L, C)`, before the step `stop`."""
+        content = np.array(example.content, np.float32)
+        content[stop - len(rows) : stop] = rows
+        return replace(example, content=content)
 
     def stretch(self, example: Any, usual: tuple[int, int]) -> tuple[int, int]:
         """Return the first and last unit that the report shows of a long example, `usual` by default."""

@@ -182,7 +182,8 @@ class _Steps:
             self.state = tuple(torch.stack([state[places] for state in of_layers]) for of_layers in states)
         else:
             self.state = tuple(state[:, places] for state in self.state)
-        if isinstance(self.decoder.layer, gg.Recurrent):
+        # Streams ignore edits: an edited layer runs step by step.
+        if isinstance(self.decoder.layer, gg.Recurrent) and not self.decoder.layer.is_observed:
             if self.frozen is None:  # the weights are packed once for all streams of the search
                 self.frozen = gg.freeze(self.decoder.layer) if places.device.type == "cpu" else self.decoder.layer
             self.stream = self.frozen.stream(len(places))

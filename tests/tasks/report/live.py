@@ -10,6 +10,7 @@ from glassgate.glass.edit import editable
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import Piece, collate
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.music import roll_of
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Stretch, given
@@ -20,6 +21,7 @@ SMALL: dict[str, Any] = {"hidden_size": 6, "embedding_size": 5, "epochs": 1, "th
 WAVES = [Labelled(np.sin(np.arange(12)[:, None] * [speed, 2 * speed]).astype(np.float32), label) for speed, label in
          ((0.2, "slow"), (0.5, "fast"), (0.3, "slow"), (0.6, "fast"))]  # fmt: skip
 NUMBERS = [Labelled(each.content, f"{k}.5 -{k}") for k, each in enumerate(WAVES)]
+MUSIC = roll_of("60 64 67\n60 64 67\n62 65 69\n-\n60 72\n59 62 67\n60 64 67")
 TEXTS = {
     "tagging": "play it now, stop the jazz",
     "classification": "good bad day",
@@ -45,6 +47,10 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
                                               "head": "gaussian", "calendar": True}),
     "classification of series": ("classification", {"pooling": "max", "waves": True}),
     "regression of series": ("regression", {"waves": True}),
+    "language-model, music": ("language-model", {"unit": "notes"}),
+    "language-model, bytes": ("language-model", {"unit": "byte", "num_layers": 2}),
+    "translation, subwords": ("translation", {"source_unit": "subword", "target_unit": "subword", "subwords": 30,
+                                              "input_feeding": True}),
 }  # fmt: skip
 """By name the task and its options."""
 
@@ -56,6 +62,9 @@ def trained(name: str) -> Task[Any, Any, Any]:
     options = dict(options)
     waves = options.pop("waves", False)
     task = kind(kind.options_type.from_mapping(SMALL | options))
+    if options.get("unit") == "notes":
+        task.fit(Split([MUSIC] * 4))
+        return task
     rows = NUMBERS if task_name == "regression" else WAVES
     task.fit(Split(rows * 2, rows[:2]) if waves else SPLITS[task_name])
     return task
@@ -68,11 +77,47 @@ def stretches(task: Task[Any, Any, Any]) -> list[Stretch]:
         return [Stretch(series, *questions_of(task).stretch(series, (0, len(series))))]
     if "mean" in task.facts or "series" in task.facts:
         return [Stretch(NUMBERS[0] if task.name == "regression" else WAVES[0], 0, 12)]
+    if "keys" in task.facts or getattr(task.options, "unit", "") == "notes":
+        return [Stretch(MUSIC, 0, len(MUSIC.steps))]
     return given(task, TEXTS[task.name])
 
 
+def random_inputs(
+    task: Task[Any, Any, Any], stretch: Stretch, random: np.random.Generator, count: int
+) -> list[tuple[Any, Stretch]]:
+    """Random texts or series: for the page, and for Python."""
+    if task.name == "forecasting":
+        back = task.options.steps_back
+        walks = [random.normal(0, 3, back).cumsum()[:, None].tolist() for _ in range(count)]
+        return [(rows, stretch._replace(example=_changed(task, stretch, rows))) for rows in walks]
+    if isinstance(getattr(stretch.example, "content", None), np.ndarray):
+        waves = [random.normal(0, 1, stretch.example.content.shape).astype(np.float32).tolist() for _ in range(count)]
+        return [(rows, stretch._replace(example=_changed(task, stretch, rows))) for rows in waves]
+    texts = [random_text(task, random) for _ in range(count)]
+    return [(text, given(task, text)[0]) for text in texts]
+
+
+def _changed(task: Task[Any, Any, Any], stretch: Stretch, rows: Any) -> Any:
+    return questions_of(task).with_series(stretch.example, stretch.stop, rows)
+
+
+def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
+    """Known tokens, and unknown ones of several scripts with punctuation, in random order."""
+    if getattr(task.options, "unit", "") == "notes":
+        steps = [
+            sorted(set(random.integers(21, 109, random.integers(5)).tolist())) for _ in range(random.integers(1, 9))
+        ]
+        return "\n".join(" ".join(map(str, step)) or "-" for step in steps)
+    known = task.vocabularies.get("units") or task.vocabularies["source"]
+    strange = ["žužu", "Don't", "(stop)", "wait...", "北京", "naïve!", '"x"', "3.14", "😀", "a.b.", "now,"]
+    symbols = [each for each in known.symbols if each.isprintable() and each.strip()]
+    words = [str(random.choice(symbols)), *random.choice([*symbols, *strange], random.integers(0, 10)).tolist()]
+    gap = random.choice([" ", "  ", "\n"]) if "character" in vars(task.options).values() else " "
+    return str(gap).join(random.permutation(words).tolist())
+
+
 def answers(task: Task[Any, Any, Any], stretch: Stretch, edits: dict[str, Any], target: str | None = None) -> Any:
-    """The probabilities of each answer, or the numbers."""
+    """The probabilities of each answer, or the numbers; of music the logarithm of the probability of the notes."""
     example = stretch.example if target is None else Pair(stretch.example.source, target)
     batch = collate([task.encode(example)], [Piece(0, stretch.start, stretch.stop)], task.padding)
     questions = questions_of(task)
@@ -84,6 +129,8 @@ def answers(task: Task[Any, Any, Any], stretch: Stretch, edits: dict[str, Any], 
         else:
             output = questions.run(network, batch)
         seen = questions.answers(output, batch)
+    if seen.answers[0].agreement is not None:
+        return seen.chances[0].logs[0, :, 0].tolist()
     if seen.answers[0].best[0].probability is None:
         if task.name == "regression":
             offset, factor = (torch.tensor(each) for each in task.facts["numbers"][:2])
@@ -93,14 +140,26 @@ def answers(task: Task[Any, Any, Any], stretch: Stretch, edits: dict[str, Any], 
     return [row.exp().tolist() for chances in seen.chances for row in chances.logs[0]]
 
 
-def random_edits(task: Task[Any, Any, Any], random: np.random.Generator) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Two edits, for Python and for a page."""
-    names = [name for name in editable(task.network) if name.startswith("encoder.")]
+def random_edits(
+    task: Task[Any, Any, Any], random: np.random.Generator, count: int = 2
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Some edits, for Python and for a page; of a decoder, which takes one step at a time, at all steps."""
+    names = [name for name in editable(task.network) if name.startswith(("encoder.", "decoder."))]
     edits, given_edits = {}, []
-    for name in random.choice(names, min(2, len(names)), replace=False).tolist():
+    for name in random.choice(names, min(count, len(names)), replace=False).tolist():
         value, unit, start = round(float(random.uniform(-1, 1)), 2), int(random.integers(4)), int(random.integers(2))
-        kind = str(random.choice(["hold", "scale"]))
-        edits[name] = getattr(gg, kind)(value, units=[unit, unit + 1], steps=slice(start, start + 3))
-        change = {"name": name, "kind": kind, "value": value, "units": [unit, unit + 1], "from": start, "to": start + 3}
-        given_edits.append(change)
+        kinds = ["hold", "scale"] if name.startswith("decoder.") else ["hold", "scale", "replace"]
+        kind = str(random.choice(kinds))
+        change: dict[str, Any] = {"name": name, "kind": kind, "units": [unit, unit + 1]}
+        where: dict[str, Any] = {"units": change["units"]}
+        if not name.startswith("decoder."):
+            change |= {"from": start, "to": start + 1 + 2 * (kind != "replace")}
+            where["steps"] = slice(change["from"], change["to"])
+        if kind == "replace":
+            values = random.normal(0, 0.5, (2, 1, editable(task.network)[name][3])).astype(np.float32)
+            edits[name] = gg.replace(torch.from_numpy(values), **where)
+            given_edits.append(change | {"values": values.flatten().tolist()})
+        else:
+            edits[name] = getattr(gg, kind)(value, **where)
+            given_edits.append(change | {"value": value})
     return edits, given_edits

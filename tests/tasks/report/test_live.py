@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,23 @@ import torch
 
 import glassgate as gg
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import Stretch
 from tests.export.javascript import node
-from tests.tasks.report.live import RUNS, answers, random_edits, stretches, trained
+from tests.tasks.report.live import RUNS, answers, random_edits, random_inputs, stretches, trained
 
+READING = """
+const reading = ({ answers, numbers, unknown }) => {
+  const of = ({ nats, chances }) => (nats === undefined ? [...chances] : -nats);
+  const scored = answers.filter((each) => !("nats" in each) || each.expected);
+  return { chances: scored.map(of), chosen: answers.map(({ chosen }) => chosen), numbers, unknown };
+};
+"""
+"""The numbers of a page's result: probabilities, or of music the logarithm of the probability of the given notes."""
 _CALLS = """
 const model = models[data.model.task](withArrays(data.model, unpackWeights(data.weights)),
   (layer, x, count, options) => runLayer(layer, steps, x, count, options));
-const results = calls.map(([given, edits]) => {
-  const { answers, numbers, unknown } = model.read(given, edits);
-  const chances = answers.map((each) => [...each.chances]);
-  return { chances, chosen: answers.map(({ chosen }) => chosen), numbers, unknown };
-});
+const results = calls.map(([given, edits]) => reading(model.read(given, edits)));
 console.log(JSON.stringify(results));
 """
 
@@ -34,7 +37,7 @@ def read_in_node(task: Any, stretch: Stretch, calls: list[Any], folder: Path, ha
     """What the script of a task reads."""
     part = live(task, [stretch], folder, half)
     begin = part.script.rindex("globalThis.glassgate = ")
-    inside = f"const data = {part.data};\nconst calls = {json.dumps(calls)};\n{_CALLS}"
+    inside = f"const data = {part.data};\nconst calls = {json.dumps(calls)};\n{READING}\n{_CALLS}"
     program = f"{part.script[:begin]}\n{inside}\n}})();"
     (folder / "program.js").write_text(program, encoding="utf-8")
     done = subprocess.run([node(), str(folder / "program.js")], capture_output=True, text=True, timeout=120)
@@ -51,28 +54,43 @@ def page_input(task: Any, stretch: Stretch, folder: Path) -> Any:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_it_agrees_with_the_task(name: str, tmp_path: Path) -> None:
+    """On its first input and on random ones, as it is and with random edits."""
     torch.manual_seed(1)
     with gg.engine("reference"):
         task = trained(name)
         stretch = stretches(task)[0]
-    random = np.random.default_rng(0)
-    cases = [({}, []), *(random_edits(task, random) for _ in range(3))]
-    text = page_input(task, stretch, tmp_path)
-    for found, (edits, _) in zip(
-        read_in_node(task, stretch, [[text, given] for _, given in cases], tmp_path), cases, strict=True
-    ):
-        target = None
-        if task.name == "translation":
-            symbols = task.vocabularies["target"].symbols
-            joint = "" if task.options.target_unit == "character" else " "
-            target = joint.join(symbols[chosen - 1] for chosen in found["chosen"] if chosen != 1)
-        expected = answers(task, stretch, edits, target)
-        got = found["chances"] or found["numbers"]
-        if task.name == "language-model":
-            got = got[: len(expected)]
-        if target is not None:
-            got, expected = got[: len(expected)], expected[: len(got)]
-        torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=1e-4, rtol=1e-4)
+        random = np.random.default_rng(0)
+        inputs = [(page_input(task, stretch, tmp_path), stretch), *random_inputs(task, stretch, random, 4)]
+        cases = [(*each, *edits) for each in inputs for edits in (({}, []), random_edits(task, random))]
+        found = read_in_node(task, stretch, [[given, edits] for given, _, _, edits in cases], tmp_path)
+        for got, (given, shown, edits, _) in zip(found, cases, strict=True):
+            agrees(task, shown, edits, got, given)
+
+
+def agrees(task: Any, stretch: Stretch, edits: dict[str, Any], found: dict[str, Any], given: Any) -> None:
+    """The answers of a page against those of Python."""
+    target = None
+    if task.name == "translation":
+        target = translation(task, found["chosen"])
+        with gg.edit(task.network, edits) if edits else nullcontext():
+            assert target == task.predict([stretch.example])[0][0].text, given
+    expected = answers(task, stretch, edits, target)
+    got = found["chances"] or found["numbers"]
+    if task.name == "language-model":
+        got = got[: len(expected)]
+    if target is not None:
+        got, expected = got[: len(expected)], expected[: len(got)]
+    said = f"{given!r} {edits}"
+    torch.testing.assert_close(
+        torch.tensor(got), torch.tensor(expected), atol=1e-4, rtol=1e-4, msg=lambda error: f"{said}: {error}"
+    )
+
+
+def translation(task: Any, chosen: list[int]) -> str:
+    """The text of the numbers that a page chose."""
+    symbols = task.vocabularies["target"].symbols
+    text: str = task.joined([symbols[number - 1] for number in chosen if number != 1], 1)
+    return text
 
 
 def test_sixteen_bits_change_answers_little_and_the_error_is_known(tmp_path: Path) -> None:
@@ -106,18 +124,10 @@ def test_a_cell_that_cannot_be_expressed_is_named(tmp_path: Path) -> None:
         live(task, [stretch], tmp_path)
 
 
-def test_a_run_that_no_page_can_read_is_refused(tmp_path: Path) -> None:
-    music = LanguageModel(LanguageModelOptions(unit="notes", hidden_size=4))
-    music.vocabularies = {}
-    music.network = music.build()
-    stretch = Stretch(None, 0, 1)
-    with pytest.raises(OptionError, match=r"--live: expected a run of texts, got one of music; leave the option out"):
-        live(music, [stretch], tmp_path)
+def test_a_task_without_a_page_is_refused(tmp_path: Path) -> None:
     with gg.engine("reference"):
-        task = trained("translation")
-    task.options = replace(task.options, source_unit="subword")
-    with pytest.raises(OptionError, match=r"--live: expected sources in character, .* got subword"):
-        live(task, [stretch], tmp_path)
+        task = trained("regression")
+        stretch = stretches(task)[0]
     type(task).name, name = "other", task.name
     try:
         with pytest.raises(OptionError, match=r"--live: a run of other has no interactive page; leave the option out"):

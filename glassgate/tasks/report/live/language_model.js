@@ -1,5 +1,34 @@
-// Language model: the probability of each token after those before it, and text written on.
-models["language-model"] = (info, run) => {
+// Language model: the probability of each token, or of each note, after those before it; and the text continued.
+models["language-model"] = (info, run) => (info.keys ? musicModel(info, run) : textLanguageModel(info, run));
+
+// A button that continues the text: `next` returns the text with one more step, from the last answer and a temperature.
+const writer = (next) => (place, model, heard) => {
+  const heat = element("input", { type: "range", min: 0, max: 2, step: 0.05, value: 0.8 });
+  const said = element("output", {}, "0.80");
+  heat.addEventListener("input", () => (said.textContent = Number(heat.value).toFixed(2)));
+  let left = 0;
+  const write = () => {
+    if (left-- <= 0) return stop();
+    const { text } = model.editor;
+    model.editor.text = next(text, model.read(text, model.edits()).answers.at(-1).chances, Number(heat.value));
+    heard.typed();
+    heard.moved(Infinity, null);
+    requestAnimationFrame(write);
+  };
+  const stop = () => {
+    left = 0;
+    button.textContent = "Write on";
+  };
+  const button = element("button", { type: "button", className: "primary", onclick: () => {
+    if (left > 0) return stop();
+    left = 120;
+    button.textContent = "Stop";
+    write();
+  } }, "Write on");
+  place.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", heat, " ", said)));
+};
+
+const textLanguageModel = (info, run) => {
   const memory = new Map();
   const tokenize = tokenizer(info.tokens);
   const scored = ({ output, parts }, count) => {
@@ -34,32 +63,7 @@ models["language-model"] = (info, run) => {
     return before + (close ? "" : " ") + token;
   };
 
-  // Buttons that write on, token by token.
-  const writer = (place, model, heard) => {
-    const heat = element("input", { type: "range", min: 0, max: 2, step: 0.05, value: 0.8 });
-    const said = element("output", {}, "0.80");
-    heat.addEventListener("input", () => (said.textContent = Number(heat.value).toFixed(2)));
-    let left = 0;
-    const write = () => {
-      if (left-- <= 0) return stop();
-      const { chances } = model.read(model.editor.text, model.edits()).answers.at(-1);
-      model.editor.text = joined(model.editor.text, info.names[draw(chances, Number(heat.value))]);
-      heard.typed();
-      heard.moved(Infinity, null);
-      requestAnimationFrame(write);
-    };
-    const stop = () => {
-      left = 0;
-      button.textContent = "Write on";
-    };
-    const button = element("button", { type: "button", className: "primary", onclick: () => {
-      if (left > 0) return stop();
-      left = 120;
-      button.textContent = "Stop";
-      write();
-    } }, "Write on");
-    place.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", heat, " ", said)));
-  };
+  const next = (text, chances, temperature) => joined(text, info.names[draw(chances, temperature)]);
 
   return {
     ...textModel({
@@ -67,12 +71,73 @@ models["language-model"] = (info, run) => {
       titled: ({ answers }, k) => `expected with ${percent(answers[k].chances[answers[k].expected])}`,
       legend: () => [element("span", {}, "Shaded by the probability that the network gave to each token:"), element("b", { className: "g1" }, "surprising"), element("b", { className: "g10" }, "expected")],
       title: ({ step }, { labels }) => `After ${quoted(labels[step])}, step ${step + 1}, comes:`,
-      extra: info.tokens.unit === "byte" ? null : writer,
+      extra: info.tokens.unit === "byte" ? null : writer(next),
     }),
     task: "language-model",
     lede: "Type another text, or let the network write on: each token is shaded by the probability that the network gave to it.",
     encoder: info.encoder,
     edits: () => [],
     read,
+  };
+};
+
+// Music: a line of MIDI numbers for each step, "-" for silence; each of the keys has a probability of its own.
+const musicModel = (info, run) => {
+  const memory = new Map();
+  const { count: keys, lowest } = info.keys;
+  const names = Array.from({ length: keys }, (_, k) => `${k + lowest}`);
+  const notesOf = (sounding) => names.filter((_, k) => sounding[k]).join(" ") || "-";
+
+  const tokenize = (text) =>
+    [...text.matchAll(/[^\n]*\S[^\n]*/g)].map(({ 0: line, index }) => {
+      const notes = line.match(/\S+/g).filter((note) => note !== "-");
+      const sounding = Float32Array.from(names, (name) => Number(notes.includes(name)));
+      return { text: line.trim(), sounding, from: index, to: index + line.length, unknown: notes.filter((note) => !names.includes(note)) };
+    });
+
+  // Step k reads the notes before step k and predicts those of step k; the last one predicts the notes after the text.
+  const read = (text, edits) => {
+    const tokens = tokenize(text);
+    const count = tokens.length + 1;
+    const x = concatenated([new Float32Array(keys), ...tokens.map(({ sounding }) => sounding)]);
+    const { output, parts } = run(info.encoder, x, count, { edits, memory });
+    const answers = rowsOf(linear(info.head, output, count), count).map((scores, step) => {
+      const chances = scores.map(sigmoid);
+      const expected = tokens[step]?.sounding;
+      const nats = expected && sum([...scores].map((score, k) => Math.log1p(Math.exp(-Math.abs(score))) + Math.max(score, 0) - expected[k] * score));
+      return { step, token: step, names, chances, chosen: notesOf(chances.map((chance) => chance > 0.5)), expected, nats };
+    });
+    return { count, tokens, labels: ["▸", ...tokens.map(({ text: token }) => token)], parts, answers, unknown: [...new Set(tokens.flatMap(({ unknown }) => unknown))] };
+  };
+
+  const agreement = ({ chances, expected }) => {
+    const both = sum([...expected].map((sounds, k) => sounds && Number(chances[k] > 0.5)));
+    const all = sum([...expected]) + sum([...chances].map((chance) => Number(chance > 0.5)));
+    return all ? (2 * both) / all : 1;
+  };
+  const next = (text, chances, temperature) => {
+    const sounds = (chance) => (temperature ? Math.random() < sigmoid(Math.log(chance / (1 - chance)) / temperature) : chance > 0.5);
+    return `${text.trimEnd()}\n${notesOf(Array.from(chances, sounds))}`;
+  };
+  return {
+    ...textModel({
+      colour: ({ answers }, k) => shadeOf(agreement(answers[k])),
+      titled: ({ answers }, k) => `predicted: ${answers[k].chosen}`,
+      legend: () => [element("span", {}, "Shaded by the agreement of each step with the notes that the network predicted (F1):"), element("b", { className: "g1" }, "none"), element("b", { className: "g10" }, "full")],
+      title: ({ step, chosen }, { labels }) => `After ${labels[step]}, step ${step + 1}, comes ${chosen}. The probability of each note:`,
+      extra: writer(next),
+    }),
+    task: "language-model",
+    lede: "A line for each step, with the MIDI numbers of its notes, or - for silence. Change them, or let the network write on: each step is shaded by how well the network predicted it.",
+    encoder: info.encoder,
+    inputs: names.map((name) => `key ${name}`),
+    edits: () => [],
+    read,
+    compare: (plain, shown) => {
+      const changed = plain.answers.filter(({ chosen }, k) => chosen !== shown.answers[k].chosen).length;
+      const nats = (result) => sum(result.answers.slice(0, -1).map((answer) => answer.nats)) / Math.max(1, result.answers.length - 1);
+      const cost = nats(shown) - nats(plain);
+      return `the predicted notes change at ${changed} of ${plural(plain.answers.length, "step")}, and the given notes ${cost < 0 ? "gain" : "lose"} ${Math.abs(cost).toPrecision(2)} nats a step on average.`;
+    },
   };
 };

@@ -5,24 +5,26 @@ from typing import Any, cast
 from torch import nn
 
 from glassgate.glass.live.network import Network
+from glassgate.tasks.data.music import KEYS, LOWEST
 from glassgate.tasks.data.vocabulary import UNKNOWN
-from glassgate.tasks.errors import OptionError
 from glassgate.tasks.language_model.network import LanguageNetwork
-from glassgate.tasks.language_model.task import LanguageModel
+from glassgate.tasks.language_model.task import LanguageModel, notes_of
 from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.report.study import Stretch
 
 
 def described(task: LanguageModel, network: Network, stretch: Stretch) -> dict[str, Any]:
-    """Return the data that `language_model.js` reads.
-
-    Raises:
-        OptionError: the run is a language model of music.
-    """
+    """Return the data that `language_model.js` reads."""
     model = cast(LanguageNetwork, task.network)
     if model.embedding is None:
-        raise OptionError("--live: expected a run of texts, got one of music; leave the option out")
+        steps = stretch.example.steps[stretch.start : stretch.stop]
+        return {
+            "keys": {"count": KEYS, "lowest": LOWEST},
+            "encoder": network.layer(model.encoder, "encoder"),
+            "head": network.linear(model.head),
+            "given": "\n".join(map(notes_of, steps)),
+        }
     known, head = task.vocabularies["units"], model.head
     embedding = network.array(model.embedding.weight)
     narrow: dict[str, Any] | None = None

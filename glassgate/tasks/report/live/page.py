@@ -19,7 +19,9 @@ from glassgate.tasks.report.study import LAYER, Stretch
 from glassgate.tasks.task import Task
 
 
-def live(task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, half: bool = False) -> Live:
+def live(
+    task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, half: bool = False, file: str = ""
+) -> Live:
     """Return the interactive part of a report.
 
     Args:
@@ -27,6 +29,7 @@ def live(task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, hal
         stretches: the examples of the report; the first one is the initial input of the page.
         run: the folder of the run.
         half: whether the page stores weights as 16-bit numbers.
+        file: the file of the examples; empty for the run's own data.
 
     Raises:
         OptionError: the task has no such page, or a cell uses an operation that JavaScript cannot express.
@@ -43,7 +46,7 @@ def live(task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, hal
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
     model["task"] = task.name
     package = type(task).__module__.rpartition(".")[0]
-    names = {"module": package, "task": type(task).__name__, "path": str(run)}
+    names = {"module": package, "task": type(task).__name__, "path": str(run), "file": file}
     given = model.pop("given", None)
     diagram = diagrams(getattr(task.network, LAYER))[0][1]
     script = source.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-// Translation: the source is read, the target is written token by token, each time the most probable one.
+// Translation: the source is read, the target is written token by token by beam search, as `glassgate predict` does.
 models.translation = (info, run) => {
   const memory = new Map();
   const tokenize = tokenizer(info.tokens);
@@ -39,39 +39,64 @@ models.translation = (info, run) => {
     return context.map((value, k) => Math.tanh(value + combined[k]));
   };
 
-  const write = (output, parts, count) => {
+  // One more step of a beam: the chances of its next token, and where it goes on from.
+  const advanced = ({ start, look, before, path }, kept, edits) => {
+    const vector = embedded(info.target_embedding, info.size, [before]);
+    const x = info.feeding ? concatenated([vector, look.subarray(0, info.fed)]) : vector;
+    const { output, parts } = run(info.decoder, x, 1, { start, edits });
+    const { context, weights } = kept ? attended(output, kept) : {};
+    const next = looked(output, context, vector);
+    const chances = softmax(linear(info.head, info.narrow ? linear(info.narrow, next, 1) : next, 1));
+    const states = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
+    return { start: states, look: next, path, chances, weights, parts, before };
+  };
+
+  // Beam search, as the function `search` of `glassgate.tasks.translation`; returns the best translation, step by step.
+  const write = (output, parts, count, edits) => {
     const kept = info.attention && remembered(output, count);
     const limit = 10 + Math.trunc(2 * info.ratio * count);
-    let start = bridged(parts);
-    let look = new Float32Array(info.look);
-    let before = PADDING;
-    const written = [];
-    while (written.length < limit) {
-      const vector = embedded(info.target_embedding, info.size, [before]);
-      const x = info.feeding ? concatenated([vector, look.subarray(0, info.fed)]) : vector;
-      const made = run(info.decoder, x, 1, { start });
-      start = Object.fromEntries(Object.entries(made.parts).map(([label, { last }]) => [label, last]));
-      const { context, weights } = kept ? attended(made.output, kept) : {};
-      look = looked(made.output, context, vector);
-      const chances = softmax(linear(info.head, info.narrow ? linear(info.narrow, look, 1) : look, 1));
-      const number = argmax(chances.map((chance, k) => (k ? chance : 0))) + UNKNOWN;
-      written.push({ number, chances, weights });
-      before = number;
-      if (number === END) break;
+    const penalty = (length) => ((5 + length) / 6) ** info.penalty;
+    let beams = [{ start: bridged(parts), look: new Float32Array(info.look), before: PADDING, path: null, total: 0 }];
+    let best = null;
+    let room = width;
+    for (let length = 1; length <= limit && room; length++) {
+      const candidates = beams.flatMap((beam) => {
+        const made = advanced(beam, kept, edits);
+        const known = made.chances.map((chance, k) => (k ? chance : 0));
+        const likely = length === limit ? [END - UNKNOWN] : largest(known, 2 * width);
+        return likely.map((k) => ({ made, number: k + UNKNOWN, total: beam.total + Math.log(made.chances[k]) }));
+      });
+      const likely = candidates.sort((a, b) => b.total - a.total).slice(0, 2 * width);
+      const ended = likely.slice(0, room).filter(({ number }) => number === END);
+      for (const end of ended) if (!best || end.total / penalty(length) > best.score) best = { ...end, score: end.total / penalty(length) };
+      room -= ended.length;
+      beams = likely.filter(({ number }) => number !== END).slice(0, room)
+        .map(({ made, number, total }) => ({ start: made.start, look: made.look, before: number, path: { made, number }, total }));
     }
+    const written = [];
+    for (let at = best; at; at = at.made.path) written.unshift({ ...at.made, number: at.number });
     return written;
   };
+
+  // The values of the decoder at each step of a translation, as of one run.
+  const joinedParts = (written) =>
+    Object.fromEntries(Object.entries(written[0].parts).map(([label, first]) => {
+      const each = written.map(({ parts }) => parts[label]);
+      const values = Object.fromEntries(Object.keys(first.values).map((name) => [name, concatenated(each.map((part) => part.values[name]))]));
+      return [label, { ...first, values, x: concatenated(each.map(({ x }) => x)), last: each.at(-1).last }];
+    }));
 
   const read = (text, edits) => {
     const tokens = tokenize(text);
     const count = tokens.length;
     const labels = tokens.map(({ text: token }) => token);
-    if (!count) return { count, tokens, labels, parts: {}, answers: [], unknown: [], written: [] };
+    if (!count) return { count, tokens, labels, decoded: [], parts: {}, answers: [], unknown: [] };
     const numbers = tokens.map(({ number }) => number);
     const { output, parts } = run(info.encoder, embedded(info.embedding, info.size, numbers), count, { edits, memory });
-    const written = write(output, parts, count);
+    const written = write(output, parts, count, edits);
     const answers = written.map(({ number, chances, weights }) => ({ step: null, names: info.names, chances, chosen: number - UNKNOWN, weights }));
-    return { count, tokens, labels, parts, answers, unknown: unknownTokens(tokens), written };
+    const decoded = written.map(({ before }) => (before === PADDING ? "▸" : info.names[before - UNKNOWN]));
+    return { count, tokens, labels, decoded, parts: { ...parts, ...joinedParts(written) }, answers, unknown: unknownTokens(tokens) };
   };
 
   const spoken = ({ answers }) => {
@@ -80,17 +105,27 @@ models.translation = (info, run) => {
     return words.join(info.target_unit === "character" ? "" : " ");
   };
   let chosen = 0;
+  let width = info.beam;
+  const beam = (place, model, heard) => {
+    const choice = element("select", { onchange: () => { width = Number(choice.value); heard.typed(); } },
+      ...[...new Set([1, 2, 5, 10, info.beam])].sort((a, b) => a - b).map((each) => new Option(each, each, false, each === width)));
+    place.append(element("div", { className: "live-controls" }, element("label", {}, "beam ", choice), element("span", { className: "live-note" }, "translations that the search keeps at each step; 1 takes the most probable token")));
+  };
   const base = textModel({
     colour: ({ answers }, k) => (answers[chosen]?.weights ? shadeOf(answers[chosen].weights[k]) : ""),
     titled: ({ answers }, k) => (answers[chosen]?.weights ? `attention ${percent(answers[chosen].weights[k])}` : ""),
     legend: () => (info.attention ? [element("span", {}, "Shaded by the attention of the chosen token of the translation.")] : []),
+    extra: beam,
   });
   return {
     ...base,
     task: "translation",
-    lede: "Type another text: the network translates it as you type, each time with its most probable token. Point at a token of the translation to see its attention.",
+    lede: "Type another text: the network translates it as you type. Point at a token of the translation to see its attention.",
     encoder: info.encoder,
+    decoder: info.decoder,
     read,
+    // The cursor is at a step of the decoder.
+    decoding: (step) => (chosen = step),
     answers(place, plain, shown) {
       chosen = clamp(chosen, 0, Math.max(0, shown.answers.length - 1));
       const answer = shown.answers[chosen];

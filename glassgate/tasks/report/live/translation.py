@@ -1,4 +1,4 @@
-"""The network of translation for the interactive report."""
+"""The data of translation for the script of the interactive report."""
 
 from typing import Any
 
@@ -6,37 +6,28 @@ from torch import nn
 
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.vocabulary import UNKNOWN
-from glassgate.tasks.errors import OptionError
 from glassgate.tasks.networks.linear import Tied
-from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.live.tokens import merges, tokens
 from glassgate.tasks.report.study import Stretch
 from glassgate.tasks.translation.network import Decoder, Translator
 from glassgate.tasks.translation.task import Translation
 
-_UNITS = ("character", "byte", "word", "token")
-
 
 def described(task: Translation, network: Network, stretch: Stretch) -> dict[str, Any]:
-    """The data of the script.
-
-    Raises:
-        OptionError: the source is split into subwords.
-    """
+    """Return the data that `translation.js` reads."""
     model, options = task.network, task.options
     assert isinstance(model, Translator)
-    if options.source_unit not in _UNITS:
-        raise OptionError(
-            f"--live: expected sources in {', '.join(_UNITS)} units, which the page can split, got "
-            f"{options.source_unit}; leave the option out"
-        )
     decoder = model.decoder
     embedding = network.array(decoder.embedding.weight)
     raw = options.source_unit in ("word", "token")
     return {
-        "tokens": tokens(task.vocabularies["source"], options.source_unit, raw=raw, lower=options.lower),
+        "tokens": tokens(task.vocabularies["source"], options.source_unit, raw=raw, lower=options.lower)
+        | merges(task.facts["subwords"][0]),
         "names": ["unknown", "the end", *task.vocabularies["target"].symbols[1:]],
         "target_unit": options.target_unit,
         "ratio": task.facts["ratio"],
+        "beam": task.search.beam,
+        "penalty": task.search.length_penalty,
         "embedding": embedding if model.embedding is None else network.array(model.embedding.weight),
         "target_embedding": embedding,
         "size": decoder.embedding.embedding_dim,

@@ -1,0 +1,44 @@
+"""A run's answers to a text or a series, as on the page: the lines of Python that a page shows call `ask`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from glassgate.tasks.data.batches import Piece, collate
+from glassgate.tasks.report.answers import Answer
+from glassgate.tasks.report.questions import questions_of
+from glassgate.tasks.report.study import Stretch, given
+from glassgate.tasks.task import Task
+
+
+def ask(
+    task: Task[Any, Any, Any], content: str | Stretch, rows: Sequence[Sequence[float]] | None = None
+) -> list[Answer]:
+    """Return the answers of a run; inside `gg.edit`, those of the changed network.
+
+    Args:
+        task: with its network
+        content: a text, or a stretch of an example
+        rows: the series to read in place of the stretch's, `(L, C)`; of a forecast, its look-back
+
+    Raises:
+        UserError: the text is empty, or the run knows none of its symbols
+
+    Example:
+        >>> from glassgate.tasks.tagging import Tagged, Tagging, TaggingOptions
+        >>> from glassgate.tasks.task import Split
+        >>> task = Tagging(TaggingOptions(hidden_size=4, embedding_size=4, epochs=1))
+        >>> _ = task.fit(Split([Tagged(("play", "jazz"), ("O", "B-genre"))] * 2))
+        >>> len(ask(task, "play jazz"))
+        2
+    """
+    questions = questions_of(task)
+    stretch = given(task, content)[0] if isinstance(content, str) else content
+    if rows is not None:
+        stretch = stretch._replace(example=questions.with_series(stretch.example, stretch.stop, rows))
+    batch = collate([task.encode(stretch.example)], [Piece(0, stretch.start, stretch.stop)], task.padding)
+    device = next(task.network.parameters()).device
+    with torch.no_grad():
+        output = questions.run(task.network.eval(), {name: tensor.to(device) for name, tensor in batch.items()})
+        return questions.answers(output, batch).answers
