@@ -1,17 +1,14 @@
 """`glassgate export`: a trained run's network as a file for deployment."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor, nn
 
 import glassgate as gg
 from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.onnx_models.models import write
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
 
@@ -49,52 +46,11 @@ def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision
 
 
 def _onnx(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str, verify: bool) -> str:
-    """Write an ONNX model of units and lengths."""
+    """Write ONNX models."""
     if precision != "float32":
         raise OptionError(f"--to onnx writes float32, got --precision {precision}")
-    network: Any = task.network
-    if task.name not in _SCORERS or getattr(network, "embedding", None) is None:
-        raise OptionError(f"expected a {' or '.join(_SCORERS)} run of tokens for --to onnx, got {task.name}")
-    if getattr(network, "spelling", None) is not None:
-        raise OptionError(
-            "the network reads the characters of distinct words, which ONNX cannot express; train a run with "
-            "--character-size 0"
-        )
-    units, lengths = torch.randint(network.embedding.num_embeddings, (3, 5)), torch.tensor([5, 2, 3])
-    N, L = torch.export.Dim("N", min=1), torch.export.Dim("L", min=2)
-    try:
-        path = gg.to_onnx(
-            _Scorer(network),
-            output or run / "model.onnx",
-            (units, lengths),
-            dynamic_shapes=({0: N, 1: L}, {0: N}),
-            metadata={"run": json.dumps(Run.open(run).content)},
-            verify=verify,
-        )
-    except (ValueError, ImportError) as error:
-        raise OptionError(str(error)) from None
-    return f"{path}: takes units (N, L) and lengths (N,), returns scores of labels; its metadata has the vocabulary"
+    return "\n".join(write(task, Run.open(run), Path(output) if output else run / "model.onnx", verify))
 
-
-class _Scorer(nn.Module):
-    """The network of a task as a function of tensors.
-
-    Args:
-        network: of a tagging or classification run.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, units: Tensor, lengths: Tensor) -> Tensor:
-        """The scores of the labels, from `units` (N, L) and `lengths` (N,)."""
-        scores: Tensor = self.network({"units": units, "lengths": lengths}).labels
-        return scores
-
-
-_SCORERS = ("tagging", "classification")
-"""Tasks whose networks take units and lengths."""
 
 TARGETS: dict[str, Callable[[Task[Any, Any, Any], Path, str | None, str, bool], str]] = {
     "session": _session,

@@ -1,5 +1,6 @@
-"""`gg.to_onnx`: a layer or a whole model as an ONNX file that ONNX Runtime has checked against it."""
+"""`gg.to_onnx`: writes a layer or a whole model as an ONNX file, and compares it in ONNX Runtime."""
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 OPSET = 18
-"""The first opset with all that is written here, and the one that most runtimes read."""
+"""The first opset with all operators that are used here; most runtimes read it."""
 ROWS = "N_or_1"
-"""The extent of inputs with default values: one for all sequences, or one for each."""
+"""The extent of inputs with default values: one value for all sequences, or one for each sequence."""
 
 
 def to_onnx(
@@ -38,10 +39,12 @@ def to_onnx(
     defaults: bool = False,
     operators: bool = True,
     opset: int = OPSET,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
     metadata: Mapping[str, str] | None = None,
-    verify: bool = True,
+    verify: bool | Sequence[tuple[Any, ...]] = True,
 ) -> Path:
-    """Writes a layer, or a model with layers of glassgate, as an ONNX model.
+    """Write a layer, or a model with layers of glassgate, as an ONNX model.
 
     RNN, GRU and LSTM, also with peepholes or coupled gates, become the operators of the same name. Every other cell
     becomes a `Scan` over its equations. The batch size and the number of steps stay variable.
@@ -55,8 +58,8 @@ def to_onnx(
 
     Outputs are `output` (with merge="none" `output` and `output_reverse`) and the final states, `h_n`, `c_n`.
 
-    A whole model goes through torch's own exporter, `torch.onnx.export(dynamo=True)`, which takes our layers as they
-    are; it needs example inputs.
+    A whole model is exported by torch's own exporter, `torch.onnx.export(dynamo=True)`, which supports our layers. It
+    needs example inputs.
 
     Args:
         module: the layer or model.
@@ -72,9 +75,12 @@ def to_onnx(
         operators: whether RNN, GRU and LSTM become the operators of ONNX; otherwise they become a `Scan`, too. Some
             runtimes ignore inputs of these operators: OpenVINO 2026.4 ignores lengths and peepholes.
         opset: the version of ONNX's operators.
+        input_names: names of the inputs of a whole model, in their order.
+        output_names: names of its outputs, in their order.
         metadata: texts by key, to be stored in the file.
-        verify: whether ONNX Runtime runs the model on random input before it is written, and the results are compared
-            with the layer's.
+        verify: whether ONNX Runtime runs the model before it is written, and the results are compared with those of the
+            module: of a layer on random input, of a whole model on `inputs`. For a whole model also a list of further
+            examples of the arguments, in other sizes.
 
     Returns:
         the path.
@@ -98,12 +104,13 @@ def to_onnx(
     if not isinstance(opset, int) or not OPSET <= opset <= newest:
         raise ExportError(f"to_onnx: opset must be from {OPSET} to {newest}, got {opset!r}")
     if not isinstance(module, Recurrent):
-        model = _whole_model(module, inputs, dynamic_shapes, opset)
+        names = {"input_names": input_names, "output_names": output_names}
+        inputs, model = _whole_model(module, inputs, dynamic_shapes=dynamic_shapes, opset_version=opset, **names)
         with _written(model, path, metadata) as temporary:
             if verify:
                 from glassgate.export.onnx_verify import verify_model
 
-                verify_model(module, temporary, inputs or ())
+                verify_model(module, temporary, [inputs, *([] if isinstance(verify, bool) else verify)])
         return Path(path)
     if step and module.bidirectional:
         raise ExportError(
@@ -133,8 +140,14 @@ def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[
         yield temporary
 
 
-def _whole_model(module: nn.Module, inputs: tuple[Any, ...] | None, dynamic_shapes: Any, opset: int) -> "ir.Model":
-    """A model from torch's exporter."""
+def _whole_model(
+    module: nn.Module, inputs: tuple[Any, ...] | None, **options: Any
+) -> tuple[tuple[Any, ...], "ir.Model"]:
+    """The example inputs, checked, and a model from torch's exporter.
+
+    Raises:
+        ExportError: inputs are missing, or the exporter fails.
+    """
     if not isinstance(inputs, tuple):
         raise ExportError(
             f"to_onnx: {type(module).__name__} is not a layer of glassgate, so inputs must be a tuple of example "
@@ -142,15 +155,35 @@ def _whole_model(module: nn.Module, inputs: tuple[Any, ...] | None, dynamic_shap
         )
     training = module.training
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the exporter about torch itself
-            program = torch.onnx.export(
-                module.eval(), inputs, dynamo=True, dynamic_shapes=dynamic_shapes, opset_version=opset, verbose=False
-            )
+        with _quiet():
+            program = torch.onnx.export(module.eval(), inputs, dynamo=True, verbose=False, **options)
+    except torch.onnx.OnnxExporterError as error:
+        raise ExportError(f"to_onnx: torch cannot export {type(module).__name__}: {_reason(error)}") from error
     finally:
         module.train(training)
     assert program is not None
-    return program.model
+    return inputs, program.model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the warnings of torch's exporter about torch itself and about packages that are not installed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the error that made the exporter fail."""
+    while error.__cause__ is not None and not isinstance(error, ExportError):
+        error = error.__cause__
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class _Model:

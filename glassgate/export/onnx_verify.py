@@ -1,6 +1,7 @@
-"""The check of a written model: ONNX Runtime against the layer, on ragged random input."""
+"""Compares a written model in ONNX Runtime with the layer, on random sequences of different lengths."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from glassgate.export.network import Form
 from glassgate.layers.stack import Recurrent
 
 TOLERANCE = 1e-5
-"""Largest difference, as a fraction of the largest value, or of one where that is larger."""
+"""The largest difference, as a fraction of the largest value if that is above one."""
 
 
 class Session:
@@ -29,13 +30,20 @@ class Session:
 
     def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
         """The outputs by name."""
-        results = self._session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        try:
+            results = self._session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        except Exception as error:  # the classes of ONNX Runtime, one for each error code, have no common base
+            raise ExportError(f"to_onnx: ONNX Runtime cannot run the model: {_first_line(error)}") from error
         return dict(zip(self.outputs, map(torch.from_numpy, results), strict=True))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 @torch.no_grad()
 def verify_layer(layer: Recurrent, path: str | os.PathLike[str], form: Form) -> None:
-    """Raises ExportError where the model and the layer differ.
+    """Raise ExportError if the model and the layer differ.
 
     Args:
         layer: the layer, which is run in eval mode.
@@ -56,21 +64,29 @@ def verify_layer(layer: Recurrent, path: str | os.PathLike[str], form: Form) -> 
 
 
 @torch.no_grad()
-def verify_model(module: nn.Module, path: str | os.PathLike[str], inputs: tuple[Any, ...]) -> None:
-    """Raises ExportError where a whole model and its file differ on the example inputs."""
+def verify_model(module: nn.Module, path: str | os.PathLike[str], examples: Sequence[tuple[Any, ...]]) -> None:
+    """Raise ExportError if a whole model and its file differ.
+
+    Args:
+        module: the model, which is run in eval mode.
+        path: of the file.
+        examples: arguments of the model.
+    """
     training = module.training
+    model = Session(path)
     try:
-        results = pytree.tree_leaves(module.eval()(*inputs))
+        module.eval()
+        for inputs in examples:
+            results = pytree.tree_leaves(module(*inputs))
+            tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+            found = model(**{given.name: value for given, value in zip(model.inputs, tensors, strict=True)})
+            compare(found, dict(zip(model.outputs, results, strict=True)), "to_onnx")
     finally:
         module.train(training)
-    model = Session(path)
-    tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
-    found = model(**{given.name: value for given, value in zip(model.inputs, tensors, strict=True)})
-    compare(found, dict(zip(model.outputs, results, strict=True)), "to_onnx")
 
 
 def compare(found: dict[str, Tensor], expected: dict[str, Tensor], operation: str) -> None:
-    """Raises ExportError where results differ."""
+    """Raise ExportError if results differ."""
     for name, value in expected.items():
         if found[name].shape != value.shape:
             raise ExportError(

@@ -8,10 +8,18 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
+from glassgate.export.errors import ExportError
 from glassgate.export.onnx_verify import Session
 from tests.export.cases import CELLS, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
+
+
+class Branch(nn.Module):
+    """A model that cannot be exported: its code depends on a value."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
 
 
 class Tagger(nn.Module):
@@ -53,3 +61,26 @@ def test_a_model_with_lengths(kind: Any, options: dict[str, Any], tmp_path: Path
         found = list(session(**dict(zip(names, (tokens, lengths), strict=True))).values())
         for value, expected in zip(found, (output, *(final if isinstance(final, tuple) else (final,))), strict=True):
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
+
+
+def test_a_model_that_cannot_be_exported_gets_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"^to_onnx: torch cannot export Branch: .*data-dependent.*") as error:
+        gg.to_onnx(Branch(), tmp_path / "model.onnx", (torch.ones(3),))
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_and_further_examples(tmp_path: Path) -> None:
+    """A graph that is specialised to the size of the example is found by another example."""
+
+    class Repeated(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * int(x.shape[0])
+
+    model, path = Repeated(), tmp_path / "model.onnx"
+    options: dict[str, Any] = {"input_names": ["given"], "output_names": ["made"]}
+    gg.to_onnx(model, path, (torch.ones(3),), dynamic_shapes=({0: "N"},), verify=[(torch.ones(5),)], **options)
+    session = Session(path)
+    assert ([each.name for each in session.inputs], session.outputs) == (["given"], ["made"])
+    with pytest.raises(ExportError, match="ONNX Runtime cannot run the model"):
+        gg.to_onnx(model, path, (torch.ones(3),), verify=[(torch.ones(5),)])

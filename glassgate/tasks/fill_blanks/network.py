@@ -56,7 +56,7 @@ class BlankNetwork(nn.Module):
             batch: with `units`, `(N, L)`, and `lengths`, `(N,)`
         """
         numbers, lengths = batch["units"], batch["lengths"]
-        forward, backward, _ = self._read(numbers, lengths)
+        forward, backward, _ = self.read(numbers, lengths)
         left = torch.ones_like(numbers)
         if self.training:
             rest = lengths[:, None] - torch.arange(numbers.shape[1], device=numbers.device)
@@ -89,24 +89,25 @@ class BlankNetwork(nn.Module):
         """Read the text before a blank, `(1, L)`; return the output at its end, `(1, H)`, and the state to continue."""
         if not numbers.shape[1]:
             return self._nothing(), None
-        forward, _, state = self._read(numbers)
+        forward, _, state = self.read(numbers)
         return forward[:, -1], state
 
     def read_after(self, numbers: Tensor) -> Tensor | None:
         """Read the text after a blank, `(1, L)`, in reverse; return the output next to it, None with one direction."""
         if not self.encoder.bidirectional:
             return None
-        _, backward, _ = self._read(numbers) if numbers.shape[1] else (None, None, None)
+        _, backward, _ = self.read(numbers) if numbers.shape[1] else (None, None, None)
         return self._nothing() if backward is None else backward[:, 0]
 
     def go_on(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one more unit in each row, `(N,)`; return the output and the state to continue from."""
-        forward, _, state = self._read(numbers[:, None], state=state)
+        forward, _, state = self.read(numbers[:, None], state=state)
         return forward[:, -1], state
 
-    def _read(
+    def read(
         self, numbers: Tensor, lengths: Tensor | None = None, state: State = None
     ) -> tuple[Tensor, Tensor | None, State]:
+        """Read units, `(N, L)`; return the output of each direction, None for a missing one, and the states."""
         vectors = self.dropout(self.embedding(numbers))
         output, state = self.encoder(vectors, state, lengths=lengths)
         if not self.encoder.bidirectional:

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 
 import torch
 import torch.nn.functional as F
@@ -150,7 +151,7 @@ class Gaussian(Head):
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor:
         mean, deviation = parameters[..., :1], parameters[..., 1:]
-        away = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).to(mean)
+        away = mean.new_tensor([NormalDist().inv_cdf(level) for level in levels])
         return mean + deviation * away
 
     def sample(self, parameters: Tensor, scale: Tensor, draws: Draws) -> Tensor:

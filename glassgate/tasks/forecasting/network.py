@@ -178,7 +178,7 @@ class Recursive(Forecaster):
 
     def _forecast(self, parameters: Tensor, window: Window, state: Any) -> Output:
         rows, count = len(parameters), self.options.samples if self.head.draws else 1
-        draws = Draws(rows, self.options.seed, parameters.device)
+        draws = Draws(rows, self.options.seed, parameters.device) if self.head.draws else None
         window = Window(*(each.repeat_interleave(count, 0) for each in window))
         state = repeated(state, count)
         value, said, drawn = window.values[:, self.back - 1 : self.back], [], []
@@ -186,14 +186,14 @@ class Recursive(Forecaster):
             inputs = self._inputs(value, window.known[:, step : step + 1], window.series)
             output, state = self.encoder(inputs, state)
             said.append(self.finished(self.step(output), window))
-            if self.head.draws:
+            if draws is not None:
                 paths, scale = (each.unflatten(0, (rows, count)) for each in (said[-1], window.scale))
                 made = self.head.sample(paths, scale, draws).flatten(0, 1)
             else:
                 made = self.head.point(said[-1], window.scale)
             drawn.append(made)
             value = (made - window.center) / window.spread
-        if not self.head.draws:
+        if draws is None:
             return Output(parameters, torch.cat(said, 1))
         return Output(parameters, None, torch.cat(drawn, 1).unflatten(0, (rows, count)))
 
@@ -226,6 +226,7 @@ class Segments(Forecaster):
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
         shares = self.count > 1 and isinstance(self.encoder, gg.Recurrent) and not self.encoder.is_observed
+        shares = shares and not torch.compiler.is_compiling()  # an exported program has no number of rows
         output = (self._sharing if shares else self._one_by_one)(window, state)
         raw = self.segment(self.dropout(output)).reshape(len(steps), self.count * self.length, self.head.size)
         parameters = self.finished(raw[:, : self.horizon], window)

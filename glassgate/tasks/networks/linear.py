@@ -16,7 +16,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     reaches 200. That is the one processor it was measured on; others take oneDNN's as well. torch gives it no
     gradient, so training is left as it is.
     """
-    if torch.is_grad_enabled() or not _fits(input, weight):
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not _fits(input, weight):
         return F.linear(input, weight, bias)
     product: Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, bias, "none", [], "")
     return product

@@ -79,17 +79,17 @@ class Tagger(nn.Module):
 
     def best(self, scores: Scores, lengths: Tensor) -> Tensor:
         """Return the number of each unit's label, `(N, L)`: those of the best path of allowed transitions."""
-        if (chain := self._chain(scores)) is None:
+        if (chain := self.chain(scores)) is None:
             return scores.labels.argmax(-1)
         return best_paths(scores.labels.float(), lengths, *chain)
 
     def probabilities(self, scores: Scores, lengths: Tensor) -> Tensor:
         """Return the probability of each label of each unit, `(N, L, K)`: over all paths of allowed transitions."""
-        if (chain := self._chain(scores)) is None:
+        if (chain := self.chain(scores)) is None:
             return scores.labels.float().softmax(-1)
         return marginals(scores.labels.float(), lengths, *chain)
 
-    def _chain(self, scores: Scores) -> tuple[Tensor, Tensor, Tensor] | None:
+    def chain(self, scores: Scores) -> tuple[Tensor, Tensor, Tensor] | None:
         """The scores of the first label, of transitions and of the last label; None for independent labels."""
         if self.crf is None and not self.valid:
             return None
@@ -125,8 +125,10 @@ class Spelling(nn.Module):
 
     def forward(self, characters: Tensor) -> Tensor:
         """From `(N, L, W)` to `(N, L, 2 * character_size)`; each distinct word is read once."""
-        words, places = torch.unique(characters.flatten(0, 1), dim=0, return_inverse=True)
+        words, places = characters.flatten(0, 1), None
+        if not torch.compiler.is_compiling():  # an exported program has no size for the number of distinct words
+            words, places = torch.unique(words, dim=0, return_inverse=True)
         _, state = self.encoder(self.embedding(words), lengths=(words != PADDING).sum(1))
         ends = state[0] if isinstance(state, tuple) else state
-        vectors: Tensor = ends.transpose(0, 1).flatten(1)[places]
-        return vectors.unflatten(0, characters.shape[:2])
+        vectors = ends.transpose(0, 1).flatten(1)
+        return (vectors if places is None else vectors[places]).unflatten(0, characters.shape[:2])

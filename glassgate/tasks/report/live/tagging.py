@@ -46,5 +46,5 @@ def _spelling(task: Tagging, network: Network) -> dict[str, Any] | None:
 
 def _chain(model: Tagger, network: Network) -> dict[str, Any] | None:
     """The scores of first labels, transitions and last labels; None for independent labels."""
-    chain = model._chain(Scores(torch.zeros(1, 1, model.head.out_features), None))
+    chain = model.chain(Scores(torch.zeros(1, 1, model.head.out_features), None))
     return chain and dict(zip(("start", "transitions", "end"), map(network.array, chain), strict=True))

@@ -1,0 +1,1 @@
+"""Trained runs as ONNX models; one module per task, with the name of the task."""

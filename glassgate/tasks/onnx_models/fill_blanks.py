@@ -1,0 +1,78 @@
+"""Filling blanks as two ONNX models: one reads the text after a blank, one the text before it and the blank's units."""
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.tasks.fill_blanks.network import BlankNetwork
+from glassgate.tasks.fill_blanks.task import FillBlanks
+from glassgate.tasks.onnx_models import inputs
+from glassgate.tasks.onnx_models.models import Exported, Model
+
+
+class _After(nn.Module):
+    """The reverse direction."""
+
+    def __init__(self, network: BlankNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, units: Tensor, lengths: Tensor) -> Tensor:
+        """The output next to the blank, (N, H); of a text without units it is zero."""
+        _, backward, _ = self.network.read(units, lengths)
+        assert backward is not None
+        return backward[:, 0]
+
+
+class _Before(nn.Module):
+    """The forward direction, and the scores for a blank after it."""
+
+    def __init__(self, network: BlankNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, units: Tensor, lengths: Tensor, states: inputs.State, left: Tensor, after: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Read units, and score the next one.
+
+        Args:
+            units: (N, L), the text before the blank, or later the last unit of the blank.
+            lengths: (N,), zero allowed.
+            states: (num_layers, N, H) each; zero at the beginning.
+            left: (N,), the units of the blank that are still missing.
+            after: (N, H), the result of the other model.
+
+        Returns:
+            the log-probability of the next unit (N, U) and of each length of a blank, from 1, and the states.
+        """
+        network, directions = self.network, self.network.encoder.num_directions
+        # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.
+        both = tuple(torch.stack([each] * directions, 1).flatten(0, 1) for each in states)
+        _, _, state = network.read(units, lengths, inputs.given(both))
+        new = tuple(each.unflatten(0, (-1, directions))[:, 0] for each in inputs.of(state))
+        before = new[0][-1]
+        chances = network.unit_scores(before, after, left), network.length_scores(before, after)
+        return *(each.log_softmax(-1) for each in chances), *new
+
+
+def exported(task: FillBlanks) -> Exported:
+    """The models; a network of one direction has no model for the text after a blank."""
+    network = task.network
+    assert isinstance(network, BlankNetwork)
+    layer, count = network.encoder, len(task.vocabularies["units"])
+    text = {"units": "N L", "lengths": "N"}
+    axes = text | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"left": "N"}
+    axes |= {"after": "N *"} if layer.bidirectional else {}
+
+    def draw(N: int, L: int) -> tuple[Tensor | inputs.State, ...]:
+        left = torch.randint(1, network.longest + 1, (N,))
+        given = (*inputs.numbers(N, L, count), inputs.states(layer, N), left)
+        return (*given, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else given
+
+    outputs = ["log_probabilities", "length_log_probabilities", *inputs.names(layer, "n")]
+    before = Model(_Before(network), axes, draw, outputs, "before" if layer.bidirectional else "")
+    if not layer.bidirectional:
+        return Exported([before])
+    return Exported(
+        [before, Model(_After(network), text, lambda N, L: inputs.numbers(N, L, count), ["after"], "after")]
+    )

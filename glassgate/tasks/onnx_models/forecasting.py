@@ -1,0 +1,96 @@
+"""Forecasting as an ONNX model: from the past of series, in their own units, to the steps of the horizon."""
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.forecasting.network import Recursive
+from glassgate.tasks.forecasting.task import Forecasting
+from glassgate.tasks.onnx_models.models import Exported, Model
+
+
+class _Forecast(nn.Module):
+    """The network as a function of tensors, with the scaling of its inputs and outputs.
+
+    Args:
+        task: the task, with its network.
+    """
+
+    scales: Tensor
+    known: Tensor
+    past: Tensor
+
+    def __init__(self, task: Forecasting) -> None:
+        super().__init__()
+        self.network, self.head, self.options, facts = task.network, task.head, task.options, task.facts
+        self.register_buffer("scales", torch.tensor([of[:2] for of in facts["series"].values()]))
+        extra = task.learned.known - len(facts["known"])  # calendar and static covariates are not scaled
+        known = [*facts["known"], *[[0.0, 1.0]] * extra]
+        for name, moments in (("known", known), ("past", facts["past"])):
+            self.register_buffer(name, torch.tensor([[mean, scale or 1.0] for mean, scale in moments]).view(-1, 2).T)
+
+    def forward(
+        self, values: Tensor, series: Tensor, known: Tensor | None = None, past: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Forecast.
+
+        Args:
+            values: (N, B), the last B values.
+            series: (N,), the number of each series in training, from 0; -1 for another one.
+            known: (N, B + H, K), the covariates that are known ahead.
+            past: (N, B, P), the other ones.
+
+        Returns:
+            the values (N, H), and if the head has a formula for them the quantiles (N, H, Q).
+        """
+        shift, scale = self._scale(values, series)
+        horizon = self.options.horizon
+        padded = nn.functional.pad((values - shift) / scale, (0, horizon))
+        batch = {"values": padded, "number": series, "scale": scale[:, 0]}
+        if known is not None:
+            batch["known"] = (known - self.known[0]) / self.known[1]
+        if past is not None:
+            batch["past"] = nn.functional.pad((past - self.past[0]) / self.past[1], (0, 0, 0, horizon))
+        forecast = self.network(batch).forecast
+        point = self.head.point(forecast, scale) * scale + shift
+        quantiles = self.head.quantiles(forecast, self.options.levels) if self.head.has_quantiles else None
+        return (point,) if quantiles is None else (point, quantiles * scale[..., None] + shift[..., None])
+
+    def _scale(self, values: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
+        """The offset and the divisor of each series, (N, 1): those of training, or else those of the values."""
+        learned = self.scales[series.clamp(min=0)]
+        if self.options.head == "negative-binomial":
+            shift, scale = torch.zeros_like(values[:, :1]), 1 + values.abs().mean(1, keepdim=True)
+        else:
+            shift, scale = values.mean(1, keepdim=True), values.std(1, correction=0, keepdim=True)
+            scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+        is_new = series[:, None] < 0
+        return torch.where(is_new, shift, learned[:, :1]), torch.where(is_new, scale, learned[:, 1:])
+
+
+def exported(task: Forecasting) -> Exported:
+    """The model; values and covariates are scaled inside of it.
+
+    Raises:
+        OptionError: the forecast is the mean of random paths.
+    """
+    options, count = task.options, len(task.facts["series"])
+    if isinstance(task.network, Recursive) and task.head.draws:
+        raise OptionError(
+            f"--to onnx: the recursive model with head {options.head} forecasts by random paths, which an ONNX model "
+            "cannot draw; train a run with --head quantiles, or with --model direct"
+        )
+    back, known, past = options.steps_back, task.learned.known, len(task.facts["past"])
+    axes = {"values": "N *", "series": "N"}
+    axes |= ({"known": "N * *"} if known else {}) | ({"past": "N * *"} if past else {})
+
+    def draw(N: int, L: int) -> tuple[Tensor | None, ...]:
+        given: list[Tensor | None] = [torch.rand(N, back) * 10, torch.randint(-1, count, (N,))]
+        given += [torch.randn(N, back + options.horizon, known)] if known else [None] if past else []
+        return *given, *([torch.randn(N, back, past)] if past else [])
+
+    module = _Forecast(task)
+    with torch.no_grad():
+        outputs = ["values", "quantiles"][: len(module(*draw(1, 1)))]
+    outputs = [f"forecast_{name}" if name in axes else name for name in outputs]
+    return Exported([Model(module, axes, draw, outputs)])

@@ -1,0 +1,75 @@
+"""Inputs of the models of several tasks: random examples, texts or series, and the states of recurrent layers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import glassgate as gg
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.vocabulary import PADDING
+
+State = tuple[Tensor, ...]
+
+
+def numbers(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
+    """Random units (N, L) of a vocabulary of `count`, padded, and their lengths (N,); one sequence has L units."""
+    lengths = torch.randint(1, L + 1, (N,))
+    lengths[0] = L
+    units = torch.randint(min(1, count - 1), count, (N, L))
+    return units.masked_fill(torch.arange(L) >= lengths[:, None], PADDING), lengths
+
+
+Draw = Callable[[int, int], tuple[Tensor, Tensor]]
+
+
+def sequences(count: int, scale: Tensor | None) -> tuple[dict[str, str], Draw]:
+    """The axes of the inputs of a task that reads texts of `count` units or, with a scale (2, C), series; and examples.
+
+    Args:
+        count: the size of the vocabulary.
+        scale: the mean and the deviation of each channel; None for texts.
+    """
+
+    def series(N: int, L: int) -> tuple[Tensor, Tensor]:
+        assert scale is not None
+        _, lengths = numbers(N, L, 3)
+        return scale[0] + scale[1] * torch.randn(N, L, scale.shape[1]), lengths
+
+    if scale is None:
+        return {"units": "N L", "lengths": "N"}, lambda N, L: numbers(N, L, count)
+    return {"series": "N L *", "lengths": "N"}, series
+
+
+def batch(steps: Tensor, lengths: Tensor, scale: Tensor | None) -> Batch:
+    """The batch of a task that reads texts or series; a series is standardised."""
+    if scale is None:
+        return {"units": steps, "lengths": lengths}
+    return {"series": (steps - scale[0]) / scale[1], "lengths": lengths}
+
+
+def names(layer: gg.Recurrent, suffix: str) -> list[str]:
+    """The names of a layer's initial states (`suffix` "0") or final states ("n"), as `gg.to_onnx` has them."""
+    return [f"{state}_{suffix}" for state in layer.cell.state]
+
+
+def states(layer: gg.Recurrent, N: int) -> State:
+    """Positive random initial states of one direction, (num_layers, N, H) each: some cells have positive states."""
+    return tuple(torch.rand(layer.num_layers, N, size) for size in widths(layer))
+
+
+def widths(layer: gg.Recurrent) -> Sequence[int]:
+    """The size of each state."""
+    _, state = layer(torch.zeros(1, 1, layer.input_size))
+    return [each.shape[-1] for each in of(state)]
+
+
+def of(state: Any) -> State:
+    """The states of a layer as a tuple."""
+    return state if isinstance(state, tuple) else (state,)
+
+
+def given(state: State) -> Any:
+    """The states as a layer takes them."""
+    return state if len(state) > 1 else state[0]

@@ -1,0 +1,43 @@
+"""Language models as an ONNX model: from units, or notes, and states to the scores of the next ones, and states."""
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.tasks.data.music import KEYS
+from glassgate.tasks.language_model.network import LanguageNetwork
+from glassgate.tasks.language_model.task import LanguageModel
+from glassgate.tasks.onnx_models import inputs
+from glassgate.tasks.onnx_models.models import Exported, Model
+
+
+class _Next(nn.Module):
+    """The network as a function of tensors."""
+
+    def __init__(self, network: LanguageNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, steps: Tensor, states: inputs.State) -> tuple[Tensor, ...]:
+        """The log-probability of each next unit (N, L, U), or of notes the probability of each key; and the states."""
+        scores, state = self.network.advance(steps, None, inputs.given(states))
+        chances = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)
+        return chances, *inputs.of(state)
+
+
+def exported(task: LanguageModel) -> Exported:
+    """The model: for the next step, its states are fed back."""
+    network = task.network
+    assert isinstance(network, LanguageNetwork)
+    layer = network.encoder
+    notes = network.embedding is None
+    axes = {"notes": "N L *"} if notes else {"units": "N L"}
+
+    def draw(N: int, L: int) -> tuple[Tensor, inputs.State]:
+        given = (
+            torch.randint(2, (N, L, KEYS)).float() if notes else torch.randint(len(task.vocabularies["units"]), (N, L))
+        )
+        return given, inputs.states(layer, N)
+
+    axes |= dict.fromkeys(inputs.names(layer, "0"), "* N *")
+    outputs = ["probabilities" if notes else "log_probabilities", *inputs.names(layer, "n")]
+    return Exported([Model(_Next(network), axes, draw, outputs)])

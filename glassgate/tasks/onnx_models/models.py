@@ -1,0 +1,118 @@
+"""Writes the networks of a run as ONNX models, with the tables that decode their outputs.
+
+The module of a task in this package has a function `exported(task)`, which returns an `Exported`.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import glassgate as gg
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.runs import Run
+from glassgate.tasks.task import Task
+
+_EXAMPLE = (3, 5)
+"""Sequences and steps of the example that the exporter traces."""
+_CHECKED = ((1, 1), (4, 2))
+"""Those of further examples on which ONNX Runtime is compared with the network."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One ONNX model: a function of tensors.
+
+    Attributes:
+        module: the function, in eval mode.
+        axes: the axes of each input by name, such as "N L". Axes that are letters vary; "*" is fixed.
+        draw: returns random inputs for a number of sequences and of steps.
+        outputs: the names of the outputs.
+        name: the role of the model; empty if the run has only one model.
+    """
+
+    module: nn.Module
+    axes: Mapping[str, str]
+    draw: Callable[[int, int], tuple[Any, ...]]
+    outputs: Sequence[str]
+    name: str = ""
+
+    def write(self, path: Path, metadata: Mapping[str, str], verify: bool) -> None:
+        """Write the model."""
+        inputs = self.draw(*_EXAMPLE)
+        axes = iter(self.axes.values())
+        shapes = pytree.tree_map(lambda each: None if each is None else _varying(next(axes)), inputs)
+        gg.to_onnx(
+            self.module,
+            path,
+            inputs,
+            dynamic_shapes=shapes,
+            input_names=list(self.axes),
+            output_names=self.outputs,
+            metadata=metadata,
+            verify=[self.draw(*sizes) for sizes in _CHECKED] if verify else False,
+        )
+
+    def described(self) -> str:
+        """Name the inputs with their axes, and the outputs."""
+        inputs = ", ".join(f"{name} ({axes.replace(' ', ', ')})" for name, axes in self.axes.items())
+        return f"takes {inputs}; returns {', '.join(self.outputs)}"
+
+
+def _varying(axes: str) -> dict[int, str]:
+    """The names of the axes that vary, by their places."""
+    return {place: axis for place, axis in enumerate(axes.split()) if axis != "*"}
+
+
+class Exported(NamedTuple):
+    """The ONNX models of a run.
+
+    Attributes:
+        models: one, or several where decoding is a loop.
+        decoding: the tables that decode the outputs, in addition to the vocabularies in run.json.
+    """
+
+    models: Sequence[Model]
+    decoding: Mapping[str, Any] = {}
+
+
+def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True) -> list[str]:
+    """Write the models of a run; all of them or none.
+
+    Args:
+        task: the task, with its trained network.
+        run: the folder of the run.
+        path: of the file; with several models, the name of each is added to it.
+        verify: whether ONNX Runtime is compared with the network.
+
+    Returns:
+        a sentence about each file.
+
+    Raises:
+        OptionError: the network cannot be expressed, the results differ, or a file cannot be written.
+    """
+    task.network.eval()
+    exported: Exported = import_module(f"{__package__}.{task.name.replace('-', '_')}").exported(task)
+    metadata = {"run": json.dumps(run.content), "decoding": json.dumps(exported.decoding)}
+    paths = [path.with_stem("-".join(filter(None, (path.stem, model.name)))) for model in exported.models]
+    for each in paths:
+        if each.is_dir():
+            raise OptionError(f"--output: expected the path of a file, got the folder {each}")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+            for model, target in zip(exported.models, paths, strict=True):
+                model.write(Path(folder) / target.name, metadata, verify)
+            for target in paths:
+                os.replace(Path(folder) / target.name, target)
+    except OSError as error:
+        raise OptionError(f"--output: cannot write to {path.parent}: {error.strerror}; choose another path") from error
+    except (ValueError, ImportError) as error:
+        raise OptionError(str(error)) from error
+    return [f"{target}: {model.described()}" for model, target in zip(exported.models, paths, strict=True)]

@@ -1,0 +1,213 @@
+"""Runs of every task as ONNX models give the predictions of the run."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from glassgate.cli import main
+from glassgate.tasks import run_class, task_class
+from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.music import KEYS, Roll
+from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.series import given
+from glassgate.tasks.data.series.schema import TIME, Frequency
+from glassgate.tasks.data.texts import Text
+from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
+from glassgate.tasks.translation.search import Search
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
+
+Run = Callable[..., list[np.ndarray]]
+SMALL = {"hidden_size": 6, "embedding_size": 5}
+
+
+def saved(task: Any, examples: Sequence[Any], folder: Path) -> Any:
+    """A run with random weights."""
+    task.vocabularies = task.collect(examples)
+    task.network = task.build().eval()
+    with torch.no_grad():
+        for parameter in task.network.parameters():
+            parameter.uniform_(-1, 1)
+    task.save(folder)
+    return task
+
+
+def session(path: Path) -> Run:
+    """A model in ONNX Runtime; it takes its inputs by name."""
+    model = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda **inputs: model.run(None, inputs)
+
+
+def zeros(task: Any, layer: Any) -> dict[str, np.ndarray]:
+    """Initial states of one sequence."""
+    shape = layer.num_layers, 1, task.options.hidden_size
+    return {f"{state}_0": np.zeros(shape, np.float32) for state in layer.cell.state}
+
+
+def fed_back(layer: Any, results: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """The final states as the next initial ones."""
+    return {f"{state}_0": value for state, value in zip(layer.cell.state, results, strict=True)}
+
+
+def classification(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+    for example in examples:
+        units = task.encode(example)["units"]
+        found = session(folder / "model.onnx")(units=units[None], lengths=np.array([len(units)]))
+        (answer,) = task.predict([example])
+        np.testing.assert_allclose(found[0][0], list(answer.probabilities.values()), atol=1e-5)
+        np.testing.assert_allclose(found[1][0], answer.attention, atol=1e-5)
+
+
+def regression(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+    for example in examples:
+        given = {"series": example.content[None].astype(np.float32), "lengths": np.array([len(example.content)])}
+        (found,) = session(folder / "model.onnx")(**given)
+        np.testing.assert_allclose(found[0], task.predict([example])[0], rtol=1e-4, atol=1e-5)
+
+
+def language_model(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+    model, layer = session(folder / "model.onnx"), task.network.encoder
+    inputs, states = task.encode(examples[0])["inputs"], zeros(task, layer)
+    targets, nats = task.encode(examples[0])["targets"], []
+    for before, target in zip(inputs, targets, strict=True):
+        given = {"units": before[None, None]} if task.vocabularies else {"notes": before[None, None].astype(np.float32)}
+        chances, *states_n = model(**given, **states)
+        states, row = fed_back(layer, states_n), chances[0, 0]
+        nats.append(-row[target - UNKNOWN] if task.vocabularies else -np.log(np.where(target, row, 1 - row)).sum())
+    np.testing.assert_allclose(nats, task.predict(examples)[0], rtol=1e-4, atol=1e-4)
+
+
+def fill_blanks(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+    """The probability of the best candidate for two units after an empty text, and before one."""
+    text, layer, known = "___er, ", task.network.encoder, task.vocabularies["units"]
+    best = task.fill(text, length=2)[0][0]
+    after = known.encode(text[3:])
+    beside = {}
+    if layer.bidirectional:
+        (found,) = session(folder / "model-after.onnx")(units=after[None], lengths=np.array([len(after)]))
+        beside = {"after": found}
+    before = session(folder / ("model-before.onnx" if layer.bidirectional else "model.onnx"))
+    units, length, states, total = np.zeros((1, 1), np.int64), np.array([0]), zeros(task, layer), 0.0
+    for left, number in zip((2, 1), known.encode(best.text), strict=True):
+        scores, lengths, *states_n = before(units=units, lengths=length, left=np.array([left]), **states, **beside)
+        if left == 2:
+            np.testing.assert_allclose(np.exp(lengths).sum(), 1, rtol=1e-5)
+        units, length, states = number[None, None], np.array([1]), fed_back(layer, states_n)
+        total += scores[0, number - UNKNOWN]
+    np.testing.assert_allclose(np.exp(total), best.probability, rtol=1e-4)
+
+
+def translation(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+    task.search = Search(beam=1)
+    encoder, step = session(folder / "model-encoder.onnx"), session(folder / "model-decoder.onnx")
+    decoder, symbols = task.network.decoder, task.vocabularies["target"].symbols
+    layer = decoder.layer
+    for example in examples:
+        source = task.encode(example)["source"]
+        lengths = np.array([len(source)])
+        results = encoder(source=source[None], lengths=lengths)
+        count = len(layer.cell.state)
+        states = fed_back(layer, results[:count])
+        memory = dict(zip(("values", "keys"), results[count:], strict=False))
+        memory |= {"lengths": lengths} if memory else {}
+        look = {"look": np.zeros((1, decoder.look_size), np.float32)} if decoder.feeding else {}
+        before, written, total = 0, [], 0.0
+        for place in range(limit := 10 + int(2 * task.facts["ratio"] * len(source))):
+            scores, *rest = step(before=np.array([before]), **states, **look, **memory)
+            before = FIRST if place == limit - 1 else int(scores[0, 1:].argmax()) + FIRST
+            total += scores[0, before - UNKNOWN]
+            if before == FIRST:
+                break
+            written.append(symbols[before - FIRST])
+            states = fed_back(layer, rest[:count])
+            look = dict(zip(look, rest[count:], strict=True))
+        (found,) = task.predict([example])[0]
+        assert found.text == task.joined(written, 1)
+        np.testing.assert_allclose(np.exp(total), found.probability, rtol=1e-3)
+
+
+def forecasting(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+    options = task.options
+    for series in examples:
+        (forecast,) = task.predict([series])[0]
+        start, stop = len(series) - options.steps_back, len(series)
+        values = series.values[start:stop].astype(np.float32)
+        number = task.learned.numbers.get(series.name, -1)
+        given = {"values": values[None], "series": np.array([number])}
+        if task.learned.known:
+            encoded = task.learned.encode(series.part(start, stop), options.horizon)
+            given["known"] = encoded["known"][None]  # of the calendar, which is not scaled
+        results = session(folder / "model.onnx")(**given)
+        np.testing.assert_allclose(results[0][0], forecast.values, rtol=1e-4, atol=1e-4)
+        if forecast.quantiles:
+            np.testing.assert_allclose(results[1][0], forecast.quantiles, rtol=1e-4, atol=1e-4)
+
+
+class Case(NamedTuple):
+    """A run of a task, and the function that compares its models with its predictions."""
+
+    task: str
+    options: dict[str, Any]
+    examples: Sequence[Any]
+    check: Callable[[Any, Path, Sequence[Any]], None]
+
+
+def series(name: str, seed: int) -> Any:
+    noise = np.random.default_rng(seed).normal(size=40)
+    return given(np.arange(40) % 7 * 3 + noise, name, np.datetime64("2024-01-01", "us"), Frequency(TIME, 3_600_000_000))
+
+
+TEXTS = [Labelled(f"{word} day", word) for word in ("good", "bad")]
+SERIES = [Labelled(np.random.default_rng(k).normal(k, 2, (4 + k, 2)), f"{k} {-k}.5") for k in range(2)]
+PAIRS = [Pair("one two", "two one"), Pair("two three four", "four three two")]
+STEPS = {"horizon": 3, "look_back": 6, "segment": 3}
+CASES = {
+    "texts": Case("classification", {"pooling": "attention", "num_layers": 2}, TEXTS, classification),
+    "series": Case("regression", {"bidirectional": True}, SERIES, regression),
+    "letters": Case("language-model", {"num_layers": 2}, [Text("tick tock")], language_model),
+    "music": Case(
+        "language-model",
+        {"unit": "notes"},
+        [Roll(np.random.default_rng(1).integers(0, 2, (4, KEYS)).astype(np.uint8))],
+        language_model,
+    ),
+    "blanks": Case("fill-blanks", {"num_layers": 2}, [Text("salt and pepper, ")], fill_blanks),
+    "pairs": Case("translation", {"input_feeding": True, "num_layers": 2}, PAIRS, translation),
+    "quantiles": Case(
+        "forecasting",
+        STEPS | {"head": "gaussian", "calendar": True},
+        [series("a", 1), series("b", 2), series("new", 3)],
+        forecasting,
+    ),
+    "step by step": Case(
+        "forecasting", {"horizon": 2, "look_back": 4, "model": "recursive"}, [series("a", 1)], forecasting
+    ),
+    "segments": Case("forecasting", STEPS | {"model": "segments"}, [series("a", 1), series("b", 2)], forecasting),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_models_predict_as_the_run_does(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = CASES[name]
+    kind = task_class(case.task)
+    train = [each for each in case.examples if getattr(each, "name", "") != "new"]
+    folder = tmp_path / "run"
+    saved(kind(kind.options_type.from_mapping(SMALL | case.options)), train, folder)
+    assert main(["export", str(folder), "--to", "onnx"]) == 0
+    assert "returns" in capsys.readouterr().out
+    case.check(run_class(folder).load(folder), folder, case.examples)
+
+
+def test_random_paths_are_refused_and_leave_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = task_class("forecasting")
+    options = STEPS | {"model": "recursive", "head": "gaussian"}
+    saved(kind(kind.options_type.from_mapping(SMALL | options)), [series("a", 1)], tmp_path / "run")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["export", str(tmp_path / "run"), "--to", "onnx"]) == 2
+    assert "forecasts by random paths, which an ONNX model cannot draw; train a run with" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
