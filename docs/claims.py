@@ -138,7 +138,7 @@ def products(content: Content, language: int) -> str:
         head,
         [
             [
-                row["rung"],
+                row["variant"],
                 str(row["N"]),
                 str(row["H"]),
                 f"{row['forward']:.1f}",

@@ -158,7 +158,7 @@ def _digits(cell: Cell) -> list[Finding]:
         x, initial = torch.randn(STEPS, 2 * ROWS, INPUTS) * scale, torch.randn(2 * ROWS, UNITS * cell.heads) / 2
         exact = {name: v.double() for name, v in weights.items()}, x.double(), initial.double()
         truth = _states(cell, *exact)
-        unavoidable = [_states(cell, *exact, _shaken) for _ in range(5)]
+        unavoidable = [_states(cell, *exact, _perturbed) for _ in range(5)]
         try:
             found = _states(cell, weights, x, initial)
         except RuntimeError as error:
@@ -199,7 +199,7 @@ def _states(
     return [torch.cat(steps, 1) for steps in zip(*every, strict=True)]
 
 
-def _shaken(v: Tensor) -> Tensor:
+def _perturbed(v: Tensor) -> Tensor:
     """Each number moved up or down at random, by at most the rounding error of float32."""
     return v * (1 + ROUNDING * (2 * torch.randint(2, v.shape, dtype=v.dtype) - 1))
 

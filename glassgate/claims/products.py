@@ -15,7 +15,7 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.claims import rungs
+from glassgate.claims import lstm_variants
 from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, table
 from glassgate.claims.pictures import Picture, drawing
@@ -27,30 +27,30 @@ SIZES = ((1, 64), (32, 64), (32, 128), (32, 256))
 """Sequences and units; the input is as wide."""
 ROUNDS = 7
 
-RUNGS: dict[str, Callable[[Tensor, Any], Tensor]] = {
-    "eight products": rungs.gate_by_gate,
-    "two products": rungs.fused_gates,
-    "one product": rungs.input_first,
-    "printed kernel": rungs.printed_kernel,
+VARIANTS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "eight products": lstm_variants.gate_by_gate,
+    "two products": lstm_variants.fused_gates,
+    "one product": lstm_variants.input_first,
+    "printed kernel": lstm_variants.printed_kernel,
     "torch.nn.LSTM": lambda x, w: w(x)[0],
 }
 ONNX = "ONNX Runtime"
 
 
 class Place(NamedTuple):
-    """Where a rung is measured."""
+    """Batch and hidden size of a measurement."""
 
     N: int
     H: int
 
 
 def measure(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, told: Callable[[str], None] = print) -> Any:
-    """Time and error of each rung at each size on one thread, rungs interleaved.
+    """Measure time and error of each variant at each size on one thread, interleaved.
 
     How threads wait for each other depends on settings that favour one library or another; one thread does not.
 
     Returns:
-        rows: "rung", "N", "H", "forward" and "training" in microseconds a step (training None where there is none),
+        rows: "variant", "N", "H", "forward" and "training" in microseconds a step (training None where there is none),
         "error": the largest distance from float64, relative to the largest value, "share": of the processor's own peak.
     """
     peak, rows = 0.0, []
@@ -97,11 +97,13 @@ def _multiplications(place: Place) -> int:
     return LENGTH * place.N * 8 * place.H * place.H
 
 
-def _row(rung: str, place: Place, forward: float, training: float | None, error: float, peak: float) -> dict[str, Any]:
+def _row(
+    variant: str, place: Place, forward: float, training: float | None, error: float, peak: float
+) -> dict[str, Any]:
     share = _multiplications(place) / forward / peak
     a_step = 1e6 / LENGTH
     return {
-        "rung": rung,
+        "variant": variant,
         **place._asdict(),
         "forward": forward * a_step,
         "training": training and training * a_step,
@@ -118,19 +120,19 @@ def _measured(place: Place, rounds: int, peak: float) -> list[dict[str, Any]]:
     x, theirs, exact = _layers(place)
     ours = gg.LSTM(place.H, place.H)
     ours.load_state_dict(theirs.state_dict())
-    layers = {name: theirs if name == "torch.nn.LSTM" else ours for name in RUNGS}
+    layers = {name: theirs if name == "torch.nn.LSTM" else ours for name in VARIANTS}
 
     def forward(name: str) -> Tensor:
         with torch.no_grad():
-            return RUNGS[name](x, layers[name])
+            return VARIANTS[name](x, layers[name])
 
     def train(name: str) -> None:
-        RUNGS[name](x, layers[name]).sum().backward()
+        VARIANTS[name](x, layers[name]).sum().backward()
         layers[name].zero_grad()
 
-    errors = {name: _error(forward(name), exact) for name in RUNGS}
-    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in RUNGS}
-    for name in RUNGS:
+    errors = {name: _error(forward(name), exact) for name in VARIANTS}
+    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in VARIANTS}
+    for name in VARIANTS:
         train(name)
     for _ in range(rounds):
         for name, (forwards, trainings) in times.items():
@@ -176,12 +178,12 @@ def _onnx(place: Place, rounds: int, peak: float) -> dict[str, Any]:
 
 
 def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
-    """Microseconds a step of each rung, a panel a size."""
+    """Microseconds a step of each variant, a panel a size."""
     sizes = list(dict.fromkeys((row["N"], row["H"]) for row in rows))
-    names = list(dict.fromkeys(row["rung"] for row in rows))
+    names = list(dict.fromkeys(row["variant"] for row in rows))
     with drawing(8.2, 3.2, 1, len(sizes), sharey=True) as (drawn, (grid,)):
         for axes, (N, H) in zip(grid, sizes, strict=True):
-            of = {row["rung"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
+            of = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
             for key, colour, aside in (("forward", "#2f86cc", -0.17), ("training", "#d9620f", 0.17)):
                 places = [k for k, name in enumerate(names) if name in of and of[name][key]]
                 values = [of[names[k]][key] for k in places]
@@ -193,7 +195,7 @@ def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
             axes.set_yticks(range(len(names)), names)
         grid[0].invert_yaxis()
         grid[0].legend(fontsize=7, loc="lower right")
-        told = [f"{row['rung']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
+        told = [f"{row['variant']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
         return Picture("ladder", drawn, f"Microseconds a step forward: {'; '.join(told)}.")
 
 
@@ -202,10 +204,10 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     picture = ladder(rows)
     files = [folder / "products.html", folder / "products.json", folder / "ladder.svg"]
     folder.mkdir(parents=True, exist_ok=True)
-    head = ["rung", "N", "H", "forward, us a step", "training, us a step", "error against float64", "share of peak"]
+    head = ["variant", "N", "H", "forward, us a step", "training, us a step", "error against float64", "share of peak"]
     told = [
         [
-            row["rung"],
+            row["variant"],
             str(row["N"]),
             str(row["H"]),
             f"{row['forward']:.1f}",
@@ -215,7 +217,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         ]
         for row in rows
     ]
-    caption = "Logarithmic: each rung computes the same numbers from the same weights."
+    caption = "Logarithmic: each variant computes the same numbers from the same weights."
     sections = [
         ("The ladder", figure(picture, caption)),
         (
@@ -234,8 +236,8 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
 def _findings(rows: Sequence[dict[str, Any]]) -> list[str]:
     sentences = []
     for N, H in dict.fromkeys((row["N"], row["H"]) for row in rows):
-        of = {row["rung"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
-        first, two, _, kernel, stock = (of[name]["training"] for name in RUNGS)
+        of = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
+        first, two, _, kernel, stock = (of[name]["training"] for name in VARIANTS)
         sentences.append(
             f"N = {N}, H = {H}: fusing the gates trains at {first / two:.1f}x the speed of gate by gate, the printed "
             f"kernel at {first / kernel:.1f}x, torch.nn.LSTM at {first / stock:.1f}x."

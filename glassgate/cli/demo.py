@@ -82,8 +82,8 @@ def greet(names):
 def _live(run: Path, output: Path) -> Path:
     """Write the interactive report of a model."""
     task = Tagging.load(run)
-    stretches = given(task, _CODE)
-    output.write_text(page(study(task, stretches, "Python code", run), live=live(task, stretches, run)), "utf-8")
+    excerpts = given(task, _CODE)
+    output.write_text(page(study(task, excerpts, "Python code", run), live=live(task, excerpts, run)), "utf-8")
     return output
 
 

@@ -66,19 +66,19 @@ def command(words: list[str]) -> None:
 
         progress = Bar(bars, task.name)
         if arguments.text is not None:
-            stretches = given(task, arguments.text)
+            excerpts = given(task, arguments.text)
         elif arguments.file:
-            stretches = read(task, arguments.file, progress)
+            excerpts = read(task, arguments.file, progress)
         else:
-            stretches = own(task, progress, runs[0].metrics())
+            excerpts = own(task, progress, runs[0].metrics())
         made = [
-            study(each, stretches, title, run.path, tick)
+            study(each, excerpts, title, run.path, tick)
             for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
         tick("drawing the page")
         part = None
         if arguments.live:
-            part = live(task, stretches, runs[0].path, half=arguments.bits == 16, file=arguments.file or "")
+            part = live(task, excerpts, runs[0].path, half=arguments.bits == 16, file=arguments.file or "")
         content = "" if arguments.terminal else page(*made, live=part)
         bars.update(row, total=1, completed=1)
     for note in dict.fromkeys(note for each in made for note in each.notes):

@@ -114,8 +114,8 @@ def meant(cell: Cell, projected: bool = False) -> Equations:
     return found
 
 
-def meant_just_now(cell: Cell, projected: bool) -> Equations:
-    """The equations that were found when this call began; nothing is looked at again."""
+def cached_equations(cell: Cell, projected: bool) -> Equations:
+    """The equations found at the beginning of the call, without checking whether the cell has changed since."""
     known = _known.get(id(cell))
     found = known.found.get(projected) if known is not None and known.cell() is cell else None
     return found if isinstance(found, Equations) else meant(cell, projected)

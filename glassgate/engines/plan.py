@@ -10,7 +10,7 @@ from torch import Tensor
 from glassgate.cell import Cell
 from glassgate.engines.contract import Direction
 from glassgate.engines.guards import guarded
-from glassgate.engines.meaning import constant, interned, meant, meant_just_now
+from glassgate.engines.meaning import cached_equations, constant, interned, meant
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -159,7 +159,7 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False) -> Plan:
         NotTraceable: no kernel can express the step of the cell.
     """
     weights = direction.weights
-    equations = meant_just_now(direction.cell, "weight_hr" in weights)
+    equations = cached_equations(direction.cell, "weight_hr" in weights)
     return _plan(equations, costs, _way(direction), tuple(weights), tuple(direction.noise), record)
 
 

@@ -16,7 +16,7 @@ from glassgate.glass.study import Study
 FRESH = "networks with fresh weights"
 TARGETS = "targets in another order"
 ORDER = "text in another order, and networks with fresh weights"
-NONE = "none: the log is the evidence"
+NO_NULL_MODEL = "none: the log is the evidence"
 GUESS = "the commonest answer; of sets, those of other steps"
 BEFORE = "the same network before training"
 
@@ -72,7 +72,7 @@ RULES = (
         "The training loss is {train} at the end: after step {step} the network memorised its examples. More "
         "dropout, fewer units or more data help.",
         answers.overfitting,
-        NONE,
+        NO_NULL_MODEL,
         0.05,
         0.05,
         "fraction of the loss's fall, above the noise of the curve",
@@ -293,7 +293,7 @@ def table() -> str:
     rows = ["| finding | sentence | measure | null model | threshold |", "|---|---|---|---|---|"]
     for rule in RULES:
         measure = (rule.measure.__doc__ or "").strip().rstrip(".")
-        over = f"{rule.least:g} over the null model" if rule.null != NONE else ""
+        over = f"{rule.least:g} over the null model" if rule.null != NO_NULL_MODEL else ""
         floor = f"{rule.floor:g} at least" if rule.floor > 0 else ""
         limits = ", ".join(each for each in (over, floor) if each)
         cells = (rule.name, rule.sentence, f"{measure} ({rule.unit})", rule.null, limits)

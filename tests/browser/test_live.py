@@ -17,10 +17,10 @@ import glassgate as gg
 from glassgate.cli.demo import _CODE, _live
 from glassgate.glass.page import page
 from glassgate.tasks.report.live.page import live
-from glassgate.tasks.report.study import Stretch, study
+from glassgate.tasks.report.study import Excerpt, study
 from glassgate.tasks.task import Task
 from tests.browser.test_page import AXE, PICTURES, WIDTHS, chromium, demo_run, launch  # noqa: F401
-from tests.tasks.report.live import RUNS, random_edits, random_inputs, stretches, trained
+from tests.tasks.report.live import RUNS, excerpts, random_edits, random_inputs, trained
 from tests.tasks.report.test_live import READING, agrees, page_input
 
 pytestmark = pytest.mark.browser
@@ -39,14 +39,14 @@ _TYPE = """(line) => Array.from({ length: 40 }, (_, k) => {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Task[Any, Any, Any], Stretch, Path]]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Task[Any, Any, Any], Excerpt, Path]]:
     """For each task a small run, its input and its page; the page of a cell."""
     folder, found = tmp_path_factory.mktemp("live"), {}
     torch.manual_seed(1)
     for name in RUNS:
         with gg.engine("reference"):
             task = trained(name)
-            shown = stretches(task)
+            shown = excerpts(task)
             path = folder / f"{name}.html"
             path.write_text(page(study(task, shown, name), live=live(task, shown, Path("runs/small"))), "utf-8")
         found[name] = task, shown[0], path
@@ -79,10 +79,10 @@ def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
 @pytest.mark.parametrize("name", RUNS)
 def test_it_agrees_with_python(browse: Any, runs: dict[str, Any], name: str) -> None:
     """On random texts or series and with random edits."""
-    task, stretch, path = runs[name]
+    task, excerpt, path = runs[name]
     tab = browse(path)
     random = np.random.default_rng(3)
-    inputs = [(page_input(task, stretch, path), stretch), *random_inputs(task, stretch, random, 3)]
+    inputs = [(page_input(task, excerpt, path), excerpt), *random_inputs(task, excerpt, random, 3)]
     with gg.engine("reference"):
         for given, shown in inputs:
             for edits, changes in [({}, []), *(random_edits(task, random) for _ in range(2))]:

@@ -23,7 +23,7 @@ from glassgate.tasks import task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.study import Stretch, given, own, study
+from glassgate.tasks.report.study import Excerpt, given, own, study
 from glassgate.tasks.task import Split
 from tests.glass.test_measures import Leaky
 from tests.tasks.test_every_task import SPLITS
@@ -54,7 +54,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         task = kind(kind.options_type.from_mapping(small | more))
         task.fit(SPLITS[name])
         found[name] = folder / f"{name}.html"
-        shown = given(task, text) if name != "translation" else [Stretch(Pair(text, "two one"), 0, 2)]
+        shown = given(task, text) if name != "translation" else [Excerpt(Pair(text, "two one"), 0, 2)]
         found[name].write_text(page(study(task, shown, name)), encoding="utf-8")
         if name == "tagging":
             found["pair"] = folder / "pair.html"
@@ -72,7 +72,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     task.fit(Split(rows, rows[:2]))
     found["series"] = folder / "series.html"
     found["series"].write_text(
-        page(study(task, [Stretch(each, 0, 30) for each in rows[:2]], "waves")), encoding="utf-8"
+        page(study(task, [Excerpt(each, 0, 30) for each in rows[:2]], "waves")), encoding="utf-8"
     )
     for name, layer in (
         ("two layers", gg.GRU(3, 8, num_layers=2, bidirectional=True)),

@@ -7,13 +7,13 @@ from glassgate.claims import products
 from glassgate.cli.compare import command
 
 
-def test_all_rungs_compute_the_same_and_gradients_too():
+def test_all_variants_compute_the_same_and_gradients_too():
     torch.manual_seed(0)
     x, layer = torch.randn(7, 3, 5, dtype=torch.float64), torch.nn.LSTM(5, 6, dtype=torch.float64)
     expected, _ = layer(x)
     gradient = torch.autograd.grad(expected.square().sum(), layer.weight_hh_l0)[0]
-    for name, rung in products.RUNGS.items():
-        output = rung(x, layer)
+    for name, variant in products.VARIANTS.items():
+        output = variant(x, layer)
         assert torch.allclose(output, expected, atol=1e-12), name
         found = torch.autograd.grad(output.square().sum(), layer.weight_hh_l0)[0]
         assert torch.allclose(found, gradient, atol=1e-11), name
@@ -24,7 +24,7 @@ def test_the_ladder_is_measured_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(products, "LENGTH", 3)
     command(["products", "--quick", "-o", str(tmp_path)])
     rows = json.loads((tmp_path / "products.json").read_text())["rows"]
-    assert {row["rung"] for row in rows} >= set(products.RUNGS)
+    assert {row["variant"] for row in rows} >= set(products.VARIANTS)
     assert all(row["error"] < 1e-5 for row in rows)
     assert (tmp_path / "products.html").read_text().count("<svg") == 1
 

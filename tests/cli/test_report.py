@@ -131,9 +131,9 @@ def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
     task = kind(kind.options_type.from_mapping(SMALL | {"cell": "gru", "num_layers": 2}))
     task.fit(Split(rows, rows[:2]))
     from glassgate.glass.page import page
-    from glassgate.tasks.report.study import Stretch, study
+    from glassgate.tasks.report.study import Excerpt, study
 
-    made = study(task, [Stretch(each, 0, 9) for each in rows[:2]], "waves")
+    made = study(task, [Excerpt(each, 0, 9) for each in rows[:2]], "waves")
     assert [part.label for part in made.directions] == [
         "layer0.forward",
         "layer0.reverse",

@@ -265,13 +265,12 @@ def test_full_closed_and_narrow_output() -> None:
 def test_a_missing_extra_is_named_with_its_remedy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "glassgate.cli.generate", raising=False)
-    for name in [name for name in sys.modules if name.startswith("glassgate.tasks.language_model")]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in ("glassgate.cli.evaluate", "glassgate.tasks.metrics.scores"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    assert main(["generate", "runs/x"]) == 2
+    assert main(["evaluate", "runs/x", "x.tsv"]) == 2
     assert said(capsys) == (
-        "glassgate generate: the package torchmetrics is not installed; install it with: "
+        "glassgate evaluate: the package torchmetrics is not installed; install it with: "
         "pip install 'glassgate[tasks]'\n"
     )
 

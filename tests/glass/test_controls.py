@@ -25,7 +25,7 @@ from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.report.questions import questions_of
-from glassgate.tasks.report.study import Stretch, study
+from glassgate.tasks.report.study import Excerpt, study
 from glassgate.tasks.task import Split, Task
 
 WORDS = ["red", "green", "blue", "one", "two", "three", "up", "down", "left", "right"]
@@ -59,7 +59,7 @@ def split(name: str, seed: int) -> Split[Any]:
     return Split([example() for _ in range(32)], [example() for _ in range(PASSAGES)])
 
 
-def trained(name: str, seed: int, epochs: int, hidden_size: int = 12) -> tuple[Any, list[Stretch]]:
+def trained(name: str, seed: int, epochs: int, hidden_size: int = 12) -> tuple[Any, list[Excerpt]]:
     kind, data = task_class(name), split(name, seed)
     options = {"hidden_size": hidden_size, "embedding_size": 8, "epochs": epochs, "threads": 1, "seed": seed}
     if name == "translation":
@@ -68,20 +68,20 @@ def trained(name: str, seed: int, epochs: int, hidden_size: int = 12) -> tuple[A
     task.fit(data)
     shown = data.dev or data.train
     asks = questions_of(task)
-    return task, [Stretch(each, *asks.stretch(each, (0, min(150, len(asks.steps(each)))))) for each in shown]
+    return task, [Excerpt(each, *asks.excerpt(each, (0, min(150, len(asks.steps(each)))))) for each in shown]
 
 
 @cache
-def prepared(name: str) -> tuple[Any, list[Stretch]]:
+def prepared(name: str) -> tuple[Any, list[Excerpt]]:
     return trained(name, 0, 1)
 
 
 def of_random_weights(name: str, seed: int) -> Study:
-    task, stretches = prepared(name)
+    task, excerpts = prepared(name)
     with torch.random.fork_rng():
         torch.manual_seed(1000 + seed)
         task.network = task.build().eval()
-    return study(task, stretches, name)
+    return study(task, excerpts, name)
 
 
 def of_random_labels(name: str, seed: int) -> Study:
@@ -182,6 +182,6 @@ def test_overfitting_is_found_in_nineteen_of_twenty_trainings(tmp_path: Path) ->
         task = kind(kind.options_type.from_mapping(options))
         data, folder = split("classification", seed), tmp_path / str(seed)
         task.fit(data, run=folder)
-        made = study(task, [Stretch(each, 0, STEPS) for each in data.dev], "", folder)
+        made = study(task, [Excerpt(each, 0, STEPS) for each in data.dev], "", folder)
         found += any(each.rule == "overfitting" for each in findings(made))
     assert found >= 19

@@ -6,7 +6,7 @@ from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.equations import Equations, broken, input_columns, partial_sums, sums_at
 from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Place, Rows
-from glassgate.engines.numba_cpu.loops.program import AddUp, Before, Multiply, Phase, Program, Temporary
+from glassgate.engines.numba_cpu.loops.program import Before, Multiply, Phase, Program, SumIntoRow, Temporary
 from glassgate.engines.numba_cpu.names import Names
 
 
@@ -302,7 +302,7 @@ class _Emitter:
             f"_microkernel_{n}({rows}, _rank, {first}, _weights, {pitch}, {gates}, {depth}, {sums}, _rows, _wide)"
         )
 
-    def _totals(self, partial: dict[AddUp, str]) -> None:
+    def _totals(self, partial: dict[SumIntoRow, str]) -> None:
         """Prints the totals of a row's sums over its units."""
         for term, sum_ in partial.items():
             total = self.argument(given.of_row_sum("total", term.number))

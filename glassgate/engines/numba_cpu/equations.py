@@ -7,7 +7,6 @@ from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Place, Rows
 from glassgate.engines.numba_cpu.loops.program import (
-    AddUp,
     Before,
     Carry,
     Compute,
@@ -19,6 +18,7 @@ from glassgate.engines.numba_cpu.loops.program import (
     RowSum,
     Size,
     Store,
+    SumIntoRow,
     Sums,
     Term,
 )
@@ -86,7 +86,7 @@ class Equations:
         for write in phase.writes:
             self._carry(write) if isinstance(write, Carry) else self._store(write)
         for term in phase.sums:
-            self._add_up(term)
+            self._sum_into_row(term)
         if phase.keeps:
             self.writes.append(f"if {argument(given.SAVE)}:")
             self.writes += [f"    {self._stored(keep)}" for keep in phase.keeps]
@@ -238,7 +238,7 @@ class Equations:
             f"    _store({following}, {value})",
         ]
 
-    def _add_up(self, term: AddUp) -> None:
+    def _sum_into_row(self, term: SumIntoRow) -> None:
         value = f"_keep({self._value(term.value)}, _live)"
         sum_ = self.names.machine(("sum", term.number), f"sum_{term.number}")
         if self.phase.products:

@@ -8,19 +8,19 @@ import torch
 from glassgate.tasks.data.batches import Piece, collate
 from glassgate.tasks.report.answers import Answer
 from glassgate.tasks.report.questions import questions_of
-from glassgate.tasks.report.study import Stretch, given
+from glassgate.tasks.report.study import Excerpt, given
 from glassgate.tasks.task import Task
 
 
 def ask(
-    task: Task[Any, Any, Any], content: str | Stretch, rows: Sequence[Sequence[float]] | None = None
+    task: Task[Any, Any, Any], content: str | Excerpt, rows: Sequence[Sequence[float]] | None = None
 ) -> list[Answer]:
     """Return the answers of a run; inside `gg.edit`, those of the changed network.
 
     Args:
         task: with its network
-        content: a text, or a stretch of an example
-        rows: the series to read in place of the stretch's, `(L, C)`; of a forecast, its look-back
+        content: a text, or an excerpt of an example
+        rows: the series to read in place of the excerpt's, `(L, C)`; of a forecast, its look-back
 
     Raises:
         UserError: the text is empty, or the run knows none of its symbols
@@ -34,10 +34,10 @@ def ask(
         2
     """
     questions = questions_of(task)
-    stretch = given(task, content)[0] if isinstance(content, str) else content
+    excerpt = given(task, content)[0] if isinstance(content, str) else content
     if rows is not None:
-        stretch = stretch._replace(example=questions.with_series(stretch.example, stretch.stop, rows))
-    batch = collate([task.encode(stretch.example)], [Piece(0, stretch.start, stretch.stop)], task.padding)
+        excerpt = excerpt._replace(example=questions.with_series(excerpt.example, excerpt.stop, rows))
+    batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     device = next(task.network.parameters()).device
     with torch.no_grad():
         output = questions.run(task.network.eval(), {name: tensor.to(device) for name, tensor in batch.items()})

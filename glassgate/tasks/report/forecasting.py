@@ -51,7 +51,7 @@ class ForecastingQuestions(Questions[Forecasting]):
         values[origin - len(rows) : origin] = [row[0] for row in rows]
         return replace(example, values=given(values).values)
 
-    def stretch(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
+    def excerpt(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
         return max(0, len(example) - self.task.context - self.task.options.horizon), len(example)
 
     def shown(self, example: Series, start: int, stop: int) -> Shown:

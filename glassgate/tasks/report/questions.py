@@ -75,12 +75,12 @@ class Questions(Generic[TaskType]):
         content[stop - len(rows) : stop] = rows
         return replace(example, content=content)
 
-    def stretch(self, example: Any, usual: tuple[int, int]) -> tuple[int, int]:
+    def excerpt(self, example: Any, usual: tuple[int, int]) -> tuple[int, int]:
         """Return the first and last unit that the report shows of a long example, `usual` by default."""
         return usual
 
     def shown(self, example: Any, start: int, stop: int) -> Shown:
-        """Return the input of the recurrent layers for a stretch."""
+        """Return the input of the recurrent layers for an excerpt."""
         series = self.series(example)
         return Shown(self.steps(example)[start:stop], None if series is None else series[start:stop])
 

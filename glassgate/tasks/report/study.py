@@ -33,12 +33,12 @@ _LIMIT = f"a page has room for {MOST_STEPS:,}"
 _OWN_STEPS = 240
 _LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
-# Candidates for a stretch that are run again alone.
+# Candidates for an excerpt that are run again alone.
 _RUN_AGAIN = 8
 LAYER = "encoder"
 
 
-class Stretch(NamedTuple):
+class Excerpt(NamedTuple):
     """Some steps of an example.
 
     Attributes:
@@ -53,8 +53,8 @@ class Stretch(NamedTuple):
     note: str = ""
 
 
-def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
-    """The stretch of a user's own text.
+def given(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
+    """The excerpt of a user's own text.
 
     Raises:
         UserError: it is empty, contains only symbols that the run does not know, or the task reads no text
@@ -71,11 +71,11 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Stretch]:
             f"text: none of its {len(units)} units ({', '.join(map(repr, units[:5]))}) was in the training data, so "
             "every one is the same unknown unit to the run; give a text in its language"
         )
-    known_answers, whole = not questions.answers_itself, questions.stretch(example, (0, min(length, MOST_STEPS)))
-    return [Stretch(example, *whole, known_answers, _cut("the text", length))]
+    known_answers, whole = not questions.answers_itself, questions.excerpt(example, (0, min(length, MOST_STEPS)))
+    return [Excerpt(example, *whole, known_answers, _cut("the text", length))]
 
 
-def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stretch]:
+def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Excerpt]:
     """The examples of a file, with its labels if it has any.
 
     Raises:
@@ -88,30 +88,30 @@ def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Stret
     if not len(examples):
         raise DataError(path, None, "expected something to show, got an empty file")
     questions = questions_of(task)
-    stretches: list[Stretch] = []
+    excerpts: list[Excerpt] = []
     left = MOST_STEPS
     for example in examples[:MOST_STEPS]:
         length = len(questions.steps(example))
-        if stretches and length > left:
-            shown = f"{len(stretches):,} of {len(examples):,}"
-            stretches[0] = stretches[0]._replace(note=f"{path}: the first {shown} examples are shown; {_LIMIT}")
+        if excerpts and length > left:
+            shown = f"{len(excerpts):,} of {len(examples):,}"
+            excerpts[0] = excerpts[0]._replace(note=f"{path}: the first {shown} examples are shown; {_LIMIT}")
             break
-        stretches.append(Stretch(example, *questions.stretch(example, (0, min(length, left))), note=_cut(path, length)))
-        left -= stretches[-1].stop - stretches[-1].start
-    return stretches
+        excerpts.append(Excerpt(example, *questions.excerpt(example, (0, min(length, left))), note=_cut(path, length)))
+        left -= excerpts[-1].stop - excerpts[-1].start
+    return excerpts
 
 
-def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None) -> list[Stretch]:
+def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None) -> list[Excerpt]:
     """Examples of the run's dev data, or of its test or training data if it has none.
 
-    Of long examples it is one stretch on which the run is as accurate as on average, by its metrics.
+    Of long examples it is one excerpt on which the run is as accurate as on average, by its metrics.
 
     Raises:
         UserError: the data is not there any more
     """
     questions, split = questions_of(task), task.read_split(progress)
     examples = split.dev or split.test or split.train
-    chosen: list[Stretch] = []
+    chosen: list[Excerpt] = []
     left = _OWN_STEPS
     if len(examples) and len(questions.steps(examples[0])) > _OWN_STEPS:
         some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
@@ -120,7 +120,7 @@ def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any
         length = len(questions.steps(example))
         if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
             break
-        chosen.append(Stretch(example, *questions.stretch(example, (0, min(length, _OWN_STEPS)))))
+        chosen.append(Excerpt(example, *questions.excerpt(example, (0, min(length, _OWN_STEPS)))))
         left -= length
     if not chosen:
         raise OptionError("the run's data holds no example; give a text, or a file with --file")
@@ -128,20 +128,20 @@ def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any
 
 
 class _Candidate(NamedTuple):
-    """A stretch that a page may show.
+    """An excerpt that a page may show.
 
     Attributes:
         right: the number of right answers less that of the average
         variety: the entropy of its right answers
     """
 
-    stretch: Stretch
+    excerpt: Excerpt
     right: float
     variety: float
 
 
-def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mapping[str, Any]) -> Stretch:
-    """The stretch of long examples with as many right answers as on average, and the most various of these.
+def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mapping[str, Any]) -> Excerpt:
+    """The excerpt of long examples with as many right answers as on average, and the most various of these.
 
     Its answers may depend on the steps around it, so that the best candidates are run again alone.
     """
@@ -151,29 +151,29 @@ def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mappin
     known = [float(each.right) for said in every for each in said if each.right is not None]
     average = float(np.mean(known or [0.0])) if score is None else score
     found = [
-        _candidate(Stretch(example, start, stop), [each for each in said if start <= (each.step or 0) < stop], average)
+        _candidate(Excerpt(example, start, stop), [each for each in said if start <= (each.step or 0) < stop], average)
         for example, said in zip(examples, every, strict=True)
         for start, stop in _stretches(questions, example)
     ]
     found.sort(key=lambda each: (abs(each.right), -each.variety))
     alone = []
-    for stretch, *_ in found[:_RUN_AGAIN]:
-        shown = Stretch(stretch.example, *questions.stretch(stretch.example, (stretch.start, stretch.stop)))
+    for excerpt, *_ in found[:_RUN_AGAIN]:
+        shown = Excerpt(excerpt.example, *questions.excerpt(excerpt.example, (excerpt.start, excerpt.stop)))
         alone.append(_candidate(shown, _answers(questions, *shown[:3]), average))
     # Half an answer less than the average is as good as the average.
-    return min(alone, key=lambda each: (each.right < -0.5, abs(each.right), -each.variety)).stretch
+    return min(alone, key=lambda each: (each.right < -0.5, abs(each.right), -each.variety)).excerpt
 
 
-def _candidate(stretch: Stretch, said: Sequence[Said], average: float) -> _Candidate:
+def _candidate(excerpt: Excerpt, said: Sequence[Said], average: float) -> _Candidate:
     known = [each for each in said if each.right is not None]
     counts = np.unique([each.target[0] for each in known if each.target], return_counts=True)[1]
     parts = counts / max(1, counts.sum())
     right = sum(bool(each.right) for each in known) - average * len(known)
-    return _Candidate(stretch, right, round(float(-(parts * np.log(parts)).sum()), 6))
+    return _Candidate(excerpt, right, round(float(-(parts * np.log(parts)).sum()), 6))
 
 
 def _answers(questions: Questions[Any], example: Any, start: int, stop: int) -> list[Said]:
-    """The answers on a stretch, with their steps counted from the example's start."""
+    """The answers on an excerpt, with their steps counted from the example's start."""
     task = questions.task
     batch = collate([task.encode(example)], [Piece(0, start, stop)], task.padding)
     batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
@@ -184,7 +184,7 @@ def _answers(questions: Questions[Any], example: Any, start: int, stop: int) -> 
 
 
 def _stretches(questions: Questions[Any], example: Any) -> list[tuple[int, int]]:
-    """Stretches of a long example that begin and end with a line, or anywhere if it has no lines."""
+    """Excerpts of a long example that begin and end with a line, or anywhere if it has no lines."""
     steps = questions.steps(example)[:MOST_STEPS]
     if len(steps) <= _OWN_STEPS:
         return [(0, len(steps))]
@@ -206,23 +206,23 @@ def _cut(name: str, length: int) -> str:
 
 def study(
     task: Task[Any, Any, Any],
-    stretches: Sequence[Stretch],
+    excerpts: Sequence[Excerpt],
     title: str,
     run: Path | None = None,
     tick: Callable[[str], None] = lambda _: None,
 ) -> Study:
-    """Run the model over stretches, and measure.
+    """Run the model over excerpts, and measure.
 
     Args:
         task: with its network
-        stretches: the steps that it reads
+        excerpts: the steps that it reads
         title: of the page
         run: the folder, for the course of the training
         tick: called with the next task in words
     """
     questions = questions_of(task)
-    encoded: list[Encoded] = [task.encode(each.example) for each in stretches]
-    pieces = [Piece(0, each.start, each.stop) for each in stretches]
+    encoded: list[Encoded] = [task.encode(each.example) for each in excerpts]
+    pieces = [Piece(0, each.start, each.stop) for each in excerpts]
     device = next(task.network.parameters()).device
 
     def batch_of(number: int, copies: int) -> Batch:
@@ -236,16 +236,16 @@ def study(
     network = task.network.eval()
     tick("recording gates and states")
     passages, parts, said = [], [], ""
-    for number, stretch in enumerate(stretches):
+    for number, excerpt in enumerate(excerpts):
         batch = batch_of(number, 1)
         with torch.no_grad():
             seen = questions.answers(questions.run(network, batch), batch)
         said = seen.said
         answers = [Said(*answer) for answer in seen.answers]
-        if not stretch.reference:
+        if not excerpt.reference:
             answers = [each._replace(target=None, agreement=None) for each in answers]
-        passages.append(_passage(questions, stretch, answers))
-    whole = collate(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(stretches)], task.padding)
+        passages.append(_passage(questions, excerpt, answers))
+    whole = collate(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(excerpts)], task.padding)
     together = {name: tensor.to(device) for name, tensor in whole.items()}
     with torch.no_grad(), gg.record(network, first=True) as tape:
         questions.run(network, together)
@@ -258,7 +258,7 @@ def study(
             questions.run(each, together)
         made.controls.append(directions(tape, LAYER, brief=True))
     made.subtitle = described(made, task.name)
-    made.notes = [each.note for each in stretches if each.note]
+    made.notes = [each.note for each in excerpts if each.note]
     layer = getattr(network, LAYER)
     made.diagrams = diagrams(layer)
     lengths = [len(each.steps) for each in passages]
@@ -266,9 +266,9 @@ def study(
     tick("following gradients back from each answer")
     differentiate(made, network, untrained[0], evidence, LAYER)
     made.connections = [
-        each if looked is None else each._replace(attention=looked[each.targets, stretch.start : stretch.stop])
-        for each, looked, stretch in zip(
-            made.connections, (questions.attention(stretch.example) for stretch in stretches), stretches, strict=True
+        each if looked is None else each._replace(attention=looked[each.targets, excerpt.start : excerpt.stop])
+        for each, looked, excerpt in zip(
+            made.connections, (questions.attention(excerpt.example) for excerpt in excerpts), excerpts, strict=True
         )
     ]
     tick("holding each part at its mean")
@@ -286,24 +286,24 @@ def study(
     return made
 
 
-def _passage(questions: Questions[Any], stretch: Stretch, said: list[Said]) -> Passage:
-    shown = questions.shown(stretch.example, stretch.start, stretch.stop)
+def _passage(questions: Questions[Any], excerpt: Excerpt, said: list[Said]) -> Passage:
+    shown = questions.shown(excerpt.example, excerpt.start, excerpt.stop)
     steps = [visible(step) if step != "\n" else "\n" for step in shown.steps]
-    title = _source(stretch, len(steps))
+    title = _source(excerpt, len(steps))
     return Passage(steps, said, shown.series, title, shown.pace, shown.names, shown.times)
 
 
-def _source(stretch: Stretch, length: int) -> str:
+def _source(excerpt: Excerpt, length: int) -> str:
     """The file and line of an example, for the page."""
-    example = stretch.example
+    example = excerpt.example
     name = Path(str(getattr(example, "file", None) or getattr(example, "source", "") or "")).name
     line = getattr(example, "line", None)
     if callable(line):
-        line = line(stretch.start) if not isinstance(getattr(example, "lines", 1), int) else line()
+        line = line(excerpt.start) if not isinstance(getattr(example, "lines", 1), int) else line()
     if name.startswith("given "):
         name = ""  # a text of the user's own
-    if stretch.start or length < stretch.stop:
-        return f"{name}, from step {stretch.start + 1:,}".removeprefix(", ")
+    if excerpt.start or length < excerpt.stop:
+        return f"{name}, from step {excerpt.start + 1:,}".removeprefix(", ")
     return f"{name}:{line}" if name and isinstance(line, int) and line > 1 else name
 
 

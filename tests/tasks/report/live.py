@@ -13,7 +13,7 @@ from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.music import roll_of
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.report.questions import questions_of
-from glassgate.tasks.report.study import Stretch, given
+from glassgate.tasks.report.study import Excerpt, given
 from glassgate.tasks.task import Split, Task
 from tests.tasks.test_every_task import SPLITS
 
@@ -70,35 +70,35 @@ def trained(name: str) -> Task[Any, Any, Any]:
     return task
 
 
-def stretches(task: Task[Any, Any, Any]) -> list[Stretch]:
+def excerpts(task: Task[Any, Any, Any]) -> list[Excerpt]:
     """The input of its page."""
     if task.name == "forecasting":
         series = SPLITS["forecasting"].train[0]
-        return [Stretch(series, *questions_of(task).stretch(series, (0, len(series))))]
+        return [Excerpt(series, *questions_of(task).excerpt(series, (0, len(series))))]
     if "mean" in task.facts or "series" in task.facts:
-        return [Stretch(NUMBERS[0] if task.name == "regression" else WAVES[0], 0, 12)]
+        return [Excerpt(NUMBERS[0] if task.name == "regression" else WAVES[0], 0, 12)]
     if "keys" in task.facts or getattr(task.options, "unit", "") == "notes":
-        return [Stretch(MUSIC, 0, len(MUSIC.steps))]
+        return [Excerpt(MUSIC, 0, len(MUSIC.steps))]
     return given(task, TEXTS[task.name])
 
 
 def random_inputs(
-    task: Task[Any, Any, Any], stretch: Stretch, random: np.random.Generator, count: int
-) -> list[tuple[Any, Stretch]]:
+    task: Task[Any, Any, Any], excerpt: Excerpt, random: np.random.Generator, count: int
+) -> list[tuple[Any, Excerpt]]:
     """Random texts or series: for the page, and for Python."""
     if task.name == "forecasting":
         back = task.options.steps_back
         walks = [random.normal(0, 3, back).cumsum()[:, None].tolist() for _ in range(count)]
-        return [(rows, stretch._replace(example=_changed(task, stretch, rows))) for rows in walks]
-    if isinstance(getattr(stretch.example, "content", None), np.ndarray):
-        waves = [random.normal(0, 1, stretch.example.content.shape).astype(np.float32).tolist() for _ in range(count)]
-        return [(rows, stretch._replace(example=_changed(task, stretch, rows))) for rows in waves]
+        return [(rows, excerpt._replace(example=_changed(task, excerpt, rows))) for rows in walks]
+    if isinstance(getattr(excerpt.example, "content", None), np.ndarray):
+        waves = [random.normal(0, 1, excerpt.example.content.shape).astype(np.float32).tolist() for _ in range(count)]
+        return [(rows, excerpt._replace(example=_changed(task, excerpt, rows))) for rows in waves]
     texts = [random_text(task, random) for _ in range(count)]
     return [(text, given(task, text)[0]) for text in texts]
 
 
-def _changed(task: Task[Any, Any, Any], stretch: Stretch, rows: Any) -> Any:
-    return questions_of(task).with_series(stretch.example, stretch.stop, rows)
+def _changed(task: Task[Any, Any, Any], excerpt: Excerpt, rows: Any) -> Any:
+    return questions_of(task).with_series(excerpt.example, excerpt.stop, rows)
 
 
 def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
@@ -116,10 +116,10 @@ def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
     return str(gap).join(random.permutation(words).tolist())
 
 
-def answers(task: Task[Any, Any, Any], stretch: Stretch, edits: dict[str, Any], target: str | None = None) -> Any:
+def answers(task: Task[Any, Any, Any], excerpt: Excerpt, edits: dict[str, Any], target: str | None = None) -> Any:
     """The probabilities of each answer, or the numbers; of music the logarithm of the probability of the notes."""
-    example = stretch.example if target is None else Pair(stretch.example.source, target)
-    batch = collate([task.encode(example)], [Piece(0, stretch.start, stretch.stop)], task.padding)
+    example = excerpt.example if target is None else Pair(excerpt.example.source, target)
+    batch = collate([task.encode(example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     questions = questions_of(task)
     network = task.network.eval()
     with torch.no_grad(), gg.engine("reference"):

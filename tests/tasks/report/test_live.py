@@ -13,9 +13,9 @@ import torch
 import glassgate as gg
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.live.page import live
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 from tests.export.javascript import node
-from tests.tasks.report.live import RUNS, answers, random_edits, random_inputs, stretches, trained
+from tests.tasks.report.live import RUNS, answers, excerpts, random_edits, random_inputs, trained
 
 READING = """
 const reading = ({ answers, numbers, unknown }) => {
@@ -33,9 +33,9 @@ console.log(JSON.stringify(results));
 """
 
 
-def read_in_node(task: Any, stretch: Stretch, calls: list[Any], folder: Path, half: bool = False) -> list[Any]:
+def read_in_node(task: Any, excerpt: Excerpt, calls: list[Any], folder: Path, half: bool = False) -> list[Any]:
     """What the script of a task reads."""
-    part = live(task, [stretch], folder, half)
+    part = live(task, [excerpt], folder, half)
     begin = part.script.rindex("globalThis.glassgate = ")
     inside = f"const data = {part.data};\nconst calls = {json.dumps(calls)};\n{READING}\n{_CALLS}"
     program = f"{part.script[:begin]}\n{inside}\n}})();"
@@ -46,9 +46,9 @@ def read_in_node(task: Any, stretch: Stretch, calls: list[Any], folder: Path, ha
     return found
 
 
-def page_input(task: Any, stretch: Stretch, folder: Path) -> Any:
+def page_input(task: Any, excerpt: Excerpt, folder: Path) -> Any:
     """The text or series that the page begins with."""
-    given = json.loads(live(task, [stretch], folder).data)["given"]
+    given = json.loads(live(task, [excerpt], folder).data)["given"]
     return given if isinstance(given, str) else given["rows"]
 
 
@@ -58,23 +58,23 @@ def test_it_agrees_with_the_task(name: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
     with gg.engine("reference"):
         task = trained(name)
-        stretch = stretches(task)[0]
+        excerpt = excerpts(task)[0]
         random = np.random.default_rng(0)
-        inputs = [(page_input(task, stretch, tmp_path), stretch), *random_inputs(task, stretch, random, 4)]
+        inputs = [(page_input(task, excerpt, tmp_path), excerpt), *random_inputs(task, excerpt, random, 4)]
         cases = [(*each, *edits) for each in inputs for edits in (({}, []), random_edits(task, random))]
-        found = read_in_node(task, stretch, [[given, edits] for given, _, _, edits in cases], tmp_path)
+        found = read_in_node(task, excerpt, [[given, edits] for given, _, _, edits in cases], tmp_path)
         for got, (given, shown, edits, _) in zip(found, cases, strict=True):
             agrees(task, shown, edits, got, given)
 
 
-def agrees(task: Any, stretch: Stretch, edits: dict[str, Any], found: dict[str, Any], given: Any) -> None:
+def agrees(task: Any, excerpt: Excerpt, edits: dict[str, Any], found: dict[str, Any], given: Any) -> None:
     """The answers of a page against those of Python."""
     target = None
     if task.name == "translation":
         target = translation(task, found["chosen"])
         with gg.edit(task.network, edits) if edits else nullcontext():
-            assert target == task.predict([stretch.example])[0][0].text, given
-    expected = answers(task, stretch, edits, target)
+            assert target == task.predict([excerpt.example])[0][0].text, given
+    expected = answers(task, excerpt, edits, target)
     got = found["chances"] or found["numbers"]
     if task.name == "language-model":
         got = got[: len(expected)]
@@ -96,11 +96,11 @@ def translation(task: Any, chosen: list[int]) -> str:
 def test_sixteen_bits_change_answers_little_and_the_error_is_known(tmp_path: Path) -> None:
     with gg.engine("reference"):
         task = trained("tagging")
-        stretch = stretches(task)[0]
-    full, half = (read_in_node(task, stretch, [["play it", []]], tmp_path, bits) for bits in (False, True))
+        excerpt = excerpts(task)[0]
+    full, half = (read_in_node(task, excerpt, [["play it", []]], tmp_path, bits) for bits in (False, True))
     difference = np.abs(np.array(full[0]["chances"]) - np.array(half[0]["chances"])).max()
     assert 0 < difference < 1e-2
-    parts = [live(task, [stretch], tmp_path, bits) for bits in (False, True)]
+    parts = [live(task, [excerpt], tmp_path, bits) for bits in (False, True)]
     assert parts[0].error == 0 < parts[1].error < 1e-2
     assert len(parts[1].data) < 0.8 * len(parts[0].data)
 
@@ -108,8 +108,8 @@ def test_sixteen_bits_change_answers_little_and_the_error_is_known(tmp_path: Pat
 def test_unknown_symbols_are_listed(tmp_path: Path) -> None:
     with gg.engine("reference"):
         task = trained("language-model")
-        stretch = stretches(task)[0]
-    (found,) = read_in_node(task, stretch, [["tick Žuž tock", []]], tmp_path)
+        excerpt = excerpts(task)[0]
+    (found,) = read_in_node(task, excerpt, [["tick Žuž tock", []]], tmp_path)
     assert found["unknown"] == ["Ž", "u", "ž"]
 
 
@@ -118,19 +118,19 @@ def test_a_cell_that_cannot_be_expressed_is_named(tmp_path: Path) -> None:
 
     with gg.engine("reference"):
         task = trained("regression")
-        stretch = stretches(task)[0]
+        excerpt = excerpts(task)[0]
     task.network.encoder = gg.Recurrent(Sorted(), 5, 6, batch_first=True)
     with pytest.raises(OptionError, match=r"--live: cell Sorted: step uses .*sort"):
-        live(task, [stretch], tmp_path)
+        live(task, [excerpt], tmp_path)
 
 
 def test_a_task_without_a_page_is_refused(tmp_path: Path) -> None:
     with gg.engine("reference"):
         task = trained("regression")
-        stretch = stretches(task)[0]
+        excerpt = excerpts(task)[0]
     type(task).name, name = "other", task.name
     try:
         with pytest.raises(OptionError, match=r"--live: a run of other has no interactive page; leave the option out"):
-            live(task, [stretch], tmp_path)
+            live(task, [excerpt], tmp_path)
     finally:
         type(task).name = name

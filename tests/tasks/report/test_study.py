@@ -1,4 +1,4 @@
-"""The stretch of a long example that a report shows."""
+"""The excerpt of a long example that a report shows."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_long_example_is_shown_where_it_is_as_accurate_as_on_average(tagger: Any, accuracy: float) -> None:
     (shown,) = own(tagger, Progress(), {"test": {"accuracy": accuracy}})
     (predicted,) = tagger.predict([shown.example])
-    stretch = slice(shown.start, shown.stop)
-    right = np.array(predicted[stretch]) == np.array(shown.example.labels[stretch])
+    excerpt = slice(shown.start, shown.stop)
+    right = np.array(predicted[excerpt]) == np.array(shown.example.labels[excerpt])
     assert len(right) == 240
     assert right.mean() == pytest.approx(accuracy, abs=0.06)

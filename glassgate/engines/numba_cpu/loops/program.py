@@ -90,7 +90,7 @@ class Carry:
 
 
 @dataclass(frozen=True, eq=False)
-class AddUp:
+class SumIntoRow:
     """Adds a value to a sum over the units of its row."""
 
     value: Node
@@ -144,7 +144,7 @@ class Phase:
     values: tuple[Load | Compute, ...]
     writes: tuple[Store | Carry, ...]
     keeps: tuple[Store, ...]
-    sums: tuple[AddUp, ...]
+    sums: tuple[SumIntoRow, ...]
     barrier: bool
 
 
@@ -242,7 +242,7 @@ class _Lowering:
             ),
             tuple(Store(node, self.buffers.place(key)) for key, node in stage.keeps if node not in self.schedule.kept),
             tuple(
-                AddUp(
+                SumIntoRow(
                     node.args[0],
                     place(self.row_sums, node),
                     self.buffers.place(kept_sums[node]) if node in kept_sums else None,

@@ -6,10 +6,10 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.classification.network import Classifier
 from glassgate.tasks.classification.task import Classification
 from glassgate.tasks.report.live.tokens import tokens
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: Classification, network: Network, stretch: Stretch) -> dict[str, Any]:
+def described(task: Classification, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """The data of the script."""
     model = cast(Classifier, task.network)
     found: dict[str, Any] = {
@@ -21,7 +21,7 @@ def described(task: Classification, network: Network, stretch: Stretch) -> dict[
     if model.pooling == "attention":
         found["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
     if model.embedding is None:
-        rows = stretch.example.content[stretch.start : stretch.stop].tolist()
+        rows = excerpt.example.content[excerpt.start : excerpt.stop].tolist()
         facts = {name: task.facts[name] for name in ("mean", "deviation")}
         return found | facts | {"given": {"rows": rows}}
     unit = task.options.unit

@@ -6,10 +6,10 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
 from glassgate.tasks.report.live.tokens import tokens
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: FillBlanks, network: Network, stretch: Stretch) -> dict[str, Any]:
+def described(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """The data of the script."""
     model, known = cast(BlankNetwork, task.network), task.vocabularies["units"]
     return {

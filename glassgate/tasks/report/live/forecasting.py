@@ -12,19 +12,19 @@ from glassgate.tasks.data.batches import Piece, collate
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.report.questions import questions_of
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: Forecasting, network: Network, stretch: Stretch) -> dict[str, Any]:
-    """The data of the script, with the last window of a stretch."""
+def described(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+    """The data of the script, with the last window of an excerpt."""
     model, options = task.network, task.options
     assert isinstance(model, Forecaster)
-    rows = collate([task.encode(stretch.example)], [Piece(0, stretch.start, stretch.stop)], task.padding)
+    rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     with torch.no_grad():
         window = model.window(rows)
     shift, scale = float(rows["shift"][0]), float(rows["scale"][0])
     values = (rows["values"][0, -model.back - model.horizon :] * scale + shift).tolist()
-    shown = questions_of(task).shown(stretch.example, stretch.start, stretch.stop)
+    shown = questions_of(task).shown(excerpt.example, excerpt.start, excerpt.stop)
     return {
         "model": options.model,
         "head": options.head,

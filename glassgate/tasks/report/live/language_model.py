@@ -11,14 +11,14 @@ from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel, notes_of
 from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.report.live.tokens import tokens
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: LanguageModel, network: Network, stretch: Stretch) -> dict[str, Any]:
+def described(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `language_model.js` reads."""
     model = cast(LanguageNetwork, task.network)
     if model.embedding is None:
-        steps = stretch.example.steps[stretch.start : stretch.stop]
+        steps = excerpt.example.steps[excerpt.start : excerpt.stop]
         return {
             "keys": {"count": KEYS, "lowest": LOWEST},
             "encoder": network.layer(model.encoder, "encoder"),

@@ -1,7 +1,7 @@
 """The interactive part of a report on a run.
 
 A task with an interactive page has a script and a module in this package, both with the name of the task. The module's
-function `described(task, network, stretch)` returns the data that the script reads.
+function `described(task, network, excerpt)` returns the data that the script reads.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,16 @@ from glassgate.glass.live.page import Live, live_part
 from glassgate.glass.step import diagrams
 from glassgate.tasks.data.texts import join
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.report.study import LAYER, Stretch
+from glassgate.tasks.report.study import LAYER, Excerpt
 from glassgate.tasks.task import Task
 
 
-def live(
-    task: Task[Any, Any, Any], stretches: Sequence[Stretch], run: Path, half: bool = False, file: str = ""
-) -> Live:
+def live(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt], run: Path, half: bool = False, file: str = "") -> Live:
     """Return the interactive part of a report.
 
     Args:
         task: the task, with its trained network.
-        stretches: the examples of the report; the first one is the initial input of the page.
+        excerpts: the examples of the report; the first one is the initial input of the page.
         run: the folder of the run.
         half: whether the page stores weights as 16-bit numbers.
         file: the file of the examples; empty for the run's own data.
@@ -41,7 +39,7 @@ def live(
     task.network.eval()
     network = Network(half)
     try:
-        model = import_module(f"glassgate.tasks.report.live.{own}").described(task, network, stretches[0])
+        model = import_module(f"glassgate.tasks.report.live.{own}").described(task, network, excerpts[0])
     except ValueError as error:
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
     model["task"] = task.name
@@ -50,15 +48,15 @@ def live(
     given = model.pop("given", None)
     diagram = diagrams(getattr(task.network, LAYER))[0][1]
     script = source.read_text(encoding="utf-8")
-    return live_part(network, model, written(stretches[0]) if given is None else given, names, script, diagram)
+    return live_part(network, model, written(excerpts[0]) if given is None else given, names, script, diagram)
 
 
-def written(stretch: Stretch) -> str:
-    """Return the text of a stretch: its tokens, or the content or source of its example."""
-    example = stretch.example
+def written(excerpt: Excerpt) -> str:
+    """Return the text of an excerpt: its tokens, or the content or source of its example."""
+    example = excerpt.example
     text = next((found for name in ("content", "source") if isinstance(found := getattr(example, name, None), str)), "")
     units = getattr(example, "units", None) or getattr(example, "content", None)
     if units is None or isinstance(getattr(example, "content", None), str):
         return text
-    shown = list(units)[stretch.start : stretch.stop]
+    shown = list(units)[excerpt.start : excerpt.stop]
     return "".join(shown) if all(len(each) == 1 for each in shown) else join(shown, "word")

@@ -6,10 +6,10 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.task import Regression
 from glassgate.tasks.report.live.tokens import tokens
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: Regression, network: Network, stretch: Stretch) -> dict[str, Any]:
+def described(task: Regression, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """The data of the script."""
     model = task.network
     assert isinstance(model, Regressor)
@@ -22,7 +22,7 @@ def described(task: Regression, network: Network, stretch: Stretch) -> dict[str,
         "head": network.linear(model.head),
     }
     if model.embedding is None:
-        rows = stretch.example.content[stretch.start : stretch.stop]
+        rows = excerpt.example.content[excerpt.start : excerpt.stop]
         return found | {"series": [list(each) for each in task.facts["series"]], "given": {"rows": rows.tolist()}}
     return found | {
         "tokens": tokens(task.vocabularies["units"], task.options.unit),

@@ -7,12 +7,12 @@ import torch
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_text_like
 from glassgate.tasks.report.live.tokens import tokens
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.tagging.network import Scores, Tagger
 from glassgate.tasks.tagging.task import Tagging
 
 
-def described(task: Tagging, network: Network, stretch: Stretch) -> dict[str, Any]:
+def described(task: Tagging, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """The data of the script."""
     model = task.network
     known = task.vocabularies["units"]

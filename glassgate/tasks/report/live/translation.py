@@ -8,12 +8,12 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.report.live.tokens import merges, tokens
-from glassgate.tasks.report.study import Stretch
+from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.translation.network import Decoder, Translator
 from glassgate.tasks.translation.task import Translation
 
 
-def described(task: Translation, network: Network, stretch: Stretch) -> dict[str, Any]:
+def described(task: Translation, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `translation.js` reads."""
     model, options = task.network, task.options
     assert isinstance(model, Translator)

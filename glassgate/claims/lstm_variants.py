@@ -1,4 +1,4 @@
-"""An LSTM layer written four times, each a step nearer to the machine, for readers; all compute the same numbers.
+"""An LSTM layer in four variants, from the equations gate by gate to the generated kernel; all compute equal numbers.
 
 `x` is (L, N, H_in), `w` a `torch.nn.LSTM` or `gg.LSTM` of one layer; the output is (L, N, H).
 """
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def gate_by_gate(x: Tensor, w: Any) -> Tensor:
-    """Eight products a step: each gate has matrices of its own for the input and the state, as in the equations."""
+    """Eight matrix products per step: one for the input and one for the state of each gate, as in the equations."""
     W_i, W_f, W_g, W_o = w.weight_ih_l0.chunk(4)
     U_i, U_f, U_g, U_o = w.weight_hh_l0.chunk(4)
     b_i, b_f, b_g, b_o = (w.bias_ih_l0 + w.bias_hh_l0).chunk(4)
@@ -28,7 +28,7 @@ def gate_by_gate(x: Tensor, w: Any) -> Tensor:
 
 
 def fused_gates(x: Tensor, w: Any) -> Tensor:
-    """Two products a step: the rows of all gates form one matrix, and the result is cut in four."""
+    """Two matrix products per step: the rows of all gates form one matrix, and the result is split in four."""
     h = c = x.new_zeros(x.shape[1], w.hidden_size)
     outputs = []
     for x_t in x:
@@ -41,7 +41,7 @@ def fused_gates(x: Tensor, w: Any) -> Tensor:
 
 
 def input_first(x: Tensor, w: Any) -> Tensor:
-    """One product a step: the input is known beforehand, so that its product is one large one before the loop."""
+    """One matrix product per step: that of the whole input is computed before the loop."""
     of_input = nn.functional.linear(x, w.weight_ih_l0, w.bias_ih_l0 + w.bias_hh_l0)
     h = c = x.new_zeros(x.shape[1], w.hidden_size)
     outputs = []
@@ -54,6 +54,6 @@ def input_first(x: Tensor, w: Any) -> Tensor:
 
 
 def printed_kernel(x: Tensor, w: Any) -> Tensor:
-    """The loop itself as machine code: `gg.LSTM`, whose kernel `gg.source` prints."""
+    """The loop as machine code: `gg.LSTM`, whose kernel `gg.source` prints."""
     output, _ = w(x)
     return output
