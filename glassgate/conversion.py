@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
 from glassgate.layers.drop_in import GRU, LSTM, RNN
@@ -24,7 +25,7 @@ _NOT_MOVED = ("_compiled_call_impl",)
 _COMMON = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
 
 
-def convert(model: nn.Module) -> nn.Module:
+def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
     """Swaps every `torch.nn` RNN, GRU, LSTM and their cells in a model for glassgate's, in place.
 
     The parameters are the same objects, so optimizers stay valid. Hooks, buffers, submodules and attributes that were
@@ -33,19 +34,32 @@ def convert(model: nn.Module) -> nn.Module:
 
     Args:
         model: any module. If it is itself such a layer, the new layer is returned.
+        verbose: whether to print a line for each recurrent module: replaced, or kept for the given reason.
 
     Returns:
         the model.
 
     Example:
         >>> import torch, glassgate as gg
-        >>> model = gg.convert(torch.nn.Sequential(torch.nn.LSTM(3, 4)))
+        >>> class Own(torch.nn.LSTM):
+        ...     pass
+        >>> model = gg.convert(torch.nn.Sequential(torch.nn.LSTM(3, 4), Own(4, 4)), verbose=True)
+        0: torch.nn.LSTM(3, 4) replaced
+        1: Own(4, 4) kept: a subclass of torch.nn.LSTM, whose own code the new layer would not run
         >>> model
         Sequential(
           (0): LSTM(3, 4)
+          (1): Own(4, 4)
         )
     """
-    return _swap(model, lambda part: _twin(part, NAMESAKES[type(part)]) if type(part) in NAMESAKES else None)
+    found = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
+    converted, twins = _swap(
+        model, lambda part: _twin(part, NAMESAKES[type(part)]) if type(part) in NAMESAKES else None
+    )
+    for name, part in found if verbose else ():
+        result = "replaced" if part in twins else f"kept: {_reason(part)}"
+        print(f"{name or 'the model'}: {_text(part)} {result}")
+    return converted
 
 
 def restore(model: nn.Module) -> nn.Module:
@@ -68,7 +82,7 @@ def restore(model: nn.Module) -> nn.Module:
     for name, part in model.named_modules():
         if isinstance(part, Recurrent | RecurrentCell) and (lack := _lack(part)):
             raise ValueError(f"restore: {name or 'the model'} cannot become a layer of torch.nn, which lacks {lack}")
-    return _swap(model, lambda part: _twin(part, _BACK[type(part)]) if type(part) in _BACK else None)
+    return _swap(model, lambda part: _twin(part, _BACK[type(part)]) if type(part) in _BACK else None)[0]
 
 
 def _lack(part: Recurrent | RecurrentCell) -> str | None:
@@ -123,12 +137,47 @@ def _twin(part: nn.Module, kind: type[nn.Module]) -> nn.Module | None:
     return twin
 
 
-def _swap(model: nn.Module, twin_of: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
-    """Replaces every occurrence of a part by its counterpart. A part that is used twice is replaced by one object."""
+def _is_quantised(part: nn.Module) -> bool:
+    """Whether this is a recurrent module of torch's quantisation, whose package is not loaded for the question."""
+    return type(part).__module__.startswith("torch.ao.nn.quant") and hasattr(part, "hidden_size")
+
+
+def _is_recurrent(part: nn.Module) -> bool:
+    return isinstance(part, nn.RNNBase | nn.RNNCellBase | Recurrent | RecurrentCell) or _is_quantised(part)
+
+
+def _text(part: nn.Module) -> str:
+    """A recurrent module as text; `torch.nn` begins the names of its layers."""
+    library = "torch.nn." if type(part) in NAMESAKES else ""
+    return f"{library}{type(part).__name__}({part.extra_repr()})"
+
+
+def _reason(part: nn.Module) -> str:
+    """Why `convert` keeps a recurrent module."""
+    if isinstance(part, Recurrent | RecurrentCell):
+        return "already a layer of glassgate"
+    if _is_quantised(part):
+        return "a quantised module; convert the model without it, and see gg.freeze for int8"
+    if is_parametrized(part):
+        return "its weights are parametrized; see torch.nn.utils.parametrize.remove_parametrizations"
+    if type(part) in NAMESAKES:
+        return "an attribute of this object has a name that the new layer uses itself"
+    base = next(kind for kind in type(part).__mro__ if kind in NAMESAKES)
+    return f"a subclass of torch.nn.{base.__name__}, whose own code the new layer would not run"
+
+
+def _swap(
+    model: nn.Module, twin_of: Callable[[nn.Module], nn.Module | None]
+) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
+    """Replace every occurrence of a part by its counterpart; a part that is used twice is replaced by one object.
+
+    Returns:
+        the model, and the counterparts.
+    """
     with torch.no_grad():
         twins = {part: twin for part in model.modules() if (twin := twin_of(part)) is not None}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
             if child in twins:
                 parent._modules[name] = twins[child]
-    return twins.get(model, model)
+    return twins.get(model, model), twins

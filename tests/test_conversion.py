@@ -203,6 +203,33 @@ def test_left_as_they_are():
     assert model[1] is bound
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's quantisation
+def test_verbose_lists_what_changed_and_what_was_kept_with_the_reason(capsys):
+    class Own(nn.LSTM):
+        pass
+
+    taken = nn.GRU(3, 4)
+    taken.merge = "mine"
+    quantised = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.LSTM(3, 4)), {nn.LSTM}, dtype=torch.qint8)[0]
+    bound = parametrizations.weight_norm(nn.LSTM(3, 4), "weight_hh_l0")
+    model = nn.ModuleDict({"a": nn.LSTM(3, 4, 2), "own": Own(3, 4), "taken": taken, "quantised": quantised})
+    model.update({"bound": bound, "ours": gg.GRUCell(3, 4), "again": model["a"], "linear": nn.Linear(3, 4)})
+    gg.convert(model, verbose=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "a: torch.nn.LSTM(3, 4, num_layers=2) replaced",
+        "own: Own(3, 4) kept: a subclass of torch.nn.LSTM, whose own code the new layer would not run",
+        "taken: torch.nn.GRU(3, 4) kept: an attribute of this object has a name that the new layer uses itself",
+        "quantised: LSTM(3, 4) kept: a quantised module; convert the model without it, and see gg.freeze for int8",
+        "bound: ParametrizedLSTM(3, 4) kept: its weights are parametrized; see "
+        "torch.nn.utils.parametrize.remove_parametrizations",
+        "ours: GRUCell(3, 4) kept: already a layer of glassgate",
+        "again: torch.nn.LSTM(3, 4, num_layers=2) replaced",
+    ]
+    assert isinstance(model["a"], gg.LSTM)
+    gg.convert(nn.Sequential(nn.LSTM(3, 4)))
+    assert capsys.readouterr().out == ""
+
+
 LACKS = {
     "hidden_size=[4, 5]": lambda: gg.LSTM(3, [4, 5], 2),
     "hidden_size=(4, 5)": lambda: gg.LSTM(3, (4, 5), bidirectional=True),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler
 
 from glassgate.engines import choose
 from glassgate.engines.backend import Signature
@@ -87,9 +88,13 @@ class Repeated:
             call = known.prepared(layer, key, arguments)
         if call is None or not call.holds():
             return None
+        run: Any = call
+        if profiler._is_profiler_enabled:  # torch.compile returned above, so it has no guard on this
+            run = profiler.record_function(layer.profile_row)(run)
         if isinstance(call, _Shown):
-            return layer._finished(*call(input, known.weights, states, again, mask), return_states)
-        return call(input, known.weights, states, again, mask, counts or None)
+            layout, steps, first, outputs, results, recordings = run(input, known.weights, states, again, mask)
+            return layer._finished(layout, steps, first, outputs, results, recordings, return_states)
+        return run(input, known.weights, states, again, mask, counts or None)
 
 
 class _Arguments(NamedTuple):

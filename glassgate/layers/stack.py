@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import profiler
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
@@ -273,10 +274,40 @@ class Recurrent(Shown, nn.Module):
             TypeError: a thing is of the wrong type.
         """
         done = self._repeated.answer(self, input, hx, resets, restart, lengths, return_states)
-        if done is None and resets is None and restart is None and lengths is None and not return_states:
-            done = one_row.computed(self, input, hx)
         if done is not None:
             return done
+        run = self._computed
+        if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
+            run = profiler.record_function(self.profile_row)(run)
+        return run(input, hx, lengths, resets, restart, return_states)
+
+    @property
+    def profile_row(self) -> str:
+        """The name of this layer's calls in a profile of torch.
+
+        Example:
+            >>> import glassgate as gg
+            >>> gg.LSTM(100, 256, num_layers=2).profile_row
+            'glassgate::LSTM(100, 256)x2'
+        """
+        name = type(self).__name__ if self.plain else type(self.cell).__name__
+        both, depth = ", bidirectional" * self.bidirectional, f"x{self.num_layers}" * (self.num_layers > 1)
+        return f"glassgate::{name}({self.input_size}, {self.hidden_size}{both}){depth}"
+
+    def _computed(
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None,
+        lengths: Tensor | Sequence[int] | None,
+        resets: Tensor | None,
+        restart: State | None,
+        return_states: bool,
+    ) -> Any:
+        """The results of a call that is not prepared."""
+        if resets is None and restart is None and lengths is None and not return_states:
+            done = one_row.computed(self, input, hx)
+            if done is not None:
+                return done
         steps, layout, initial, anew = self._arrange(input, hx, lengths, resets, restart)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
         if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:

@@ -227,6 +227,26 @@ def test_a_prepared_call_passes_through_few_functions(monkeypatch, threads):
     assert 5 < len(called) <= 15, called
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_profile_names_the_layer(training):
+    """Calls on the general path and prepared ones; the row covers the call, and not more."""
+    layer, x = gg.LSTM(6, 5, num_layers=2), noise(1, 4, 2, 6)
+    with torch.profiler.profile() as profile, torch.set_grad_enabled(training):
+        for _ in range(4):
+            layer(x)
+        gg.GRU(6, 5, bidirectional=True)(x, lengths=[4, 2])
+        gg.Recurrent(gg.cells.PeepholeLSTM(), 6, 5)(x)
+    assert prepared(layer)
+    rows = {
+        row.key: row.count for row in profile.key_averages() if row.key.startswith("glassgate::") and "(" in row.key
+    }
+    assert rows == {
+        "glassgate::LSTM(6, 5)x2": 4,
+        "glassgate::GRU(6, 5, bidirectional)": 1,
+        "glassgate::PeepholeLSTM(6, 5)": 1,
+    }
+
+
 def test_what_a_cell_means_is_looked_at_before_each_call():
     class Scaled(gg.Cell):
         gates, state, factor = ("g",), ("h",), 1.0
