@@ -1,5 +1,6 @@
 """`glassgate export`: a trained run's network as a file for deployment."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.onnx_models.models import write
+from glassgate.tasks.program import write_program
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
 
@@ -20,24 +22,35 @@ def command(words: list[str]) -> None:
     parser = Parser(prog="glassgate export", description="Write a trained run's network as a file for deployment.")
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument(
-        "--to", required=True, choices=[*TARGETS], help="form: session, a file for gg.load_session; onnx"
+        "--to",
+        required=True,
+        choices=[*TARGETS],
+        help="form: session, a file for gg.load_session; onnx; c, a folder with a program in C",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="the file (RUN/session.safetensors, RUN/model.onnx)")
+    parser.add_argument(
+        "-o", "--output", metavar="PATH", help="the file or folder (RUN/session.safetensors, RUN/model.onnx, RUN/c)"
+    )
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="float32", help="of the recurrent layers' weights (float32)"
     )
     parser.add_argument("--no-verify", action="store_true", help="do not compare an ONNX model with the run")
+    parser.add_argument("--name", default="model", help="name of the files and functions in C (model)")
+    parser.add_argument(
+        "--weights", choices=("const", "file"), default="const", help="weights in the C code, or in a file (const)"
+    )
+    parser.add_argument(
+        "--max-steps", type=int, default=4096, help="longest sequence of stacked bidirectional layers in C (4096)"
+    )
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
-    precision, verify = arguments.precision, not arguments.no_verify
-    print(TARGETS[arguments.to](task, Path(arguments.run), arguments.output, precision, verify))
+    print(TARGETS[arguments.to](task, Path(arguments.run), arguments))
 
 
-def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str, verify: bool) -> str:
+def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     """Write a session."""
-    path = Path(output) if output else run / "session.safetensors"
+    path = Path(arguments.output or run / "session.safetensors")
     try:
-        gg.freeze(task.network.eval(), precision).save(path)
+        gg.freeze(task.network.eval(), arguments.precision).save(path)
     except (gg.EngineError, ValueError) as error:
         raise OptionError(str(error)) from None
     return (
@@ -45,15 +58,27 @@ def _session(task: Task[Any, Any, Any], run: Path, output: str | None, precision
     )
 
 
-def _onnx(task: Task[Any, Any, Any], run: Path, output: str | None, precision: str, verify: bool) -> str:
+def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     """Write ONNX models."""
-    if precision != "float32":
-        raise OptionError(f"--to onnx writes float32, got --precision {precision}")
-    return "\n".join(write(task, Run.open(run), Path(output) if output else run / "model.onnx", verify))
+    if arguments.precision != "float32":
+        raise OptionError(f"--to onnx writes float32, got --precision {arguments.precision}")
+    path = Path(arguments.output or run / "model.onnx")
+    return "\n".join(write(task, Run.open(run), path, not arguments.no_verify))
 
 
-TARGETS: dict[str, Callable[[Task[Any, Any, Any], Path, str | None, str, bool], str]] = {
+def _c(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
+    """Write a program in C."""
+    if arguments.precision != "float32":
+        raise OptionError(f"--to c writes float32, got --precision {arguments.precision}")
+    folder, name = Path(arguments.output or run / "c"), arguments.name
+    *others, program = write_program(task, folder, name, weights=arguments.weights, max_steps=arguments.max_steps)
+    sources = " ".join(str(path) for path in (*others, program) if path.suffix == ".c")
+    return f"{program}: build it with: cc -std=c99 -O3 {sources} -lm -o {folder / name}"
+
+
+TARGETS: dict[str, Callable[[Task[Any, Any, Any], Path, Namespace], str]] = {
     "session": _session,
     "onnx": _onnx,
+    "c": _c,
 }
 """For each form the function that writes it and returns a line for the user."""

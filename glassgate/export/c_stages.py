@@ -1,6 +1,6 @@
 """The stages of a network in C: levels of a layer, dense layers, embeddings and activations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -205,15 +205,21 @@ def flat(module: nn.Module) -> list[nn.Module]:
     return [part for part in parts if not isinstance(part, _NOTHING)]
 
 
-def stages_of(module: nn.Module) -> tuple[list[Stage], int, bool]:
-    """The stages of a module, how many units a block has, and whether numbers are double.
+def chains_of(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
+    """The stages of a module, or of each part of an `nn.ModuleDict`, by its key; the key of a single module is "".
+
+    Returns:
+        the stages, the number of units in a block, and whether numbers are double.
 
     Raises:
         ExportError: a part cannot be expressed, or two parts do not fit each other.
     """
-    parts = flat(module)
-    if not parts:
+    chains = {
+        key: flat(each) for key, each in (module.items() if isinstance(module, nn.ModuleDict) else [("", module)])
+    }
+    if not chains or not all(chains.values()):
         raise ExportError("to_c: expected a layer, got a module without one")
+    parts = [part for chain in chains.values() for part in chain]
     dtypes = {parameter.dtype for part in parts for parameter in part.parameters()}
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
         found = ", ".join(sorted(map(str, dtypes))) or "none"
@@ -222,21 +228,33 @@ def stages_of(module: nn.Module) -> tuple[list[Stage], int, bool]:
         )
     double = dtypes == {torch.float64}
     levels = {part: levels_of(part, "to_c") for part in parts if isinstance(part, Recurrent)}
-    block = _block([each for found in levels.values() for each in found], parts) // (2 if double else 1)
+    block = max(_block([each for found in levels.values() for each in found], parts) // (2 if double else 1), 1)
+    return (
+        {key: _stages(chain, levels, block, f"{key}_" if key else "") for key, chain in chains.items()},
+        block,
+        double,
+    )
+
+
+def _stages(
+    parts: Sequence[nn.Module], levels: Mapping[Recurrent, Sequence[Level]], block: int, prefix: str
+) -> list[Stage]:
+    """The stages of modules that follow each other; `prefix` begins the names of their functions."""
     stages: list[Stage] = []
     for part in parts:
         width = stages[-1].output if stages else None
         if isinstance(part, Recurrent):
-            prefix = "" if sum(isinstance(each, Recurrent) for each in parts) == 1 else f"part{parts.index(part)}_"
+            several = sum(isinstance(each, Recurrent) for each in parts) > 1
+            name = f"{prefix}part{parts.index(part)}_" if several else prefix
             new: list[Stage] = []
             for level in levels[part]:
-                new.append(LevelStage(level, block, new[-1].output if new else part.input_size, prefix))
+                new.append(LevelStage(level, block, new[-1].output if new else part.input_size, name))
         elif isinstance(part, nn.Linear):
-            new = [DenseStage(part, block, f"dense{len(stages)}")]
+            new = [DenseStage(part, block, f"{prefix}dense{len(stages)}")]
         elif isinstance(part, nn.Embedding):
-            new = [EmbeddingStage(part, f"embedding{len(stages)}")]
+            new = [EmbeddingStage(part, f"{prefix}embedding{len(stages)}")]
         elif type(part) in _ACTIVATIONS and width is not None:
-            new = [ActivationStage(part, block, width, f"{type(part).__name__.lower()}{len(stages)}")]
+            new = [ActivationStage(part, block, width, f"{prefix}{type(part).__name__.lower()}{len(stages)}")]
         else:
             names = ", ".join(["Linear", "Embedding", *(kind.__name__ for kind in _ACTIVATIONS)])
             raise ExportError(
@@ -247,7 +265,7 @@ def stages_of(module: nn.Module) -> tuple[list[Stage], int, bool]:
                 f"to_c: {type(part).__name__} must have {width} inputs as the part before it, got {new[0].input}"
             )
         stages += new
-    return stages, max(block, 1), double
+    return stages
 
 
 def _block(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:

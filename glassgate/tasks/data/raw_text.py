@@ -32,6 +32,8 @@ class RawText:
         characters: whether every unit is a single character
         tokenised: whether punctuation is a unit of its own: few known words end with a punctuation mark
         segmented: whether Chinese or Japanese text has blanks between words
+        opening, closing: characters that are split off at the start and at the end of an unknown word
+        longest: characters of the longest Chinese or Japanese unit
 
     Example:
         >>> trained = RawText(Vocabulary(["weather", "in", "the", "city", "."]))
@@ -47,7 +49,9 @@ class RawText:
         self.characters = all(len(unit) == 1 for unit in known.symbols)
         self.tokenised = bool(words) and joined <= _FEW * len(words)
         self.segmented = not self.characters and bool(cjk) and sum(cjk) < 4 * len(cjk)
-        self._longest = max(cjk, default=0)
+        self.longest = max(cjk, default=0)
+        marks = {unit for unit in known.symbols if len(unit) == 1 and unicodedata.category(unit)[0] in "PS"}
+        self.opening, self.closing = _OPENING | marks, _CLOSING | marks
 
     def split(self, text: str) -> list[str]:
         """Return the units of a text, in order; each is a part of the text."""
@@ -69,7 +73,7 @@ class RawText:
     def _lacks_blanks(self, units: Sequence[str]) -> bool:
         cjk = [unit for unit in units if _HAS_CJK.search(unit)] if self.segmented else []
         unknown = [unit for unit in cjk if len(unit) > 1 and unit not in self.known]
-        return bool(unknown) and (len(cjk) == 1 or max(map(len, unknown)) > self._longest)
+        return bool(unknown) and (len(cjk) == 1 or max(map(len, unknown)) > self.longest)
 
     def _without_punctuation(self, units: Sequence[str]) -> list[str]:
         return [part for unit in units for part in self._parts(unit)] if self.tokenised else list(units)
@@ -79,10 +83,10 @@ class RawText:
         before: list[str] = []
         behind: list[str] = []
         while unit and unit not in self.known and not _ABBREVIATION.fullmatch(unit):
-            if len(unit) > 1 and self._splits(unit[0], _OPENING):
+            if len(unit) > 1 and unit[0] in self.opening:
                 before.append(unit[0])
                 unit = unit[1:]
-            elif len(unit) > 1 and self._splits(unit[-1], _CLOSING):
+            elif len(unit) > 1 and unit[-1] in self.closing:
                 mark = self._last_mark(unit)
                 behind.append(mark)
                 unit = unit[: -len(mark)]
@@ -92,9 +96,6 @@ class RawText:
             else:
                 break
         return [*before, *([unit] if unit else []), *reversed(behind)]
-
-    def _splits(self, character: str, usual: frozenset[str]) -> bool:
-        return character in usual or (unicodedata.category(character)[0] in "PS" and character in self.known)
 
     def _last_mark(self, unit: str) -> str:
         """The last character, or all of several equal ones if they are an ellipsis or a known unit."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.onnx_models import inputs
 from glassgate.tasks.onnx_models.models import Exported, Model
-from glassgate.tasks.tagging.network import Scores, Tagger
+from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
 
 _FORBIDDEN = -1e9
@@ -46,7 +46,7 @@ def exported(task: Tagging) -> Exported:
 
 def _chain(network: Tagger) -> dict[str, list[float] | list[list[float]]]:
     labels = network.head.out_features
-    chain = network.chain(Scores(torch.zeros(1, 1, labels), None))
+    chain = network.chain()
     if chain is None:
         chain = torch.zeros(labels), torch.zeros(labels, labels), torch.zeros(labels)
     start, transitions, end = (each.detach().clamp(min=_FORBIDDEN).tolist() for each in chain)

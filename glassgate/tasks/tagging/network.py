@@ -79,21 +79,22 @@ class Tagger(nn.Module):
 
     def best(self, scores: Scores, lengths: Tensor) -> Tensor:
         """Return the number of each unit's label, `(N, L)`: those of the best path of allowed transitions."""
-        if (chain := self.chain(scores)) is None:
+        if (chain := self.chain()) is None:
             return scores.labels.argmax(-1)
         return best_paths(scores.labels.float(), lengths, *chain)
 
     def probabilities(self, scores: Scores, lengths: Tensor) -> Tensor:
         """Return the probability of each label of each unit, `(N, L, K)`: over all paths of allowed transitions."""
-        if (chain := self.chain(scores)) is None:
+        if (chain := self.chain()) is None:
             return scores.labels.float().softmax(-1)
         return marginals(scores.labels.float(), lengths, *chain)
 
-    def chain(self, scores: Scores) -> tuple[Tensor, Tensor, Tensor] | None:
-        """The scores of the first label, of transitions and of the last label; None for independent labels."""
+    def chain(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the scores of the first label, of transitions and of the last label; None for independent labels."""
         if self.crf is None and not self.valid:
             return None
-        start, transitions, end = scores.labels.new_zeros(3, 1, scores.labels.shape[-1]).float()
+        zeros = self.head.weight.new_zeros(self.head.out_features, dtype=torch.float32)
+        start, transitions, end = zeros, zeros.expand(len(zeros), -1), zeros
         if self.crf is not None:
             start, transitions, end = self.crf.start, self.crf.transitions, self.crf.end
         if self.valid:

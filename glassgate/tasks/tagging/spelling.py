@@ -6,7 +6,8 @@ import numpy as np
 
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 
-_LONGEST_WORD = 32  # longer ones, links for instance, lose their middle
+LONGEST_WORD = 32
+"""Characters of a word that are read; longer words, such as links, lose their middle."""
 
 
 class Spellings:
@@ -22,12 +23,12 @@ class Spellings:
     """
 
     def __init__(self, words: Sequence[str], characters: Vocabulary):
-        half = _LONGEST_WORD // 2
-        words = [word if len(word) <= _LONGEST_WORD else word[:half] + word[-half:] for word in words]
+        half = LONGEST_WORD // 2
+        words = [word if len(word) <= LONGEST_WORD else word[:half] + word[-half:] for word in words]
         self.lengths = np.fromiter(map(len, words), np.int64, len(words))
         self.starts = np.cumsum(self.lengths) - self.lengths
         # The padding keeps positions after the last word inside the array.
-        self.numbers = np.pad(characters.encode("".join(words)).astype(np.int32), (0, _LONGEST_WORD))
+        self.numbers = np.pad(characters.encode("".join(words)).astype(np.int32), (0, LONGEST_WORD))
 
     def rows(self, which: np.ndarray) -> np.ndarray:
         """Return the characters of some words, `(L, W)`, padded to the longest."""

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import torch
-
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_text_like
 from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.report.study import Excerpt
-from glassgate.tasks.tagging.network import Scores, Tagger
+from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
 
 
@@ -46,5 +44,5 @@ def _spelling(task: Tagging, network: Network) -> dict[str, Any] | None:
 
 def _chain(model: Tagger, network: Network) -> dict[str, Any] | None:
     """The scores of first labels, transitions and last labels; None for independent labels."""
-    chain = model.chain(Scores(torch.zeros(1, 1, model.head.out_features), None))
+    chain = model.chain()
     return chain and dict(zip(("start", "transitions", "end"), map(network.array, chain), strict=True))

@@ -20,7 +20,7 @@ def tokens(vocabulary: Vocabulary, unit: str, *, raw: bool = False, lower: bool 
         "unit": unit,
         "symbols": vocabulary.symbols,
         "lower": lower,
-        "raw": finer and {"tokenised": finer.tokenised, "segmented": finer.segmented, "longest": finer._longest},
+        "raw": finer and {"tokenised": finer.tokenised, "segmented": finer.segmented, "longest": finer.longest},
     }
 
 

@@ -1,0 +1,106 @@
+"""Forecasting in C."""
+
+import torch
+from torch import nn
+
+from glassgate.tasks.data.series import Frequency
+from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
+from glassgate.tasks.forecasting.task import Forecasting
+from glassgate.tasks.program.parts import Parts, refuse
+from glassgate.tasks.program.source import constants, definitions, numbers, quoted, strings, template
+
+_DAY = 24 * 3600 * 1_000_000
+
+
+def forecasting(task: Forecasting) -> Parts:
+    """Return the program of a forecasting run."""
+    options, learned, facts, head = task.options, task.learned, task.facts, task.head
+    if facts["known"] or facts["past"] or facts["static"]:
+        raise refuse(task, "the covariates", "train a run without --known, --past and --static")
+    if head.draws and (options.head != "gaussian" or options.model == "recursive"):
+        raise refuse(
+            task,
+            f"the random paths of --head {options.head} with --model {options.model}",
+            "train a run with --head quantiles, which needs no random numbers",
+        )
+    network = task.network
+    assert isinstance(network, Forecaster)
+    modules, vector = _modules(network), network.embedding_size
+    frequency = learned.frequency
+    levels = options.levels if head.has_quantiles else []
+    names = list(facts["series"])
+    code = [
+        definitions(
+            COUNT=f"{frequency.count}LL",
+            TIME_NAME=quoted(options.time or ""),
+            EXAMPLE_TIME=quoted("2024-01-31 15:00:00" if frequency.dated else "17"),
+            FREQUENCY=quoted(str(frequency)),
+            PI="3.14159265358979323846",
+        ),
+        constants(
+            SERIES=len(names),
+            LOOK_BACK=options.steps_back,
+            HORIZON=options.horizon,
+            SEGMENT=options.segment,
+            KNOWN=max(1, learned.known),
+            KNOWN_COUNT=learned.known,
+            CALENDAR=learned.known,
+            SERIES_SIZE=max(1, vector),
+            SERIES_COUNT=vector,
+            DIRECTIONS=1 + options.bidirectional,
+            HEAD_SIZE=head.size,
+            LEVELS=len(levels),
+            SAID=1 + max(head.size, len(levels)),
+            MIDDLE=min(range(len(levels)), key=lambda k: abs(levels[k] - 0.5)) if levels else 0,
+            NORMALIZE_LAST=options.normalize == "last",
+            NORMALIZE_WINDOW=options.normalize == "window",
+            LAST_DAY=frequency.last_day,
+            SHOWS_CLOCK=frequency.unit == "time" and frequency.count % _DAY != 0,
+        ),
+        strings("series_names", names),
+        numbers("shifts", (facts["series"][name][0] for name in names)),
+        numbers("scales", (facts["series"][name][1] for name in names)),
+    ]
+    if options.head == "gaussian":
+        code.append(numbers("deviations", torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).tolist()))
+    flags = _flags(frequency) | {
+        options.model.upper(): True,
+        "GAUSSIAN": options.head == "gaussian",
+        "CALENDAR": learned.known > 0,
+        "SEVERAL": "series" in modules,
+    }
+    text = "\n".join([*code, template("forecasting.c", flags)])
+    return Parts(
+        modules,
+        text,
+        "a table with a header, a row per time stamp and a column per series",
+        "the forecast of each series: time stamp, value and quantiles",
+        {"series": "vectors"},
+    )
+
+
+def _modules(network: Forecaster) -> dict[str, nn.Module]:
+    """The parts of the network."""
+    modules: dict[str, nn.Module] = {}
+    match network:
+        case Direct():
+            modules |= {"encoder": network.encoder, "steps": network.steps}
+        case Recursive():
+            modules |= {"encoder": network.encoder, "steps": network.step}
+        case Segments():
+            places = nn.Embedding.from_pretrained(network.places.detach())
+            modules |= {"encoder": network.encoder, "steps": network.segment, "embed": network.embed, "places": places}
+    if isinstance(network, Direct | Segments) and network.sizes.known:
+        modules["ahead"] = network.ahead
+    if network.series is not None:
+        modules["series"] = network.series
+    return modules
+
+
+def _flags(frequency: Frequency) -> dict[str, bool]:
+    return {
+        "DATED": frequency.dated,
+        "EVEN": frequency.unit in ("time", "step"),
+        "MONTHS": frequency.unit == "month",
+        "WEEKDAYS_ONLY": frequency.unit == "weekday",
+    }

@@ -1,0 +1,87 @@
+"""Tagging, classification and regression in C."""
+
+from typing import Any
+
+from torch import nn
+
+from glassgate.tasks.classification.task import Classification
+from glassgate.tasks.data.raw_text import raw_text_like
+from glassgate.tasks.program.parts import Parts, refuse
+from glassgate.tasks.program.source import constants, matrix, numbers, ranges, strings, template
+from glassgate.tasks.program.texts import splitting
+from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.tagging.spelling import LONGEST_WORD
+from glassgate.tasks.tagging.task import Tagging
+
+_TEXTS = "texts, one per line"
+_SERIES = "series in the .ts format of sktime"
+
+
+def tagging(task: Tagging) -> Parts:
+    """Return the program of a tagging run."""
+    if task.options.format == "python":
+        raise refuse(task, "the tokenizer of Python files", "train it on text: glassgate train tagging --data FILE")
+    network, vocabularies = task.network, task.vocabularies
+    raw = None if task.options.unit == "character" else raw_text_like(vocabularies["units"])
+    modules: dict[str, nn.Module] = {
+        "words": network.embedding,
+        "encoder": network.encoder,
+        "labels": network.head,
+    }
+    tables = {}
+    if network.spelling is not None:
+        modules["spelling"] = nn.Sequential(network.spelling.embedding, network.spelling.encoder)
+        tables["character_table"] = vocabularies["characters"]
+    names = vocabularies["labels"].symbols
+    # The words of tagged files are separated by blanks.
+    unit = "character" if raw is None or raw.characters else "token"
+    code = [splitting(vocabularies["units"], unit, raw, tables)]
+    code += [ranges("printable", str.isprintable), strings("label_names", names)]
+    code.append(constants(LABELS=len(names), LONGEST_WORD=LONGEST_WORD))
+    chain = network.chain()
+    if chain is not None:
+        start, transitions, end = (scores.detach().tolist() for scores in chain)
+        code += [numbers("start_scores", start, "float"), matrix("transition_scores", transitions)]
+        code.append(numbers("end_scores", end, "float"))
+    if network.intent_head is not None:
+        modules["intents"] = network.intent_head
+        code.append(strings("intent_names", vocabularies["intents"].symbols))
+    flags = {"SPELLING": "spelling" in modules, "CHAIN": chain is not None, "INTENTS": "intents" in modules}
+    return Parts(modules, "\n".join([*code, template("tagging.c", flags)]), _TEXTS, "each unit and its label")
+
+
+def classification(task: Classification) -> Parts:
+    """Return the program of a classification run."""
+    pooling = task.options.pooling
+    labels = task.vocabularies["labels"].symbols
+    modules = {"attention": task.network.attention} if pooling == "attention" else {}
+    code = [strings("label_names", labels)]
+    scales = (task.facts["mean"], task.facts["deviation"]) if "units" not in task.vocabularies else None
+    return _sequence(task, modules, code, scales, pooling, "the label and its probability")
+
+
+def regression(task: Regression) -> Parts:
+    """Return the program of a regression run."""
+    means, deviations = task.facts["numbers"]
+    code = [numbers("number_means", means), numbers("number_deviations", deviations)]
+    return _sequence(task, {}, code, task.facts.get("series"), "last", "the numbers")
+
+
+def _sequence(
+    task: Classification | Regression, modules: dict[str, Any], code: list[str], scales: Any, pooling: str, prints: str
+) -> Parts:
+    """The program of a run with one answer per sequence; `scales` are the means and deviations of a series."""
+    network = task.network
+    modules |= {"encoder": network.encoder, "head": network.head}
+    code.append(constants(DIRECTIONS=1 + task.options.bidirectional))
+    if scales is not None:
+        code += [constants(CHANNELS=len(scales[0])), numbers("means", scales[0]), numbers("deviations", scales[1])]
+    else:
+        assert network.embedding is not None
+        modules["words"] = network.embedding
+        units, unit = task.vocabularies["units"], task.options.unit
+        refines = isinstance(task, Classification) and unit in ("word", "token")
+        code.append(splitting(units, unit, raw_text_like(units) if refines else None, {}))
+    flags = {pooling.upper(): True, "SERIES": scales is not None, "LABELLED": isinstance(task, Classification)}
+    reads = _TEXTS if scales is None else _SERIES
+    return Parts(modules, "\n".join([*code, template("sequence.c", flags)]), reads, prints)

@@ -1,0 +1,97 @@
+"""The text of a program: templates with the branches that a run needs, and tables as C."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
+
+CODE_POINTS = 0x110000
+
+
+def template(name: str, flags: Mapping[str, bool]) -> str:
+    """Return a C file of this package, with each `#if FLAG` resolved.
+
+    Example:
+        >>> "is_cjk" in template("words.c", {"SEGMENTED": False})
+        False
+    """
+    text = resources.files("glassgate.tasks.program").joinpath(name).read_text("utf-8")
+    kept: list[str] = []
+    branches: list[bool] = []
+    for line in text.splitlines():
+        if flag := re.fullmatch(r"#if (\w+)", line):
+            branches.append(flags.get(flag[1], False))
+        elif line == "#else":
+            branches[-1] = not branches[-1]
+        elif line == "#endif":
+            branches.pop()
+        elif all(branches):
+            kept.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip() + "\n"
+
+
+def quoted(text: str | bytes) -> str:
+    """Return a string literal of C.
+
+    Example:
+        >>> print(quoted('say "é"?'))
+        "say \\"\\303\\251\\"\\?"
+    """
+    data = text.encode() if isinstance(text, str) else text
+    plain = (chr(c) if 32 <= c < 127 and chr(c) not in '"\\?' else f"\\{c:03o}" for c in data)
+    return '"' + "".join({"\\042": '\\"', "\\134": "\\\\", "\\077": "\\?"}.get(each, each) for each in plain) + '"'
+
+
+def strings(name: str, values: Iterable[str]) -> str:
+    """Return an array of strings."""
+    return f"static const char *const {name}[] = {{\n{_rows(map(quoted, values))}}};\n"
+
+
+def numbers(name: str, values: Iterable[float], type: str = "double") -> str:
+    """Return an array of numbers."""
+    return f"static const {type} {name}[] = {{\n{_rows(map(_number, values))}}};\n"
+
+
+def matrix(name: str, rows: Sequence[Sequence[float]]) -> str:
+    """Return a square array of floats."""
+    lines = (f"{{{', '.join(map(_number, row))}}}" for row in rows)
+    return f"static const float {name}[{len(rows)}][{len(rows)}] = {{\n{_rows(lines, 1)}}};\n"
+
+
+def table(name: str, entries: Mapping[bytes, int]) -> str:
+    """Return a table of texts and their numbers, in ascending order."""
+    rows = (f"{{{quoted(text)}, {len(text)}, {number}}}" for text, number in sorted(entries.items()))
+    return f"static const entry {name}[] = {{\n{_rows(rows, 4)}}};\n"
+
+
+def ranges(name: str, belongs: Callable[[str], bool]) -> str:
+    """Return the ranges of code points whose characters belong to a set."""
+    found: list[list[int]] = []
+    for point in range(CODE_POINTS):
+        if belongs(chr(point)):
+            if found and found[-1][1] == point - 1:
+                found[-1][1] = point
+            else:
+                found.append([point, point])
+    rows = (f"{{{first}, {last}}}" for first, last in found)
+    return f"static const long {name}[][2] = {{\n{_rows(rows)}}};\n"
+
+
+def constants(**values: int) -> str:
+    """Return whole numbers by name."""
+    return "enum {\n" + "".join(f"    {name} = {int(value)},\n" for name, value in values.items()) + "};\n"
+
+
+def definitions(**values: object) -> str:
+    """Return macros."""
+    return "".join(f"#define {name} {value}\n" for name, value in values.items())
+
+
+def _number(value: float) -> str:
+    if value == float("-inf"):
+        return "-INFINITY"
+    return repr(float(value))
+
+
+def _rows(items: Iterable[str], width: int = 8) -> str:
+    items = list(items)
+    return "".join(f"    {', '.join(items[at : at + width])},\n" for at in range(0, len(items), width))

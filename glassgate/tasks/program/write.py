@@ -1,0 +1,119 @@
+"""A trained run as C: the network in `NAME.h` and `NAME.c`, and a program in `NAME_main.c`."""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+import glassgate as gg
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.program.forecasting import forecasting
+from glassgate.tasks.program.parts import Parts
+from glassgate.tasks.program.sequences import classification, regression, tagging
+from glassgate.tasks.program.source import quoted, template
+from glassgate.tasks.task import Task
+
+_PROGRAMS: dict[str, Callable[[Any], Parts]] = {
+    "tagging": tagging,
+    "classification": classification,
+    "regression": regression,
+    "forecasting": forecasting,
+}
+
+
+def write_program(
+    task: Task[Any, Any, Any],
+    folder: str | os.PathLike[str],
+    name: str = "model",
+    *,
+    weights: str = "const",
+    max_steps: int = 4096,
+) -> list[Path]:
+    """Write a trained task as C99: its network, and a program that predicts from standard input.
+
+    The program prints the lines of `glassgate predict`.
+
+    Args:
+        task: a trained task
+        folder: of the files; it is made if it is missing
+        name: begins the names of the files and of the network's functions
+        weights: "const" for numbers in the C file, "file" for a separate file, `NAME.weights`
+        max_steps: longest sequence, where several layers have two directions
+
+    Returns:
+        the paths of the files; the last one is the program's
+
+    Raises:
+        OptionError: a part of the run cannot be expressed, or the folder cannot be written to
+    """
+    if task.name not in _PROGRAMS:
+        *others, last = _PROGRAMS
+        raise OptionError(
+            f"--to c expects a run of {', '.join(others)} or {last}, got one of {task.name}; write its layers with "
+            "gg.to_c(TASK.network.encoder, FOLDER)"
+        )
+    task.network.eval()
+    parts = _PROGRAMS[task.name](task)
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=target) as temporary:
+            try:
+                modules = nn.ModuleDict(dict(parts.modules))
+                gg.to_c(modules, temporary, name, weights=weights, max_steps=max_steps)
+            except ValueError as error:
+                raise OptionError(str(error)) from None
+            text = _program(task, parts, name, weights == "file", max_steps)
+            (Path(temporary) / f"{name}_main.c").write_text(text, encoding="utf-8")
+            files = sorted(os.listdir(temporary), key=lambda file: (file.endswith("_main.c"), file))
+            for file in files:
+                os.replace(Path(temporary) / file, target / file)
+    except OSError as error:
+        raise OptionError(f"{target}: cannot write to the folder: {error.strerror}; choose another --output") from None
+    return [target / file for file in files]
+
+
+def _program(task: Task[Any, Any, Any], parts: Parts, name: str, from_file: bool, max_steps: int) -> str:
+    """The text of the program."""
+    given = f" Its argument is the file of the weights ({name}.weights)." if from_file else ""
+    head = f"""\
+/* A {task.name} model trained by Glassgate. Reads {parts.reads}, from standard input.
+   Prints {parts.prints}.{given}
+   Build: cc -std=c99 -O3 {name}.c {name}_main.c -lm -o {name} */
+#include "net.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOO_LONG {quoted(f"more than {max_steps} steps; export the run again with a larger --max-steps")}
+"""
+    text = "\n".join([head, _start(parts, from_file), template("lines.c", {}), parts.code])
+    return re.sub(r"\bnet(?=_|\.h|\.weights)", name, text)
+
+
+def _start(parts: Parts, from_file: bool) -> str:
+    """The states of the network's parts, and the function that initialises them."""
+    states = {key: parts.states.get(key, key) for key in parts.modules}
+    lines = ["static net_weights weights;"] if from_file else []
+    lines += [f"static net_{key}_state {state};" for key, state in states.items()]
+    lines += ["", "/* Initialises the parts of the network. */", "static void start(int argc, char **argv) {"]
+    if from_file:
+        lines += [
+            '    const char *path = argc > 1 ? argv[1] : "net.weights";',
+            "    if (net_load(&weights, path)) {",
+            '        fprintf(stderr, "%s: not the weights of this program\\n", path);',
+            "        exit(1);",
+            "    }",
+        ]
+    else:
+        lines += ["    (void)argc;", "    (void)argv;"]
+    argument = ", &weights" if from_file else ""
+    lines += [f"    net_{key}_init(&{state}{argument});" for key, state in states.items()]
+    return "\n".join([*lines, "}", ""])
