@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import count
 from operator import ge
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,7 +71,7 @@ class Pass:
         layout: BatchLayout,
         resets: Tensor | None,
         tensors: Sequence[Tensor],
-        rows: Sequence[Tensor] = (),
+        rows: Sequence[int] = (),
         packed: Sequence[Tensor] | None = None,
         executable: Executable | None = None,
     ) -> None:
@@ -80,7 +81,7 @@ class Pass:
             layout: the rows of each step.
             resets: (rows,) bool.
             tensors: those of `shared`, then those of the groups.
-            rows: those whose rows are at any distance from each other.
+            rows: the address and the pitch in bytes of each tensor whose rows are at any distance.
             packed: the weights of each direction, if they are packed.
             executable: of this pass; without it, one for as many threads as are worth it.
         """
@@ -90,8 +91,7 @@ class Pass:
         if min(addresses) < LOW:
             check_storage(tensors)
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
-        for tensor in rows:
-            addresses += tensor.data_ptr(), tensor.stride(-2) * tensor.element_size()
+        addresses += rows
         (executable or self.executable(layout)).run(layout, addresses, packed)
 
     def _count(self, rows: int) -> list[int]:
@@ -212,7 +212,7 @@ class BackwardPass(Pass):
         processor: Processor,
     ) -> None:
         self.plans, self.sizes, self.data_too = plans, sizes, data_too
-        self.backwards = kernels = [
+        kernels = [
             backward_plan(plan, own, Wanted(names, data_too, added=d > 0), processor)
             for d, (plan, own, names) in enumerate(zip(plans, sizes, wanted, strict=True))
         ]
@@ -225,6 +225,7 @@ class BackwardPass(Pass):
             [[*kernel.written, *kernel.recorded] for kernel in kernels],
             rows=[[argument for d in kernel.d_states for argument in (address(d), pitch(d))] for kernel in kernels],
         )
+        self._gradients = [*map(_Gradients, kernels)]
 
     def gradients(
         self,
@@ -243,84 +244,124 @@ class BackwardPass(Pass):
         Args:
             layout, tensors, resets: those of the pass forward; the input is the first tensor.
             saved: the states of all directions at every step, then what all of them have kept.
-            d_states, d_final: for each direction the gradients of its states at every step, rows at equal distances,
-                and of its final states; None for zero.
+            d_states, d_final: for each direction the gradients of its states at every step, contiguous or (S, W) with
+                rows at equal distances, and of its final states; None for zero.
             d_data: where the gradient of the input goes, if it is computed.
             S: the rows of a recording; those after the layout's rows become zero.
             executable: as in `run`.
         """
-        written, found, shown, rows, at = [], [], [], [], 1
-        for d, (kernel, plan) in enumerate(zip(self.backwards, self.plans, strict=True)):
-            own = tensors[at : at + plan.given]
-            gradients = _Gradients(kernel, layout, own, d_final[d], resets is not None)
-            recorded = {name: unwritten(S, width, layout.rows, tensors[0]) for name, width in kernel.d_recorded.items()}
-            written += [*gradients.memory, *recorded.values()]
-            for buffer, d_state in zip(kernel.d_states, d_states[d], strict=True):
-                if d_state is not None:
-                    width = buffer.width(kernel.sizes)
-                    assert d_state.shape[-1] == width, buffer.label
-                    assert d_state.numel() >= width * layout.rows, buffer.label
-                rows.append(kernel.nothing if d_state is None else d_state)
-            found.append(gradients)
+        written: list[Tensor] = []
+        rows: list[int] = []
+        found, shown, at = [], [], 1
+        for d, gradients in enumerate(self._gradients):
+            own = tensors[at : at + gradients.given]
+            memory = gradients.memory(own, d_final[d], layout, resets is not None)
+            recorded = gradients.recorded(S, layout, tensors[0])
+            written += [*memory.written, *recorded.values()]
+            rows += gradients.rows(d_states[d], layout.rows)
+            found.append(memory)
             shown.append(recorded)
-            at += plan.given
+            at += gradients.given
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
         self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, executable=executable)
-        return [d for gradients in found for d in gradients.by_tensor()], shown
+        every = zip(self._gradients, found, strict=True)
+        return [d for gradients, memory in every for d in gradients.by_tensor(memory)], shown
+
+
+class _Memory(NamedTuple):
+    """The memory of one direction's gradients in one call: of its parameters by name, of the states before the first
+    step, of the states after a reset (the same memory without resets), and of the cell's own parameters by sequence.
+    """
+
+    weights: dict[str, Tensor]
+    initial: list[Tensor]
+    restart: list[Tensor]
+    parameter: Tensor
+
+    @property
+    def written(self) -> list[Tensor]:
+        """In the order of `Backward.written`."""
+        return [*self.weights.values(), *self.initial, *self.restart, self.parameter]
 
 
 class _Gradients:
-    """The gradients of one direction's tensors.
+    """The gradients of one direction's tensors: their memory, and their order.
 
     Args:
-        kernel: its pass back.
-        layout: the rows of each step.
-        own: the tensors.
-        d_final: the gradients of the final states; None for zero.
-        resets: whether there are any.
+        kernel: its backward pass.
+
+    Attributes:
+        given: the number of the direction's tensors.
     """
 
-    def __init__(
-        self,
-        kernel: Backward,
-        layout: BatchLayout,
-        own: Sequence[Tensor],
-        d_final: Sequence[Tensor | None],
-        resets: bool,
-    ) -> None:
-        self._kernel, self._resets, plan = kernel, resets, kernel.plan
-        n = len(plan.weights)
-        initial = own[n : n + len(plan.cell.state)]
-        # The pass back carries the gradients of states in this memory, from the final states to the initial ones.
-        self._next = [
+    def __init__(self, kernel: Backward) -> None:
+        plan, cell = kernel.plan, kernel.plan.cell
+        self._kernel, self.given = kernel, plan.given
+        self._weights = [
+            (k, name, torch.empty_like if name in kernel.written_whole else torch.zeros_like)
+            for k, name in enumerate(plan.weights)
+            if name in kernel.d_weights
+        ]
+        self._initial = slice(len(plan.weights), len(plan.weights) + len(cell.state))
+        self._widths = [buffer.width(kernel.sizes) for buffer in kernel.d_states]
+        self._pitches = [width * kernel.sizes.bytes for width in self._widths]
+        self._nothing, self._no_parameter = (kernel.nothing.data_ptr(), 0), kernel.nothing[0]
+        columns = plan.trace.gradients["d_parameter"]
+        self._parameter = (kernel.sizes.N, columns * kernel.sizes.H) if columns else None
+        self._own = bool(cell.parameters)
+        self._noise = [None] * len(plan.noise)
+
+    def memory(
+        self, own: Sequence[Tensor], d_final: Sequence[Tensor | None], layout: BatchLayout, resets: bool
+    ) -> _Memory:
+        """The memory of a call.
+
+        Args:
+            own: the direction's tensors.
+            d_final: the gradients of the final states; None for zero.
+            layout: the rows of each step.
+            resets: whether there are any.
+        """
+        initial = own[self._initial]
+        # The pass carries the gradients of states in this memory, from the final states to the initial ones.
+        carried = [
             torch.zeros_like(v) if d is None else d.clone(memory_format=torch.contiguous_format)
             for v, d in zip(initial, d_final, strict=True)
         ]
-        self._restart = [torch.zeros_like(v) for v in initial] if resets else self._next
-        whole = kernel.written_whole if layout.rows else ()
-        self._weights = {
-            name: torch.empty_like(v) if name in whole else torch.zeros_like(v)
-            for name, v in zip(plan.weights, own, strict=False)
-            if name in kernel.d_weights
-        }
-        columns = plan.trace.gradients["d_parameter"]
-        self._parameter = initial[0].new_zeros(layout.N, columns * kernel.sizes.H) if columns else kernel.nothing[0]
+        restart = [torch.zeros_like(v) for v in initial] if resets else carried
+        weights = {name: make(own[k]) if layout.rows else torch.zeros_like(own[k]) for k, name, make in self._weights}
+        parameter = self._no_parameter if self._parameter is None else initial[0].new_zeros(self._parameter)
+        return _Memory(weights, carried, restart, parameter)
 
-    @property
-    def memory(self) -> list[Tensor]:
-        """Where the pass writes."""
-        return [*self._weights.values(), *self._next, *self._restart, self._parameter]
+    def recorded(self, S: int, layout: BatchLayout, like: Tensor) -> dict[str, Tensor]:
+        """The memory of a recording's gradients."""
+        if not self._kernel.d_recorded:
+            return {}
+        return {name: unwritten(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
 
-    def by_tensor(self) -> list[Tensor | None]:
-        """One for each tensor; None where there is none."""
+    def rows(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
+        """The address and the pitch of each state's gradient at every step."""
+        found: list[int] = []
+        for width, distance, d in zip(self._widths, self._pitches, d_states, strict=True):
+            if d is None:
+                found += self._nothing
+                continue
+            assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
+            assert d.numel() >= width * rows, "the gradient of a state has all rows"
+            found += d.data_ptr(), distance if d.is_contiguous() else d.stride(-2) * d.element_size()
+        return found
+
+    def by_tensor(self, memory: _Memory) -> list[Tensor | None]:
+        """The gradient of each tensor; None where there is none."""
         kernel, plan = self._kernel, self._kernel.plan
-        d = self._weights | products.own_gradients(plan, kernel.sizes.H, self._weights, self._parameter)
-        states = self._next
+        d, states, restart, parameter = memory
+        if self._own:
+            d = d | products.own_gradients(plan, kernel.sizes.H, d, parameter)
         if plan.restarts:
-            states = states + (self._restart if self._resets else [torch.zeros_like(v) for v in states])
-        elif self._resets:
-            states = [a.add_(b) for a, b in zip(states, self._restart, strict=True)]
-        return [*map(d.get, plan.weights), *states, *[None] * len(plan.noise)]
+            states = states + (restart if restart is not states else [torch.zeros_like(v) for v in states])
+        elif restart is not states:
+            states = [a.add_(b) for a, b in zip(states, restart, strict=True)]
+        return [*map(d.get, plan.weights), *states, *self._noise]
 
 
 @lru_cache(1024)

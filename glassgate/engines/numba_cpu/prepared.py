@@ -151,7 +151,7 @@ class PreparedPasses:
             needed: whether the gradient of each tensor is needed.
         """
         run, executable = self._backward_of(tuple(needed))
-        inside = computable(tensors, self._inside)
+        inside = tensors if tensors[0].dtype is self._inside else computable(tensors, self._inside)
         d = [v if v is None or v.dtype is self._inside else v.to(self._inside) for v in d_visible]
         if lengths is not None:
             self._gather_gradients(d, lengths)
@@ -166,7 +166,7 @@ class PreparedPasses:
         found, shown = run.gradients(
             layout,
             inside,
-            computable(saved, self._inside),
+            saved if self._result is self._inside else computable(saved, self._inside),
             resets,
             d_states,
             d_final,
@@ -216,5 +216,6 @@ class PreparedPasses:
 
 def _rows(d: Tensor) -> Tensor:
     """A gradient as rows at equal distances, without gaps inside."""
-    rows = d.flatten(0, -2) if d.dim() > 2 else d
-    return rows if rows.stride(1) == 1 else rows.contiguous()
+    if d.is_contiguous():
+        return d
+    return d.flatten(0, -2) if d.stride(-1) == 1 else d.contiguous()
