@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from glassgate.cli.arguments import add_precision
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.tasks import run_class
@@ -20,10 +21,11 @@ def command(words: list[str]) -> None:
     parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
+    add_precision(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--report", metavar="FOLDER", help="write more results, such as a confusion matrix")
     arguments = parser.parse_args(words)
-    task = run_class(arguments.run).load(arguments.run)
+    task = run_class(arguments.run).load(arguments.run).frozen(arguments.precision)
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, progress=Bar(bars, task.name))
     encoded = task.encoded(examples)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import glassgate as gg
+from glassgate.cli.arguments import PRECISIONS
 from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
@@ -13,8 +14,6 @@ from glassgate.tasks.onnx_models.models import write
 from glassgate.tasks.program import write_program
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
-
-PRECISIONS = ("float32", "int8", "bfloat16")
 
 
 def command(words: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from glassgate.cli.arguments import positive
+from glassgate.cli.arguments import add_precision, positive
 from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import RunError
@@ -17,6 +17,7 @@ def command(words: list[str]) -> None:
     parser.add_argument("--length", type=int, metavar="N", help="length of each blank (default: detected)")
     parser.add_argument("--longest", type=int, metavar="N", help="longest candidate (default: as in training)")
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="candidates to list (default: 10)")
+    add_precision(parser)
     arguments = parser.parse_args(words)
     kind = run_class(arguments.run)
     if not issubclass(kind, FillBlanks):
@@ -24,7 +25,7 @@ def command(words: list[str]) -> None:
             f"{arguments.run}: expected a run of {FillBlanks.name}, got one of {kind.name}; "
             f"train one: glassgate train {FillBlanks.name}"
         )
-    task = kind.load(arguments.run)
+    task = kind.load(arguments.run).frozen(arguments.precision)
     blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.n_best)
     if unknown := task.unknown(arguments.text):
         print(f"not in the model's training data, so of no help: {' '.join(map(repr, unknown))}", file=sys.stderr)

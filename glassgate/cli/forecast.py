@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from glassgate.cli.arguments import add_precision
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
@@ -24,6 +25,7 @@ def command(words: list[str]) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (the one that the run was trained on)")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="where the forecast goes (standard output)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast, as SVG or PNG")
+    add_precision(parser)
     arguments = parser.parse_args(words)
     if arguments.picture and not has_pictures():
         raise OptionError("picture: drawing needs matplotlib; pip install matplotlib, or leave --picture out")
@@ -35,7 +37,7 @@ def command(words: list[str]) -> None:
             f"{arguments.run}: expected a run of {Forecasting.name}, got one of {kind.name}; "
             f"train one: glassgate train {Forecasting.name}"
         )
-    task = kind.load(arguments.run)
+    task = kind.load(arguments.run).frozen(arguments.precision)
     with display(Console(stderr=True)) as bars:
         examples = task.read_for_forecast(arguments.file, Bar(bars, task.name))
     origins = list(task.from_end(examples))

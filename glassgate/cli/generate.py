@@ -2,6 +2,7 @@
 
 import sys
 
+from glassgate.cli.arguments import add_precision
 from glassgate.cli.parser import Parser
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import RunError
@@ -32,6 +33,7 @@ def command(words: list[str]) -> None:
         help="sample from this probability mass (default: 1.0)",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="repeat a text (default: a new one each time)")
+    add_precision(parser)
     arguments = parser.parse_args(words)
     kind = run_class(arguments.run)
     if not issubclass(kind, LanguageModel):
@@ -39,7 +41,8 @@ def command(words: list[str]) -> None:
             f"{arguments.run}: expected a run of {LanguageModel.name}, got one of {kind.name}; "
             f"train one: glassgate train {LanguageModel.name}"
         )
-    made = kind.load(arguments.run).generate(
+    task = kind.load(arguments.run).frozen(arguments.precision)
+    made = task.generate(
         arguments.prompt,
         arguments.length,
         temperature=arguments.temperature,

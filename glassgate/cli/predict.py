@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from glassgate.cli.arguments import add_precision
 from glassgate.cli.colours import can_colour, coloured
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
@@ -29,9 +30,10 @@ def command(words: list[str]) -> None:
         default="text",
         help="of the output: text, or a JSON object per line with probabilities, spans and character offsets (text)",
     )
+    add_precision(parser)
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(words)
-    task = run_class(arguments.run).load(arguments.run)
+    task = run_class(arguments.run).load(arguments.run).frozen(arguments.precision)
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
     console = Console()

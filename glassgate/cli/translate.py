@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from glassgate.cli.arguments import add_precision
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
@@ -27,6 +28,7 @@ def command(words: list[str]) -> None:
     )
     parser.add_argument("--n-best", type=int, default=1, metavar="N", help="translations per sentence (default: 1)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")
+    add_precision(parser)
     arguments = parser.parse_args(words)
     kind = run_class(arguments.run)
     if not issubclass(kind, Translation):
@@ -34,7 +36,7 @@ def command(words: list[str]) -> None:
             f"{arguments.run}: expected a run of {Translation.name}, got one of {kind.name}; "
             f"train one: glassgate train {Translation.name}"
         )
-    task = kind.load(arguments.run)
+    task = kind.load(arguments.run).frozen(arguments.precision)
     given = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
     task.search = replace(task.search, **{name: value for name, value in given.items() if value is not None})
     if not 1 <= arguments.n_best <= task.search.beam:

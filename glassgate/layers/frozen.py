@@ -17,7 +17,7 @@ from glassgate.engines.memory import COMPUTED_IN, empty
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers import states
 from glassgate.layers.merge import merge
-from glassgate.layers.spec import Spec
+from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
@@ -26,6 +26,8 @@ from glassgate.shapes import check_like, check_parameters, check_shape
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
+STRUCTURE = (*OPTIONS[:1], *OPTIONS[2:], "num_directions", "output_size")
+"""Attributes of `Recurrent` that a frozen layer has too: all arguments that matter for inference but `hidden_size`."""
 MOST_FORMS = 256
 """Forms of calls that a layer prepares."""
 
@@ -66,6 +68,12 @@ class FrozenLayer(nn.Module):
         ]
         self._forms: dict[Any, _Form | None] = {}
         self.training = False
+
+    def __getattr__(self, name: str) -> Any:
+        # Models read the structure of their layers, such as `num_directions`.
+        if name in STRUCTURE:
+            return getattr(self.spec, name)
+        return super().__getattr__(name)
 
     def extra_repr(self) -> str:
         """Its class and precision."""

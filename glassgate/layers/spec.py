@@ -54,5 +54,11 @@ class Spec:
         """D: 2 if bidirectional, else 1."""
         return 2 if self.bidirectional else 1
 
+    @property
+    def output_size(self) -> int:
+        """Features of the output; those of one direction if directions are not merged."""
+        widths = [next(iter(part.widths.values())) for part in self.parts[-self.num_directions :]]
+        return sum(widths) if self.merge == "concat" else widths[0]
+
 
 OPTIONS = tuple(field.name for field in fields(Spec))[3:]

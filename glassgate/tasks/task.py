@@ -4,6 +4,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import (
@@ -194,7 +196,35 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """Return the scores on labelled examples."""
         for sentence in said_of(self.targets, self.vocabularies, examples, "the data"):
             warnings.warn(sentence, stacklevel=2)
-        return score(self, self.encoded(examples))
+        return score(self.frozen(), self.encoded(examples))
+
+    def frozen(self, precision: str | None = None) -> Self:
+        """Return a copy of the task whose network is an inference session: for predictions, not for training.
+
+        `predict` and the other methods of inference do this themselves at each call. A frozen task packs the weights
+        once for all calls.
+
+        Args:
+            precision: of the recurrent layers' weights, as in `gg.freeze`
+
+        Returns:
+            the copy; the task itself if no precision is given and the network is frozen already, is on a GPU, has no
+            recurrent layer, or has one that is recorded, edited or hooked
+
+        Raises:
+            OptionError: the processor or the cell does not support the precision
+        """
+        network = self.network.eval()
+        layers = [part for part in network.modules() if isinstance(part, gg.Recurrent)]
+        if precision is None and not (layers and all(map(_is_plain, layers))):
+            return self
+        try:
+            session = gg.freeze(network, precision)
+        except (gg.EngineError, ValueError) as error:
+            raise OptionError(str(error)) from None
+        task = copy(self)
+        task.network = session.module
+        return task
 
     def outputs(
         self, encoded: Sequence[Encoded], batches: Batches | None = None
@@ -209,10 +239,10 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """Return a prediction for each example, in their order."""
-        encoded = self.encoded(examples)
+        encoded, task = self.encoded(examples), self.frozen()
         parts: list[dict[int, Any]] = [{} for _ in examples]
-        for output, batch, pieces in self.outputs(encoded):
-            for piece, part in zip(pieces, self.decode(output, batch), strict=True):
+        for output, batch, pieces in task.outputs(encoded):
+            for piece, part in zip(pieces, task.decode(output, batch), strict=True):
                 if len(piece):
                     parts[piece.index][piece.start] = part
         return [_joined([each[start] for start in sorted(each)]) for each in parts]
@@ -335,6 +365,12 @@ class Task(Definition[OptionsType, Example, Prediction]):
         known, held_out = (self.targets, self.vocabularies), {"the dev data": split.dev, "the test data": split.test}
         self.warnings = [each for name, part in held_out.items() for each in said_of(*known, part, name)]
         return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}
+
+
+def _is_plain(layer: gg.Recurrent) -> bool:
+    """Whether a frozen copy of the layer gives the same results, and no one looks on."""
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    return not (layer.is_observed or hooked) and all(each.device.type == "cpu" for each in layer.parameters())
 
 
 @contextmanager

@@ -134,8 +134,9 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
         """Return candidates for each blank of a line; for each unit of a text, as if it were missing."""
-        units = iter(super().predict([each for each in examples if isinstance(each, Text)]))
-        return [self.fill(each) if isinstance(each, str) else next(units) for each in examples]
+        task = self.frozen()
+        units = iter(super(FillBlanks, task).predict([each for each in examples if isinstance(each, Text)]))
+        return [task.fill(each) if isinstance(each, str) else next(units) for each in examples]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
         """Return a line with the likeliest in its blanks; of a text a line for each unit, and the likeliest there."""
@@ -190,7 +191,8 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         ]
         if self.options.sequence == "line":
             pairs[-1] = (pairs[-1][0], [*pairs[-1][1], "\n"])
-        return [self._candidates(*pair, lengths, most) for pair in pairs]
+        task = self.frozen()
+        return [task._candidates(*pair, lengths, most) for pair in pairs]
 
     def parts(self, text: str) -> list[str]:
         """Split a text at its blanks; spaces between a blank and a wide character, such as a Chinese one, are dropped.

@@ -223,7 +223,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             self._check_length(series, back)
         encoded = [self.learned.encode(each.part(len(each) - back, len(each)), horizon) for each in examples]
         batches = Windows(lengths(encoded), back + horizon, self.batching().rows)
-        for output, batch, pieces in self.outputs(encoded, batches):
+        task = self.frozen()
+        for output, batch, pieces in task.outputs(encoded, batches):
             for piece, (forecast,) in zip(pieces, self.decode(output, batch), strict=True):
                 series = examples[piece.index]
                 past = series.values[len(series) - max(back, min(season, len(series))) : len(series)]
@@ -240,7 +241,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """
         encoded, horizon, back = self.encoded(examples), self.options.horizon, self.options.steps_back
         batches = Windows(lengths(encoded), self.context + horizon, self.batching().rows, every or self.options.every)
-        for output, batch, pieces in self.outputs(encoded, batches):
+        task = self.frozen()
+        for output, batch, pieces in task.outputs(encoded, batches):
             shift, scale, values = batch["shift"][:, None], batch["scale"][:, None], batch["values"]
             others = naive_forecasts(values, horizon, self.learned.season)
             stretches = (values[:, -back - horizon : -horizon], values[:, -horizon:], *others)

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import glassgate as gg
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, StreamBatching
@@ -183,9 +182,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         check_draw(length, temperature, top_k, top_p, seed)
         random = torch.Generator()
         random.seed() if seed is None else random.manual_seed(seed)
-        network = self.network.eval()
-        if next(network.parameters()).device.type == "cpu":
-            network = gg.freeze(network).module
+        network = self.frozen().network
         if self.options.unit != NOTES:
             return self._write(network, self._prompted(prompt), length, temperature, top_k, top_p, random)
         if prompt or top_k or top_p < 1:

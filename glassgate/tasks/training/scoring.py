@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Share, is_idle, lengths
 from glassgate.tasks.definition import Definition
@@ -40,7 +41,7 @@ def measured(
         share: the rows of the batches that are counted
     """
     observe = task.glance if quickly else task.observe
-    metrics = task.metrics().to(next(task.network.parameters()).device)
+    metrics = task.metrics().to(device_of_network(task.network))
     for output, batch, _ in outputs(task, encoded, share=share):
         metrics.update(**observe(output, batch))
     return metrics
@@ -57,12 +58,17 @@ def outputs(
         share: the rows of them that are read
     """
     batches = task.batching().evaluation(lengths(encoded)) if batches is None else batches
-    device = next(task.network.parameters()).device
+    device = device_of_network(task.network)
     task.network.eval()
     for pieces, batch in zip(batches, Loader(encoded, batches, task.padding, share=share), strict=True):
         if not is_idle(batch):
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
             yield task.network(batch), batch, share.of(pieces)
+
+
+def device_of_network(network: nn.Module) -> torch.device:
+    """Return the device of a network's parameters; the CPU if all of its layers are frozen."""
+    return next((each.device for each in network.parameters()), torch.device("cpu"))
 
 
 def scored(metrics: "MetricCollection", processes: Group | None = None) -> dict[str, float]:

@@ -139,7 +139,7 @@ class _Steps:
         self.looks = state[0].new_zeros(len(memory.values), decoder.look_size)
         self.state = state
         self.stream: Any = None
-        self.frozen: Any = None
+        self.layer: Any = None
 
     def __call__(self, before: Tensor, alive: Tensor) -> Tensor:
         """From each beam's last unit, `(N, K)`, to the log probabilities of the next, `(R, units - 1)`, R alive."""
@@ -182,11 +182,14 @@ class _Steps:
             self.state = tuple(torch.stack([state[places] for state in of_layers]) for of_layers in states)
         else:
             self.state = tuple(state[:, places] for state in self.state)
-        # Streams ignore edits: an edited layer runs step by step.
-        if isinstance(self.decoder.layer, gg.Recurrent) and not self.decoder.layer.is_observed:
-            if self.frozen is None:  # the weights are packed once for all streams of the search
-                self.frozen = gg.freeze(self.decoder.layer) if places.device.type == "cpu" else self.decoder.layer
-            self.stream = self.frozen.stream(len(places))
+        layer = self.decoder.layer
+        if isinstance(layer, gg.Recurrent) and layer.is_observed:
+            return  # streams ignore edits: an edited layer runs step by step
+        if self.layer is None:  # packed once for all streams of the search
+            on_cpu = isinstance(layer, gg.Recurrent) and places.device.type == "cpu"
+            self.layer = gg.freeze(layer) if on_cpu else layer
+        if hasattr(self.layer, "stream"):
+            self.stream = self.layer.stream(len(places))
             for of_layer, first in zip(self.stream.states, zip(*self.state, strict=True), strict=True):
                 for state, value in zip(of_layer, first, strict=True):
                     state.copy_(value)
