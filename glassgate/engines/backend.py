@@ -201,8 +201,13 @@ class Stepper(Protocol):
 class PackedPass(Protocol):
     """The pass of one direction with fixed weights, for sequences of equal length."""
 
-    def run(self, data: int, states: Sequence[int], written: Sequence[int]) -> None:
-        """Run it, given the addresses of the input, of the initial states, and of the output and the final states."""
+    def run(self, data: int, others: Sequence[int]) -> None:
+        """Run it.
+
+        Args:
+            data: the address of the input.
+            others: the addresses of the initial states, of the output and of the final states.
+        """
 
 
 @runtime_checkable

@@ -40,9 +40,9 @@ def empty(form: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def allocator(form: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A function that calls `empty` with these arguments, or `torch.empty` if the memory is small."""
+    """A function that allocates such memory. Small memory is allocated by torch's fastest function."""
     if prod(form) * dtype.itemsize < LARGE:
-        return partial(torch.empty, tuple(form), dtype=dtype, device=_CPU)
+        return partial(torch.empty_like, torch.empty((), dtype=dtype, device=_CPU).expand(tuple(form)))
     return partial(empty, form, dtype)
 
 

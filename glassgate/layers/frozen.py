@@ -13,7 +13,7 @@ from glassgate.engines.backend import Frozen, PackedPass, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_undisturbed
 from glassgate.engines.frozen import MATRICES, frozen, quantised, stepper
 from glassgate.engines.meaning import meant, untraceable
-from glassgate.engines.memory import COMPUTED_IN, empty
+from glassgate.engines.memory import COMPUTED_IN, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers import states
 from glassgate.layers.merge import merge
@@ -83,7 +83,6 @@ class FrozenLayer(nn.Module):
         """Does nothing: it always evaluates."""
         return self
 
-    @torch.no_grad()
     def forward(
         self,
         input: Tensor | PackedSequence,
@@ -100,10 +99,24 @@ class FrozenLayer(nn.Module):
         Args:
             recordings: one per part, filled with the gates.
         """
-        if lengths is None and resets is None and not return_states and recordings is None:
-            form = self._form(input, hx) if restart is None else None
+        if lengths is None and resets is None and restart is None and not return_states and recordings is None:
+            form = self._form(input, hx)
             if form is not None:
                 return form(cast(Tensor, input), hx)
+        return self._general(input, hx, lengths, resets, restart, return_states, recordings)
+
+    @torch.no_grad()
+    def _general(
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None,
+        lengths: Tensor | Sequence[int] | None,
+        resets: Tensor | None,
+        restart: State | None,
+        return_states: bool,
+        recordings: Sequence[Recording] | None,
+    ) -> Any:
+        """Any call."""
         spec = self.spec
         steps, layout = arrange(spec.name, input, spec.input_size, spec.batch_first, lengths, resets)
         check_like(spec.name, "input", steps.data, spec.dtype, self._device, "the layer")
@@ -267,8 +280,9 @@ class _Form:
         resting: tuple[Tensor, ...],
         turned: bool,
     ) -> None:
-        self._layers, self._shape, self._final, self._resting, self._turned = layers, shape, final, resting, turned
-        self._dtype = resting[0].dtype
+        self._layers, self._resting, self._turned = layers, resting, turned
+        self._new_output = allocator(shape, resting[0].dtype)
+        self._new_final = [allocator(form, resting[0].dtype) for form in final]
         self._bytes = [v.nbytes // final[0][0] for v in resting]
 
     @staticmethod
@@ -298,13 +312,13 @@ class _Form:
         x = input.transpose(0, 1) if self._turned else input
         states = self._resting if hx is None else hx if type(hx) is tuple else (hx,)
         x, *given = [v if v.is_contiguous() else v.contiguous() for v in (x, *states)]
-        final = [empty(form, self._dtype) for form in self._final]
-        initial_at, final_at = ([v.data_ptr() for v in tensors] for tensors in (given, final))
+        final = [new() for new in self._new_final]
+        initial_at, final_at = [v.data_ptr() for v in given], [v.data_ptr() for v in final]
         for passes in self._layers:
             outputs = []
             for each in passes:
-                outputs.append(empty(self._shape, self._dtype))
-                each.run(x.data_ptr(), initial_at, (outputs[-1].data_ptr(), *final_at))
+                outputs.append(self._new_output())
+                each.run(x.data_ptr(), [*initial_at, outputs[-1].data_ptr(), *final_at])
                 initial_at = [at + size for at, size in zip(initial_at, self._bytes, strict=True)]
                 final_at = [at + size for at, size in zip(final_at, self._bytes, strict=True)]
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)

@@ -93,10 +93,13 @@ class Session:
     ) -> None:
         self.source, self.module, self.precision, self.keep = source, module, precision, keep
 
-    @torch.no_grad()
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model, with the arguments and results of its `forward`."""
-        return self.module(*args, **kwargs)
+        module = self.module
+        if isinstance(module, FrozenLayer):
+            return module.forward(*args, **kwargs)
+        with torch.no_grad():
+            return module(*args, **kwargs)
 
     def stream(self, batch_size: int = 1) -> Stream:
         """Sequences that advance one step at a time; only for a session of one layer.

@@ -17,6 +17,7 @@ from glassgate.engines import processors
 from glassgate.engines.memory import empty
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
+from glassgate.engines.numba_cpu.compile import Function
 from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout, two_turns
 from glassgate.engines.numba_cpu.partition import Pace, Partition, bounds_of_rows, units_of_part
@@ -28,6 +29,8 @@ from glassgate.engines.numba_cpu.workspace import ALIGN, aligned, lent
 Addresses = Mapping[Argument, int]
 """For each argument that a call gives, its index among the call's addresses."""
 
+DATA = 1
+"""Index of the data among a call's addresses, after the resets."""
 WORKSPACE, BARRIERS, WEIGHTS = range(3)
 """Indices of a call's first numbers: the addresses of these regions; each direction's weights have one."""
 BARRIER_BYTES = 16
@@ -82,6 +85,31 @@ class Bound(NamedTuple):
     launch: Launch
     places: Sequence[int]
     alive: Sequence[object]
+
+
+class Repeated:
+    """A pass on one thread whose calls differ in the addresses of the data and of the last tensors.
+
+    Args:
+        function: the machine code.
+        numbers: its arguments, without the last addresses.
+        workspace, data: the indices of these two addresses.
+        size: bytes of the workspace.
+        alive: the memory that the numbers point to.
+    """
+
+    def __init__(
+        self, function: Function, numbers: "array[int]", workspace: int, data: int, size: int, alive: Sequence[object]
+    ) -> None:
+        self._run, self._numbers, self._workspace, self._data = function.run, numbers, workspace, data
+        self._size, self._alive = size, alive
+
+    def run(self, data: int, others: Sequence[int]) -> None:
+        """Run it, given the addresses of the data and of the last tensors."""
+        numbers = self._numbers + array("q", others)
+        numbers[self._workspace], _memory = lent(self._size)
+        numbers[self._data] = data
+        self._run(numbers.buffer_info()[0])
 
 
 class Executable:
@@ -156,6 +184,24 @@ class Executable:
             else:
                 arguments[slot] += numbers[number]
         return Bound(Launch(function, arguments), places, (placed, memory, packed))
+
+    def repeated(
+        self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], alive: Sequence[Tensor]
+    ) -> "Repeated":
+        """The pass on one thread for calls with the same first addresses, except that of the data.
+
+        Args:
+            layout, packed: as `run` has them.
+            addresses: the first ones of a call. Each call gives the others.
+            alive: the memory at these addresses.
+        """
+        assert self._alone
+        placed = self._place(layout)
+        ((function, arguments),) = (self._rounds.get(False) or self._launches(False))[0]
+        head = array("q", [0, 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers])
+        data = len(arguments) + len(head) + DATA
+        numbers = arguments + head + array("q", addresses)
+        return Repeated(function, numbers, len(arguments) + WORKSPACE, data, placed.size, (placed, packed, alive))
 
     def run(self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor] | None = None) -> None:
         """Run the pass.

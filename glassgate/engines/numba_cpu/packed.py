@@ -14,9 +14,10 @@ from glassgate.engines.memory import computable, empty, first_rows
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.numba_cpu.entry import Entry
+from glassgate.engines.numba_cpu.executable import Repeated
 from glassgate.engines.numba_cpu.launch import Launch, in_turn
 from glassgate.engines.numba_cpu.loops.batch import batch_layout
-from glassgate.engines.numba_cpu.partition import Partition
+from glassgate.engines.numba_cpu.partition import Partition, is_small
 from glassgate.engines.numba_cpu.passes import ForwardPass, forward_pass
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.workspace import aligned
@@ -127,9 +128,9 @@ class PackedLayer:
         """`Frozen.run`."""
         return run(steps, self.directions, initial, restart, all_states, recordings)
 
-    def passes(self, steps: int, N: int) -> "list[PackedPass]":
+    def passes(self, steps: int, N: int) -> "list[PackedPass | Repeated]":
         """`Frozen.passes`."""
-        return [PackedPass(direction, steps, N) for direction in self.directions]
+        return [PackedPass.of(direction, steps, N) for direction in self.directions]
 
     def stepper(self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Step":
         """`Frozen.stepper`."""
@@ -191,16 +192,19 @@ class PackedPass:
         self._packed, self._alive = direction.packed(plan, N), direction.weights
         self._weights = [*map(Tensor.data_ptr, self._alive)]
 
-    def run(self, data: int, states: Sequence[int], written: Sequence[int]) -> None:
-        """Run it.
+    @staticmethod
+    def of(direction: PackedDirection, steps: int, N: int) -> "PackedPass | Repeated":
+        """The pass; with less work per call if one thread always runs it."""
+        found = PackedPass(direction, steps, N)
+        if not is_small(found._pass.kernels, found._layout):
+            return found
+        executable = found._pass.executable(found._layout, ALONE)
+        return executable.repeated(found._layout, [0, 0, *found._weights], found._packed, found._alive)
 
-        Args:
-            data: the address of the input.
-            states: those of the initial states.
-            written: those of the output and the final states.
-        """
+    def run(self, data: int, others: Sequence[int]) -> None:
+        """`PackedPass.run`."""
         found = self._pass.executable(self._layout)
-        found.run(self._layout, [0, data, *self._weights, *states, *written], self._packed)
+        found.run(self._layout, [0, data, *self._weights, *others], self._packed)
 
 
 class Step:

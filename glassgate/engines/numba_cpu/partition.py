@@ -51,6 +51,11 @@ def partition(plans: Sequence[KernelPlan], layout: BatchLayout) -> Partition:
     return Partition(threads, tuple([_sharers(plan, layout, parts) for plan in plans]))
 
 
+def is_small(plans: Sequence[KernelPlan], layout: BatchLayout) -> bool:
+    """Whether one thread always runs a pass of these directions."""
+    return layout.rows * sum([plan.work for plan in plans]) <= FEW_OPERATIONS
+
+
 @cache
 def alone(directions: int) -> Partition:
     """The division of a pass that one thread runs."""
