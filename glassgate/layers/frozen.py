@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
 STRUCTURE = (*OPTIONS[:1], *OPTIONS[2:], "num_directions", "output_size")
-"""Attributes of `Recurrent` that a frozen layer has too: all arguments that matter for inference but `hidden_size`."""
+"""Attributes of `Recurrent` that a frozen layer has too, in addition to `hidden_size`."""
 MOST_FORMS = 256
 """Forms of calls that a layer prepares."""
 
@@ -74,6 +74,12 @@ class FrozenLayer(nn.Module):
         if name in STRUCTURE:
             return getattr(self.spec, name)
         return super().__getattr__(name)
+
+    @property
+    def hidden_size(self) -> int | Sequence[tuple[int, ...]]:
+        """The hidden size; where sizes differ, those of each layer."""
+        sizes = {size for of_layer in self.spec.hidden_size for size in of_layer}
+        return sizes.pop() if len(sizes) == 1 else self.spec.hidden_size
 
     def extra_repr(self) -> str:
         """Its class and precision."""

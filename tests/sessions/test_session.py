@@ -86,6 +86,25 @@ def test_equals_its_layer_in_every_form_of_call(kind):
             assert not any(v.requires_grad for v in flat(got).values())
 
 
+@pytest.mark.parametrize("kind", ["lstm", "projected", "apart"])
+def test_has_the_structure_of_its_layer(kind):
+    layer = made(kind)
+    frozen = gg.freeze(layer).module
+    for name in (
+        "input_size",
+        "num_layers",
+        "num_directions",
+        "bidirectional",
+        "batch_first",
+        "proj_size",
+        "output_size",
+    ):
+        assert getattr(frozen, name) == getattr(layer, name), name
+    assert frozen.hidden_size == (7 if kind != "apart" else layer._sizes)
+    with pytest.raises(AttributeError, match="has no attribute 'dropout'"):
+        _ = frozen.dropout
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-4, 1e3])
 def test_float32_is_as_exact_as_the_reference_on_badly_scaled_input(scale):
     layer, x = made("lstm"), noise(60, 9, 3, 5) * scale
