@@ -204,7 +204,8 @@ class _Emitter:
         self.line("_wide //= 2", 1)
         # Alternate the direction: the weights that the previous step read last are read first, still in the cache.
         self.line("_block = _first_block + (_done if _step % 2 == 0 else _blocks - _done - _wide)")
-        self.line("for _rank in range(_first, _here, _high):")
+        self.line("_rank = _first")
+        self.line("while _rank < _here:")
         self.depth += 1
         self.line("_rows = min(_high, _here - _rank)")
         columns = {buffer: 1 for buffer in body.columns if buffer.kind is Kind.NOISE}
@@ -234,7 +235,9 @@ class _Emitter:
             sums = self.argument(given.of_product("sums", multiply.number))
             self.line(f"{sums_at(multiply.number, self.names)} = {sums} + (_near * _wide + _beside) * {size}")
         self._lines(body.units)
-        self.depth -= 3
+        self.depth -= 2
+        self.line("_rank += _rows")
+        self.depth -= 1
         self.line("_done += _wide")
         self.depth -= 1
 

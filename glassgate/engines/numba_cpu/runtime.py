@@ -17,8 +17,10 @@ inline: Any = numba.njit(forceinline=True, error_model="numpy")
 @inline
 def shape_of_tiles(rows, most_rows, room):
     """The rows of a tile, shared out evenly, and how many blocks it takes side by side."""
-    tiles = max(1, (rows + most_rows - 1) // most_rows)
-    high = max(1, (rows + tiles - 1) // tiles)
+    high = max(1, rows)
+    if rows > most_rows:
+        tiles = (rows + most_rows - 1) // most_rows
+        high = (rows + tiles - 1) // tiles
     wide = 8
     while wide > 1 and high * wide > room:
         wide //= 2

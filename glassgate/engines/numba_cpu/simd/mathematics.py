@@ -72,7 +72,7 @@ def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
     shifted = x.fma(1.0 / math.log(2.0), 1.5 * 2.0**mantissa)
     n = shifted - 1.5 * 2.0**mantissa
     r = n.fma(-low, n.fma(-high, x))
-    return (r * r).fma(polynomial(r, _after_second, 0.3467, degree), r), shifted
+    return (r * r).fma(polynomial_in_pairs(r, _after_second, 0.3467, degree), r), shifted
 
 
 def _log_of_two(x: Lanes) -> tuple[float, float]:

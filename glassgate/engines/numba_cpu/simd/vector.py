@@ -232,6 +232,11 @@ def masked_store(
     _masked(builder, V, "store", ir.VoidType(), vector, place, _alignment(V), mask)
 
 
+def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
+    """Whether all lanes are valid. A processor forwards a store to a load only if neither is masked."""
+    return builder.icmp_signed(">=", live, INT64(V.llvm.count))
+
+
 class Memory(NamedTuple):
     """How a kernel reads and writes vectors of one type. Addresses are of the first number; `at` counts numbers."""
 
@@ -258,12 +263,30 @@ def memory(bits: int, lanes: int) -> Memory:
 
     @intrinsic
     def load(context, address, at, live):
-        return V(types.int64, types.int64, types.int64), lambda c, builder, s, args: masked_load(builder, V, *args)
+        def code(context, builder, sig, args):
+            address, at, live = args
+            with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
+                with whole:
+                    every = builder.load(_place(builder, V, address, at), align=_alignment(V).constant)
+                    after_every = builder.block
+                with part:
+                    some, after_some = masked_load(builder, V, address, at, live), builder.block
+            found = builder.phi(V.llvm)
+            found.add_incoming(every, after_every)
+            found.add_incoming(some, after_some)
+            return found
+
+        return V(types.int64, types.int64, types.int64), code
 
     @intrinsic
     def store(context, address, at, live, vector):
         def code(context, builder, sig, args):
-            masked_store(builder, V, *args)
+            address, at, live, vector = args
+            with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
+                with whole:
+                    builder.store(vector, _place(builder, V, address, at)).align = _alignment(V).constant
+                with part:
+                    masked_store(builder, V, address, at, live, vector)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64, V), code
