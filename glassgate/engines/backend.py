@@ -1,6 +1,6 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -189,6 +189,10 @@ class Frozen(Protocol):
 
 class Stepper(Protocol):
     """A stack of layers that advances step by step."""
+
+    @property
+    def native(self) -> tuple[Callable[[int], None], Tensor] | None:
+        """A function that takes a step from the address of x, and the output that it writes; None without such code."""
 
     @property
     def states(self) -> Sequence[Sequence[Tensor]]:

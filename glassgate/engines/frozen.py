@@ -95,6 +95,8 @@ def stepper(layers: Sequence[Frozen], initial: Sequence[tuple[Tensor, ...]], res
 class _StepByReference:
     """On the reference engine."""
 
+    native = None
+
     def __init__(self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
         calls = [d._replace(initial=own) for d, own in zip(directions, initial, strict=True)]
         self._steps, self._residual = [reference.Stepper(call) for call in calls], residual

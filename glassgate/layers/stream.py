@@ -1,6 +1,6 @@
 """One step at a time, with no graph and no new memory: for audio, control and other data that arrive step by step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -46,9 +46,11 @@ class Stream:
         check_size("stream", "batch_size", batch_size)
         self.batch_size, self._shape = batch_size, (batch_size, spec.input_size)
         self._dtype, self._computed_in = spec.dtype, layer.computed_in
-        self._as_is = spec.dtype if spec.dtype is layer.computed_in else None
         self._device = layer.weights[0]["weight_ih"].device
         self._step, self._first = layer.stepper(batch_size)
+        self._call: Callable[[int], None] | None = None
+        if self._step.native is not None and spec.dtype is layer.computed_in:
+            self._call, self._output = self._step.native
 
     def step(self, x: Tensor) -> Tensor:
         """Advance every sequence by one step.
@@ -62,13 +64,15 @@ class Stream:
         Raises:
             ShapeError: x does not fit.
         """
-        if x.shape != self._shape or x.dtype is not self._as_is or not (x.is_cpu and x.is_contiguous()):
+        call = self._call
+        if call is None or x.shape != self._shape or x.dtype is not self._dtype or not (x.is_cpu and x.is_contiguous()):
             return self._other(x)
-        return self._step(x)
+        call(x.data_ptr())
+        return self._output
 
     @torch.no_grad()
     def _other(self, x: Tensor) -> Tensor:
-        """A step from an input of another type or layout."""
+        """A step from an input of another type or layout, or without native code."""
         check_shape("Stream", "x", x, "(N, H_in)", self._shape)
         check_like("Stream", "x", x, self._dtype, self._device, "the layer")
         return self._step(x.to(self._computed_in).contiguous()).to(self._dtype)

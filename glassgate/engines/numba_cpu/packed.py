@@ -217,6 +217,7 @@ class Step:
 
     Attributes:
         states: of each layer (N, W) per state: the states after the last step; writing to them changes the next step.
+        native: see `Stepper`.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class Step:
         whole = in_turn(launches)
         before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
         self._entry = Entry(whole, [before + place for place in first])
-        self._output = x
+        self.native = self._entry.call, x
 
     def _layer(
         self, direction: PackedDirection, x: Tensor, states: Sequence[Tensor]
@@ -257,5 +258,6 @@ class Step:
 
     def __call__(self, x: Tensor) -> Tensor:
         """One step from x (N, D), contiguous, to the output, (N, W), which the next step overwrites."""
-        self._entry.call(x.data_ptr())
-        return self._output
+        call, output = self.native
+        call(x.data_ptr())
+        return output
