@@ -111,7 +111,7 @@ FROZEN = tuple((100, N, H) for H, N in product((32, 64, 128, 256, 512, 1024), (1
 
 def frozen(cell: str, mean: float) -> Row:
     """A row of sessions in float32 against the runtimes."""
-    peers = RUNTIMES if cell == "LSTM" else {STOCK[cell]: "stock"}
+    peers = {STOCK[cell]: "stock", **{name: peer for name, peer in RUNTIMES.items() if peer != "stock"}}
     ours = works(FROZEN, do="inference", cell=cell, precision="float32")
     points = tuple(Point(w, {n: replace(w, peer=p, precision="") for n, p in peers.items()}) for w in ours)
     return Row(f"frozen-{cell.lower()}", f"{cell}, session in float32", f"the best of {', '.join(peers)}", points, mean)
@@ -122,6 +122,13 @@ def frozen_int8(cell: str) -> Row:
     ours = works(FROZEN, do="inference", cell=cell, precision="int8")
     points = against(ours, "our session in float32", precision="float32")
     return Row(f"frozen-{cell.lower()}-int8", f"{cell}, session of int8", "our session in float32", points, 1.3)
+
+
+def frozen_int8_lstm() -> Row:
+    """A row of sessions of int8 against ONNX Runtime's quantised LSTM."""
+    ours = works(FROZEN, do="inference", precision="int8")
+    points = against(ours, "ONNX Runtime, int8", peer="onnxruntime_cpu")
+    return Row("frozen-lstm-int8-runtime", "LSTM, session of int8", "ONNX Runtime's quantised LSTM", points, 1.3)
 
 
 MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
@@ -148,6 +155,7 @@ ROWS = (
     frozen("GRU", 1.5),
     frozen_int8("LSTM"),
     frozen_int8("GRU"),
+    frozen_int8_lstm(),
     plain("gru-training", "GRU, training", "training", "GRU", 4, 1.2),
     plain("gru-inference", "GRU, inference", "inference", "GRU", 4, 1.2),
     plain("rnn-training", "RNN, training", "training", "RNN", 4, 1.2),

@@ -48,7 +48,7 @@ class Work:
     engine: str = "cpu"
     """Which of our engines, where the peer is ours."""
     precision: str = ""
-    """Of a session of ours; empty for the layer itself."""
+    """Of a session of ours, or of ONNX Runtime's; empty for the layer itself and for a runtime's own."""
     scale: float = 1.0
     """The figure compares the time of one run times this factor."""
 

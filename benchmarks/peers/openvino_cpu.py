@@ -14,6 +14,7 @@ class Request:
     """One compiled model with fixed sizes and one request to it."""
 
     def __init__(self, work: Work) -> None:
+        self.names = onnx_model.outputs(work)
         core = openvino.Core()
         model = core.read_model(onnx_model.model(work))
         settings = {
@@ -32,7 +33,7 @@ class Request:
     def results(self) -> dict[str, np.ndarray]:
         """The outputs."""
         self.run()
-        return {name: self.request.get_tensor(name).data.copy() for name in ("output", "h_n", "c_n")}
+        return {name: self.request.get_tensor(name).data.copy() for name in self.names}
 
 
 def prepare(work: Work) -> Request:
