@@ -46,14 +46,31 @@ class Ours(Layer):
         return gg.explain(self.ours, self.packed if self.work.ragged else self.input, resets=self.resets).engine
 
 
+class Frozen(Ours):
+    """A session of one of our layers, called as a service calls it: with the input and the initial states."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.session = gg.freeze(self.ours.eval(), work.precision)
+        self.call = lambda x, hx, resets: self.session(x, hx, **({} if resets is None else {"resets": resets}))
+        hx = tuple(self.initial.values())
+        self.hx = hx if len(hx) > 1 else hx[0]
+
+    def run(self) -> Any:
+        """One call."""
+        return self.session(self.input, self.hx)
+
+    def results(self) -> dict[str, Tensor]:
+        """Output and final states by name."""
+        return self.forward()
+
+
 def prepare(work: Work) -> Layer | Model | Stream:
     """Our subject."""
-    ours = Ours(work)
     if work.precision:
-        session = gg.freeze(ours.ours.eval(), work.precision)
-        if work.do == "step":
-            return Stream(work, ours.layer, lambda: session.stream(work.N).step)
-        ours.call = lambda x, hx, resets: session(x, hx, **({} if resets is None else {"resets": resets}))
+        frozen = Frozen(work)
+        return frozen if work.do != "step" else Stream(work, frozen.layer, lambda: frozen.session.stream(work.N).step)
+    ours = Ours(work)
     if work.do == "model":
         return Model(ours)
     return Stream(work, ours.layer, lambda: _stream(ours.ours, work)) if work.do == "step" else ours

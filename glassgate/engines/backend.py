@@ -187,12 +187,25 @@ class Frozen(Protocol):
         """A stack of such layers of one direction, one step at a time; arguments as in `frozen.stepper`."""
 
 
+class Native(NamedTuple):
+    """Some steps of a stack of layers as one native call.
+
+    Attributes:
+        call: takes the steps, given the address of their inputs, (steps, N, H_in), contiguous.
+        output: where it writes the outputs, (steps, N, W).
+        alive: the memory that it uses.
+    """
+
+    call: Callable[[int], None]
+    output: Tensor
+    alive: object
+
+
 class Stepper(Protocol):
     """A stack of layers that advances step by step."""
 
-    @property
-    def native(self) -> tuple[Callable[[int], None], Tensor] | None:
-        """A function that takes a step from the address of x, and the output that it writes; None without such code."""
+    def native(self, steps: int) -> "Native | None":
+        """Native code for so many steps on the same states; None if there is none."""
 
     @property
     def states(self) -> Sequence[Sequence[Tensor]]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.cell import Weights
 from glassgate.engines import choose, reference
-from glassgate.engines.backend import Freezer, Frozen, PackedPass, Stepper
+from glassgate.engines.backend import Freezer, Frozen, Native, PackedPass, Stepper
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.kernels import Kernels
@@ -95,11 +95,12 @@ def stepper(layers: Sequence[Frozen], initial: Sequence[tuple[Tensor, ...]], res
 class _StepByReference:
     """On the reference engine."""
 
-    native = None
-
     def __init__(self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
         calls = [d._replace(initial=own) for d, own in zip(directions, initial, strict=True)]
         self._steps, self._residual = [reference.Stepper(call) for call in calls], residual
+
+    def native(self, steps: int) -> Native | None:
+        return None
 
     @property
     def states(self) -> Sequence[Sequence[Tensor]]:

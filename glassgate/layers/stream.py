@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from glassgate.engines.backend import Native
 from glassgate.shapes import check_like, check_shape, check_size
 
 if TYPE_CHECKING:
     from glassgate.layers.frozen import FrozenLayer
+
+
+MOST_BLOCKS = 64
+"""Lengths of blocks that a stream keeps native code for."""
 
 
 class Stream:
@@ -49,8 +54,10 @@ class Stream:
         self._device = layer.weights[0]["weight_ih"].device
         self._step, self._first = layer.stepper(batch_size)
         self._call: Callable[[int], None] | None = None
-        if self._step.native is not None and spec.dtype is layer.computed_in:
-            self._call, self._output = self._step.native
+        self._one = self._step.native(1) if spec.dtype is layer.computed_in else None
+        if self._one is not None:
+            self._call, self._output = self._one.call, self._one.output[0]
+        self._blocks: dict[int, Native] = {}
 
     def step(self, x: Tensor) -> Tensor:
         """Advance every sequence by one step.
@@ -69,6 +76,33 @@ class Stream:
             return self._other(x)
         call(x.data_ptr())
         return self._output
+
+    @torch.no_grad()
+    def run(self, x: Tensor) -> Tensor:
+        """Advance every sequence by a block of steps, such as the frames that an audio callback receives.
+
+        Args:
+            x: (L, N, H_in).
+
+        Returns:
+            the outputs, (L, N, H_out). Later blocks of the same length reuse their memory: clone it to keep it.
+
+        Raises:
+            ShapeError: x does not fit.
+        """
+        L = len(x) if x.dim() else 0
+        block = self._blocks.get(L)
+        if block is None or x.shape[1:] != self._shape or x.dtype is not self._dtype or not x.is_cpu:
+            check_shape("Stream", "x", x, "(L, N, H_in)", (max(L, 1), *self._shape))
+            check_like("Stream", "x", x, self._dtype, self._device, "the layer")
+            block = self._step.native(L) if self._one is not None else None
+            if block is None:
+                return torch.stack([self.step(x_t).clone() for x_t in x])
+            if len(self._blocks) >= MOST_BLOCKS:
+                self._blocks.clear()
+            self._blocks[L] = block
+        block.call((x if x.is_contiguous() else x.contiguous()).data_ptr())
+        return block.output
 
     @torch.no_grad()
     def _other(self, x: Tensor) -> Tensor:

@@ -177,6 +177,7 @@ def test_a_cell_without_kernel_runs_on_the_reference(tmp_path):
     session = gg.freeze(layer)
     torch.testing.assert_close(session(x)[0], wanted)
     torch.testing.assert_close(session.stream(2).step(x[0]), wanted[0])
+    torch.testing.assert_close(session.stream(2).run(x), wanted)
     with pytest.raises(ValueError, match=r"the cell Cumulative runs on the reference engine, .* state_dict instead"):
         session.save(tmp_path / "cumulative.safetensors")
     with pytest.raises(gg.EngineError, match=r"precision='bfloat16' needs the CPU engine's kernels"):
@@ -213,6 +214,12 @@ def test_streams_of_a_session():
     stream = session.stream(2)
     steps = torch.stack([stream.step(x_t).clone() for x_t in x])
     check({"output": steps}, {"output": layer(x)[0].detach()})
+    stream.reset()
+    blocks = [stream.run(part).clone() for part in x.split([2, 3, 1])]
+    check({"output": torch.cat(blocks)}, {"output": layer(x)[0].detach()})
+    torch.testing.assert_close(stream.run(x[:2]), layer(torch.cat([x, x[:2]]))[0][-2:].detach())
+    with pytest.raises(gg.ShapeError, match=r"Stream: x must be \(L, N, H_in\) = \(3, 2, 5\), got \(3, 5, 2\)"):
+        stream.run(x[:3].transpose(1, 2))
     with pytest.raises(TypeError, match=r"only a session of one layer runs step by step, .* freeze the layer itself"):
         gg.freeze(nn.Sequential(layer)).stream(2)
 

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
+from glassgate.engines.backend import Native
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.memory import computable, empty, first_rows
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.numba_cpu.entry import Entry
-from glassgate.engines.numba_cpu.executable import Repeated
+from glassgate.engines.numba_cpu.executable import Bound, Repeated
 from glassgate.engines.numba_cpu.launch import Launch, in_turn
-from glassgate.engines.numba_cpu.loops.batch import batch_layout
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.numba_cpu.partition import Partition, is_small
 from glassgate.engines.numba_cpu.passes import ForwardPass, forward_pass
 from glassgate.engines.numba_cpu.processor import host
@@ -208,7 +209,7 @@ class PackedPass:
 
 
 class Step:
-    """One step of a stack of layers in a single native call, which writes the final states over the initial ones.
+    """Steps of a stack of layers in a single native call, which writes the final states over the initial ones.
 
     Args:
         directions: one per layer.
@@ -217,47 +218,48 @@ class Step:
 
     Attributes:
         states: of each layer (N, W) per state: the states after the last step; writing to them changes the next step.
-        native: see `Stepper`.
     """
 
     def __init__(
         self, directions: Sequence[PackedDirection], initial: Sequence[Sequence[Tensor]], residual: bool
     ) -> None:
-        self.states, N = initial, len(initial[0][0])
-        self._layout, self._alive = batch_layout(None, N, N), list[Any](directions)
-        launches: list[Launch] = []
-        x = empty((0,), directions[0].dtype)
-        for k, direction in enumerate(directions):
-            launch, places, output = self._layer(direction, x, initial[k])
+        self.states, self._directions, self._residual = initial, directions, residual
+        self._one = self.native(1)
+
+    def native(self, steps: int) -> Native:
+        """`Stepper.native`."""
+        N, dtype = len(self.states[0][0]), self._directions[0].dtype
+        layout, alive, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
+        x = empty((0,), dtype)
+        for k, direction in enumerate(self._directions):
+            bound, output = _bound(direction, layout, x, self.states[k])
             if k == 0:
-                first = places
-            launches.append(launch)
+                first = bound.places
+            launches.append(bound.launch)
             below, x = x, output
-            if residual and k > 0 and below.shape == x.shape:
-                x = empty(output.shape, output.dtype)
+            if self._residual and k > 0 and below.shape == x.shape:
+                x = empty(output.shape, dtype)
                 added = x.data_ptr(), output.data_ptr(), below.data_ptr(), x.numel(), 8 * x.element_size()
                 launches.append(rows.add(*added).all({}))
-            self._alive += [output, x]
+            alive += [direction, bound, output, x]
         whole = in_turn(launches)
         before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
-        self._entry = Entry(whole, [before + place for place in first])
-        self.native = self._entry.call, x
-
-    def _layer(
-        self, direction: PackedDirection, x: Tensor, states: Sequence[Tensor]
-    ) -> tuple[Launch, Sequence[int], Tensor]:
-        """A layer's step from x, and its output; if x is empty, also the arguments that are the address of x."""
-        plan, N = direction.plan(), self._layout.N
-        whole, packed = direction.forward(plan, N), direction.packed(plan, N)
-        output = empty((N, whole.sizes[0].P), direction.dtype)
-        addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
-        free = None if x.numel() else 1
-        bound = whole.executable(self._layout, ALONE).bound(self._layout, addresses, packed, free)
-        self._alive += [direction, packed, bound]
-        return bound.launch, bound.places, output
+        entry = Entry(whole, [before + place for place in first])
+        return Native(entry.call, x.view(steps, N, -1), (entry, layout, *alive))
 
     def __call__(self, x: Tensor) -> Tensor:
         """One step from x (N, D), contiguous, to the output, (N, W), which the next step overwrites."""
-        call, output = self.native
-        call(x.data_ptr())
-        return output
+        self._one.call(x.data_ptr())
+        return self._one.output[0]
+
+
+def _bound(
+    direction: PackedDirection, layout: BatchLayout, x: Tensor, states: Sequence[Tensor]
+) -> tuple[Bound, Tensor]:
+    """A layer's pass from x, and its output; if x is empty, `places` are the arguments that are the address of x."""
+    plan, N = direction.plan(), layout.N
+    whole, packed = direction.forward(plan, N), direction.packed(plan, N)
+    output = empty((layout.rows, whole.sizes[0].P), direction.dtype)
+    addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
+    free = None if x.numel() else 1
+    return whole.executable(layout, ALONE).bound(layout, addresses, packed, free), output
