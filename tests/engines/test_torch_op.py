@@ -1,9 +1,12 @@
 """The operator is what torch expects of one: checked by opcheck, compiled, exported, cast, differentiated twice."""
 
+import os
 import subprocess
 import sys
+import tomllib
 import warnings
 from copy import deepcopy
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -178,8 +181,10 @@ def test_exports_with_any_length_and_batch(strict):
     assert "glassgate.layer" in program.graph_module.code
 
 
-@pytest.mark.parametrize("modules", ["torch, glassgate", "glassgate, torch"])
+@pytest.mark.parametrize("modules", ["torch, glassgate", "glassgate, torch", "torch"])
 def test_a_saved_program_carries_its_equations(tmp_path, modules):
+    """torch alone finds the operator by the entry point, which is installed here as pip would install it."""
+
     class Local(gg.Cell):
         gates = ("x", "y")
 
@@ -205,7 +210,15 @@ def test_a_saved_program_carries_its_equations(tmp_path, modules):
         "x, wanted = torch.load(sys.argv[2])\n"
         "assert torch.equal(torch.export.load(sys.argv[1]).module()(x), wanted)\n"
     )
-    subprocess.run([sys.executable, "-c", text, tmp_path / "program.pt2", tmp_path / "wanted.pt"], check=True)
+    root = Path(__file__).parents[2]
+    points = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]["torch.backends"]
+    installed = tmp_path / "glassgate-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: glassgate\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text(f"[torch.backends]\nglassgate = {points['glassgate']}\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
+    command = [sys.executable, "-c", text, tmp_path / "program.pt2", tmp_path / "wanted.pt"]
+    subprocess.run(command, check=True, env=environment)
 
 
 def test_differentiates_twice_and_thrice():

@@ -1,4 +1,8 @@
-"""The names and schemas of the operators, registered as soon as torch is loaded; `operators.py` computes them."""
+"""The names and schemas of the operators, registered as soon as torch is loaded; `operators.py` computes them.
+
+torch imports this module itself, as an entry point of the group `torch.backends`. A program of `torch.export` or
+AOTInductor thus loads in a process that does not import glassgate.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -39,3 +43,7 @@ for _name, _compute, _gradient, _remember in (
     )
 torch.library.register_fake("glassgate::layer", _later("fakes", "forward"), lib=_library)
 torch.library.register_fake("glassgate::layer_backward", _later("fakes", "backward"), lib=_library)
+
+
+def registered() -> None:
+    """Do nothing: torch calls its entry points, and importing this module has registered the operators."""
