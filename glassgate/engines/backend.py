@@ -12,6 +12,18 @@ from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.costs import Costs
 
 
+class Packed(NamedTuple):
+    """The lengths of sequences whose rows are packed: step t holds the next `batch_sizes[t]` rows.
+
+    Attributes:
+        batch_sizes: of each step, at least 1, never increasing.
+        order: the sequence at each rank, each of them once.
+    """
+
+    batch_sizes: Sequence[int]
+    order: Sequence[int]
+
+
 class Ragged(Protocol):
     """The layout of sequences of different lengths."""
 
@@ -20,8 +32,8 @@ class Ragged(Protocol):
         """(N,) the sequence at each rank."""
 
     @property
-    def places(self) -> Tensor:
-        """(rows,) the time-major padded position of each row."""
+    def places(self) -> Tensor | None:
+        """(rows,) the time-major padded position of each row; None if input and output are packed rows."""
 
     @property
     def batch_sizes(self) -> Tensor:
@@ -43,8 +55,11 @@ class PreparedPasses(Protocol):
     states: tuple[int, ...]
     shapes: dict[int, tuple[int, ...]]
 
-    def ragged(self, lengths: Sequence[int]) -> Ragged:
-        """The layout of a call whose sequences have these lengths."""
+    def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
+        """The layout of a call whose sequences have these lengths.
+
+        With `Packed`, the input and the visible states are packed rows (S, W), for any number of rows.
+        """
 
     def forward(
         self,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Backend, Compiled, PreparedPasses, Signature
+from glassgate.engines.backend import Backend, Compiled, Packed, PreparedPasses, Signature
 from glassgate.engines.contract import (
     PLAIN,
     Direction,
@@ -24,7 +24,7 @@ from glassgate.engines.contract import (
 from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.plan import given_of, plan_of, text_for
 from glassgate.engines.registry import BACKENDS
-from glassgate.engines.torch_op.autograd import Layer, PreparedLayer
+from glassgate.engines.torch_op.autograd import Layer, PreparedCall, PreparedLayer
 from glassgate.engines.torch_op.operators import text_of
 
 
@@ -157,7 +157,7 @@ class Prepared:
         data: Tensor,
         given: Sequence[Tensor],
         resets: Tensor | None,
-        lengths: Sequence[int] | None = None,
+        lengths: Sequence[int] | Packed | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
         """The visible states and the final states of each direction, from contiguous tensors.
@@ -174,9 +174,8 @@ class Prepared:
             tensors = self._with_noise(tensors)
         ragged = None if lengths is None else passes.ragged(lengths)
         if self._save:
-            results: tuple[Tensor, ...] = PreparedLayer.apply(
-                passes, self._backend, resets, ragged, recordings, *tensors
-            )
+            call = PreparedCall(passes, self._backend, ragged, recordings)
+            results: tuple[Tensor, ...] = PreparedLayer.apply(call, resets, *tensors)
             return results
         return passes.forward(tensors, resets, ragged, recordings)[0]
 

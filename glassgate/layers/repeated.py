@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import profiler
+from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.engines import choose
-from glassgate.engines.backend import Signature
+from glassgate.engines.backend import Packed, Signature
 from glassgate.engines.contract import PLAIN, Direction, Recording, Result, Steps, is_undisturbed, result_type
 from glassgate.engines.memory import computable
 from glassgate.layers import one_row
@@ -58,7 +59,8 @@ class Repeated:
         return_states: bool = False,
     ) -> Any:
         """The results of a call that is prepared; None if it must take the general path."""
-        if type(input) is not Tensor or not is_undisturbed():
+        data = input.data if type(input) is PackedSequence else input
+        if type(data) is not Tensor or not is_undisturbed():
             return None
         shown = return_states, bool(layer._watchers)
         if shown[1] and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
@@ -75,13 +77,21 @@ class Repeated:
         states = () if hx is None else hx if type(hx) is tuple else (hx,)
         again = () if restart is None else restart if type(restart) is tuple else (restart,)
         mask = () if resets is None else (resets,)
-        tensors = input, *states, *again, *mask
-        counts = None if lengths is None else _counts(lengths, input, layer.batch_first)
-        if not PLAIN.issuperset(map(type, tensors)) or (lengths is not None and counts is None):
+        tensors = data, *states, *again, *mask
+        counts: Sequence[int] | Packed | None = None
+        if data is not input:
+            counts = None if lengths is not None else _packed(input)
+        elif lengths is not None:
+            counts = _counts(lengths, input, layer.batch_first)
+        missing = counts is None and (lengths is not None or data is not input)
+        if missing or not PLAIN.issuperset(map(type, tensors)):
             return None
         learns = torch.is_grad_enabled() and (shown[1] or any(map(_wants_gradient, (*tensors, *known.weights))))
         ragged, parts = bool(counts), (len(states), len(again), len(mask))
         key = (*map(_form, tensors), *parts, ragged, learns, shown, layer.training, choose.setting())
+        if isinstance(counts, Packed):
+            # One signature for any number of steps. Calls of very different sizes use different kernels.
+            key = (data.shape[1:], len(data).bit_length(), len(counts.order), *_form(data)[1:], *key[1:])
         call = known.calls.get(key)
         if call is None:
             arguments = _Arguments(input, states, again, mask, hx, restart, learns, ragged, *shown)
@@ -92,15 +102,17 @@ class Repeated:
         if profiler._is_profiler_enabled:  # torch.compile returned above, so it has no guard on this
             run = profiler.record_function(layer.profile_row)(run)
         if isinstance(call, _Shown):
-            layout, steps, first, outputs, results, recordings = run(input, known.weights, states, again, mask)
+            layout, steps, first, outputs, results, recordings = run(data, known.weights, states, again, mask)
             return layer._finished(layout, steps, first, outputs, results, recordings, return_states)
-        return run(input, known.weights, states, again, mask, counts or None)
+        found = run(data, known.weights, states, again, mask, counts or None)
+        return found if data is input else (PackedSequence(found[0], *input[1:]), found[1])
 
 
 class _Arguments(NamedTuple):
     """The arguments of a call, as tuples of tensors and as the user has passed them, and its properties."""
 
-    input: Tensor
+    input: Any
+    """A tensor or a `PackedSequence`."""
     states: tuple[Tensor, ...]
     again: tuple[Tensor, ...]
     """The states that resets fall back to."""
@@ -128,10 +140,26 @@ def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
     return [] if min(lengths) == L else lengths
 
 
+def _packed(input: PackedSequence) -> Packed | None:
+    """The lengths of a `PackedSequence`; None if the general path has to read or to refuse them."""
+    data, batch_sizes, order, _ = input
+    for numbers in (batch_sizes,) if order is None else (batch_sizes, order):
+        if type(numbers) is not Tensor or numbers.dtype is not torch.int64 or numbers.dim() != 1 or not numbers.is_cpu:
+            return None
+    sizes = batch_sizes.tolist()
+    if data.dim() != 2 or not sizes or sizes[-1] < 1 or sum(sizes) != len(data) or sizes != sorted(sizes, reverse=True):
+        return None
+    ranks = [*range(sizes[0])]
+    if order is None:
+        return Packed(sizes, ranks)
+    rows = order.tolist()
+    return Packed(sizes, rows) if sorted(rows) == ranks else None
+
+
 class _Call(NamedTuple):
     """A prepared call of one signature."""
 
-    run: Callable[[Tensor, Sequence[Tensor], Tensor | None, list[int] | None], Sequence[Tensor]]
+    run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | Packed | None], Sequence[Tensor]]
     """Returns the output and the final states. Takes the input, the parameters and states in order, the mask of resets
     and the lengths of sequences if they differ. All tensors are contiguous."""
     holds: Callable[[], bool]
@@ -150,7 +178,7 @@ class _Call(NamedTuple):
         states: tuple[Tensor, ...],
         again: tuple[Tensor, ...],
         mask: tuple[Tensor, ...],
-        lengths: list[int] | None,
+        lengths: Sequence[int] | Packed | None,
     ) -> tuple[Tensor, Any]:
         if self.dtype is not None:
             input, *rest = computable((input, *states, *again), self.dtype)
@@ -255,7 +283,7 @@ class _Known:
 def _fit(arguments: _Arguments, dtype: torch.dtype) -> bool:
     """Whether kernels read these tensors: memory of the parameters' type or of the results' type."""
     input, states, again, mask, *_ = arguments
-    tensors = (input, *states, *again)
+    tensors = (input.data if type(input) is PackedSequence else input, *states, *again)
     return (
         {dtype, result_type(dtype)}.issuperset([v.dtype for v in tensors])
         and all([v.is_cpu and v.layout is torch.strided for v in (*tensors, *mask)])
@@ -286,6 +314,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _Shown | Non
         return None  # kernels sort tensors of the type that they compute in; the numbers of edits are one per row
     if shown and (ragged or casts or dtype not in _EXACT):
         return None
+    packed = type(input) is PackedSequence
     run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
     if run is not None:
         return _Call(run, one_row.same_equations(cell), one_row.zero_states(layer, input) if hx is None else (), False)
@@ -305,7 +334,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _Shown | Non
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
-    form = (input.transpose(0, 1) if transposed else input).shape[:-1]
+    form = steps.data.shape[:1] if packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
     widths = [v.shape[-1] for v in initial[0]]
     own = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = own if stacked else [(1, *shape) for shape in own]
@@ -331,7 +360,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _Shown | Non
     if shown:
         zeros = [tuple([torch.zeros_like(v) for v in own_states]) for own_states in initial]
         return _Shown(layers, layout, zeros, len(layer._parts[0].names), recorded, recorded and learns)
-    resting = tuple([input.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
+    resting = tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
     stack = _Stack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes))
     run = stack.run if stacked else layers[0].run
     return _Call(run, layers[0].holds, resting, transposed, dtype if casts else None)
@@ -358,7 +387,7 @@ class _Stack:
         self._all_weights = weights * D * len(layers)
 
     def run(
-        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: list[int] | None
+        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: Sequence[int] | Packed | None
     ) -> Sequence[Tensor]:
         """As `_Call.run`."""
         initial = zip(*[v.unbind(0) for v in given[self._all_weights :]], strict=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
 import glassgate as gg
@@ -495,3 +496,85 @@ def test_a_checkpoint_saves_alike_when_it_computes_again():
             again = checkpoint(lambda v, layer=layer: layer(v)[0].sin().sum(), data, use_reentrant=False)
             plain = layer(data)[0].sin().sum()
             torch.testing.assert_close(torch.autograd.grad(again, x), torch.autograd.grad(plain, x))
+
+
+PACKED = {
+    "LSTM": lambda: gg.LSTM(6, 5),
+    "float64": lambda: gg.GRU(6, 5, dtype=torch.float64),
+    "projected": lambda: gg.LSTM(6, 20, proj_size=5),
+    "stacked": lambda: gg.LSTM(6, 5, 2, bidirectional=True),
+    "own parameters": lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), 6, 5),
+}
+
+
+def packed_call(layer, x, hx, lengths, learns):
+    packed = pack_padded_sequence(x, lengths, enforce_sorted=lengths == sorted(lengths, reverse=True))
+    with torch.set_grad_enabled(learns):
+        output, final = layer(packed, hx)
+        assert torch.equal(output.batch_sizes, packed.batch_sizes)
+        found = [output.data, *(final if isinstance(final, tuple) else (final,))]
+        if learns:
+            loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(found))
+            states = [] if hx is None else [*hx] if isinstance(hx, tuple) else [hx]
+            found += torch.autograd.grad(loss, [v for v in (x, *states, *layer.parameters()) if v.requires_grad])
+    return [v.detach().clone() for v in found]
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("learns", [False, True])
+def test_packed_sequences_are_prepared_for_any_number_of_steps(name, learns):
+    layer = PACKED[name]()
+    dtype, parts = layer.weight_ih_l0.dtype, len(layer._parts)
+    widths = [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
+    states = tuple([noise(2 + k, parts, 4, n).to(dtype).requires_grad_(learns) for k, n in enumerate(widths)])
+    for hx in (None, states if len(states) > 1 else states[0]):
+        for lengths in ([7, 7, 3, 1], [3, 7, 1, 6], [8, 8, 8, 8], [9, 2, 9, 5]):
+            x = noise(1, max(lengths), 4, 6).to(dtype).requires_grad_(learns)
+            layer._repeated.forget()
+            expected = packed_call(layer, x, hx, lengths, learns)
+            packed_call(layer, x, hx, lengths, learns)
+            assert len(prepared(layer)) == 1
+            for _ in range(2):
+                same(packed_call(layer, x, hx, lengths, learns), expected)
+            other = noise(5, 5, 4, 6).to(dtype).requires_grad_(learns)  # a batch of another length, the same signature
+            found = packed_call(layer, other, hx, [5, 5, 3, 2], learns)
+            assert len(prepared(layer)) == 1
+            with gg.engine("reference"):
+                near(found, packed_call(layer, other, hx, [5, 5, 3, 2], learns))
+
+
+def near(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_faults_of_packed_sequences_are_reported_by_prepared_layers():
+    layer = gg.LSTM(6, 5)
+    good = pack_padded_sequence(noise(1, 5, 3, 6), [5, 4, 2])
+    with torch.no_grad():
+        for _ in range(3):
+            layer(good)
+        assert len(prepared(layer)) == 1
+        bad = PackedSequence(good.data, torch.tensor([3, 2, 3, 2, 1]), None, None)
+        with pytest.raises(gg.ShapeError, match="batch_sizes of a PackedSequence must never increase"):
+            layer(bad)
+        order, states = torch.tensor([0, 1, 9]), (noise(2, 1, 3, 5), noise(3, 1, 3, 5))
+        with pytest.raises(IndexError, match="out of range"):
+            layer(PackedSequence(good.data, good.batch_sizes, order, order), states)
+
+
+def test_gradients_of_gradients_of_packed_sequences():
+    layer, x = gg.GRU(3, 4, dtype=torch.float64), noise(1, 6, 3, 3).double().requires_grad_()
+    hx = noise(2, 1, 3, 4).double().requires_grad_()
+
+    def second():
+        output, final = layer(pack_padded_sequence(x, [2, 6, 4], enforce_sorted=False), hx)
+        d = torch.autograd.grad(output.data.sin().sum() + final.cos().sum(), [x, hx], create_graph=True)
+        return [*d, *torch.autograd.grad(sum(v.pow(2).sum() for v in d), [x, hx, *layer.parameters()])]
+
+    with gg.engine("reference"):
+        expected = second()
+    for _ in range(3):
+        for one, other in zip(second(), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    assert len(prepared(layer)) == 1

@@ -7,7 +7,7 @@ from operator import call
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Signature
+from glassgate.engines.backend import Packed, Signature
 from glassgate.engines.contract import Recording
 from glassgate.engines.memory import allocator, computable, empty
 from glassgate.engines.numba_cpu.executable import Executable
@@ -15,7 +15,7 @@ from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.passes import BackwardPass, Form, backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.ragged import GATHER, SCATTER, Ragged, mover, ragged
+from glassgate.engines.numba_cpu.ragged import GATHER, SCATTER, Ragged, mover, packed, ragged
 from glassgate.engines.plan import Plan, Sizes
 
 
@@ -56,7 +56,6 @@ class PreparedPasses:
         )
         self._sorted = [0] if resting else self._states
         """Indices of the tensors whose rows depend on the order of the sequences."""
-        self._gather = mover(GATHER, tuple([self.shapes[k][-1] for k in self._sorted]), 1, self._bits)
 
     def _place_results(self, form: Form, final: Sequence[Form], every_state: bool) -> None:
         """Find the indices of the results by their purpose, and the memory of each."""
@@ -82,12 +81,15 @@ class PreparedPasses:
         self.states = tuple([len(own) for own in states])
         self.count, self._visible, self._saved, self._shown = len(visible), visible + finals, saved + kept, shown
         self._flat, self._memory = ([allocator(*each) for each in every] for every in (flat, memory))
-        widths = tuple([flat[k][0][-1] for k in self._visible])
-        self._scatter = mover(SCATTER, widths, self.count, self._bits)
 
-    def ragged(self, lengths: Sequence[int]) -> Ragged:
-        """The layout of a call whose sequences have these lengths."""
-        return ragged(lengths, self._layout.steps)
+    def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
+        """The layout of a call whose sequences have these lengths; see `backend.PreparedPasses`."""
+        return packed(lengths) if isinstance(lengths, Packed) else ragged(lengths, self._layout.steps)
+
+    def _move(self, how: str, lengths: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor], by_step: int) -> None:
+        """Copy tensors between the caller's order of sequences and that of kernels; `by_step` as in `Mover`."""
+        if flat:
+            mover(how, tuple([v.shape[-1] for v in flat]), by_step, self._bits)(lengths, padded, flat)
 
     def forward(
         self,
@@ -101,7 +103,8 @@ class PreparedPasses:
         Args:
             tensors: the input, then all tensors of the directions, contiguous.
             resets: their mask, if there is one.
-            lengths: the layout if lengths differ. The tensors then have the type that kernels compute in.
+            lengths: the layout if lengths differ or rows are packed. The tensors then have the type that kernels
+                compute in.
             recordings: one per direction, if gates are recorded; lengths are then equal.
         """
         if lengths is not None:
@@ -122,15 +125,21 @@ class PreparedPasses:
         self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """`forward` for sequences of different lengths."""
-        inside = [*tensors]
-        for k in self._sorted:
+        inside, padded = [*tensors], int(not lengths.packed)
+        moved = self._sorted[1 - padded :]
+        for k in moved:
             inside[k] = empty((tensors[k].numel() // self.shapes[k][-1], self.shapes[k][-1]), self._inside)
-        self._gather(lengths, [tensors[k] for k in self._sorted], [inside[k] for k in self._sorted])
-        written = [*map(call, self._flat)]
+        self._move(GATHER, lengths, [tensors[k] for k in moved], [inside[k] for k in moved], padded)
+        if padded:
+            written = [*map(call, self._flat)]
+        else:
+            written = [empty(form, dtype) for form, dtype in self._forward.memory(lengths.layout.rows)]
         self._forward.run(lengths.layout, resets, (*inside, *written))
-        padded = [self._memory[k]() for k in self._visible]
-        self._scatter(lengths, padded, [written[k] for k in self._visible])
-        return padded, [written[k] for k in self._saved], inside
+        rows = 0 if padded else self.count
+        visible, ordered = [written[k] for k in self._visible[:rows]], self._visible[rows:]
+        results = [self._memory[k]() for k in ordered]
+        self._move(SCATTER, lengths, results, [written[k] for k in ordered], padded * self.count)
+        return visible + results, [written[k] for k in self._saved], inside
 
     def backward(
         self,
@@ -197,20 +206,20 @@ class PreparedPasses:
 
     def _gather_gradients(self, d: list[Tensor | None], lengths: Ragged) -> None:
         """Put the gradients of visible tensors in the order of kernels."""
-        has = [k for k, v in enumerate(d) if v is not None]
-        padded = [v.contiguous() for v in d if v is not None]
-        flat = [empty((v.numel() // v.shape[-1], v.shape[-1]), self._inside) for v in padded]
-        gather = mover(GATHER, tuple([v.shape[-1] for v in flat]), sum([k < self.count for k in has]), self._bits)
-        gather(lengths, padded, flat)
-        for k, v in zip(has, flat, strict=True):
+        found = {
+            k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.count or not lengths.packed)
+        }
+        flat = [empty((v.numel() // v.shape[-1], v.shape[-1]), self._inside) for v in found.values()]
+        self._move(GATHER, lengths, [*found.values()], flat, sum([k < self.count for k in found]))
+        for k, v in zip(found, flat, strict=True):
             d[k] = v
 
     def _to_padded(self, gradients: list[Tensor | None], needed: Sequence[bool], lengths: Ragged) -> None:
         """Put the gradients of the input and of initial states back in the order of the user's sequences."""
-        found = {k: v.contiguous() for k in self._states if needed[k] and (v := gradients[k]) is not None}
+        moved = self._states[int(lengths.packed) :]
+        found = {k: v.contiguous() for k in moved if needed[k] and (v := gradients[k]) is not None}
         padded = [empty(self.shapes[k], self._inside) for k in found]
-        scatter = mover(SCATTER, tuple([v.shape[-1] for v in padded]), int(0 in found), self._bits)
-        scatter(lengths, padded, [*found.values()])
+        self._move(SCATTER, lengths, padded, [*found.values()], int(0 in found))
         gradients[:] = [dict(zip(found, padded, strict=True)).get(k, d) for k, d in enumerate(gradients)]
 
 

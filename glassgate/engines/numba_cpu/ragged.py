@@ -3,11 +3,13 @@
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from glassgate.engines.backend import Packed
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.native import native
 
@@ -68,6 +70,8 @@ class Ragged(NamedTuple):
     """The layout of sequences of different lengths. Its memory holds the sequence at each rank after the layout."""
 
     layout: BatchLayout
+    packed: bool = False
+    """Whether input and output are packed rows."""
 
     @property
     def order(self) -> Tensor:
@@ -80,8 +84,10 @@ class Ragged(NamedTuple):
         return self.layout.sizes[1:-1]
 
     @property
-    def places(self) -> Tensor:
-        """(rows,) the time-major padded position of each row."""
+    def places(self) -> Tensor | None:
+        """(rows,) the time-major padded position of each row; None if input and output are packed rows."""
+        if self.packed:
+            return None
         layout = self.layout
         alive = torch.arange(layout.N, device="cpu") < layout.sizes[1:-1, None]
         return (torch.arange(layout.steps, device="cpu")[:, None] * layout.N + self.order)[alive]
@@ -96,6 +102,14 @@ def ragged(lengths: Sequence[int], L: int) -> Ragged:
     arguments = array("q", (given.buffer_info()[0], starts + 8 * (L + 2), sizes, starts, N, L))
     native(SORT).run(arguments.buffer_info()[0])
     return Ragged(BatchLayout(memory, sum(lengths), L, N, False))
+
+
+def packed(lengths: Packed) -> Ragged:
+    """The layout of packed sequences."""
+    sizes, order = lengths
+    numbers = array("q", (0, *sizes, 0, 0, *accumulate(sizes, initial=0), *order))
+    memory = torch.frombuffer(numbers, dtype=torch.int64)
+    return Ragged(BatchLayout(memory, sum(sizes), len(sizes), len(order), False), True)
 
 
 class Mover:

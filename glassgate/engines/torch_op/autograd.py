@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,22 +48,35 @@ class Layer(torch.autograd.Function):
         return None, None, None, None, None, None, d_data, *d_given
 
 
+class PreparedCall(NamedTuple):
+    """The arguments of a prepared call that have no gradient.
+
+    Attributes:
+        passes: the layer's, for this signature.
+        backend: its name.
+        lengths: the layout if lengths differ or rows are packed.
+        recordings: one per direction, if gates are recorded.
+    """
+
+    passes: PreparedPasses
+    backend: str
+    lengths: Ragged | None
+    recordings: Sequence[Recording] | None
+
+
 class PreparedLayer(torch.autograd.Function):
     """A call of one layer whose passes are prepared: tensors come and go in the shapes that the user sees."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        passes: PreparedPasses,
-        backend: str,
+        call: PreparedCall,
         resets: Tensor | None,
-        lengths: Ragged | None,
-        recordings: Sequence[Recording] | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
+        passes, _, lengths, recordings = call
         visible, saved, inside = passes.forward(tensors, resets, lengths, recordings)
-        ctx.passes, ctx.backend, ctx.lengths, ctx.count = passes, backend, lengths, len(tensors)
-        ctx.recordings = recordings
+        ctx.call, ctx.count = call, len(tensors)
         ctx.save_for_backward(resets, *tensors, *(() if lengths is None else inside), *saved)
         ctx.set_materialize_grads(False)
         return tuple(visible)
@@ -71,13 +84,13 @@ class PreparedLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_visible)
-        passes, lengths, n, (resets, *saved) = ctx.passes, ctx.lengths, ctx.count, ctx.saved_tensors
+        passes, backend, lengths, recordings = ctx.call
+        n, (resets, *saved) = ctx.count, ctx.saved_tensors
         tensors = saved[:n]
         inside, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
-        needed = ctx.needs_input_grad[5:]
+        needed = ctx.needs_input_grad[2:]
         if not torch.is_grad_enabled():
-            d = passes.backward(inside, saved, resets, d_visible, needed, lengths, ctx.recordings)
-            return None, None, None, None, None, *d
+            return None, None, *passes.backward(inside, saved, resets, d_visible, needed, lengths, recordings)
         rows = _rows(passes, lengths)
         data, *given = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
         steps = Steps(
@@ -93,17 +106,17 @@ class PreparedLayer(torch.autograd.Function):
         for plan, count in zip(passes.plans, passes.states, strict=True):
             states = len(plan.equations.state)
             d_results += [*islice(d_states, count), *[None] * (states - count), *islice(d_final, states)]
-        text = text_of(ctx.backend, [plan.text for plan in passes.plans])
+        text = text_of(backend, [plan.text for plan in passes.plans])
         d_data, d_given = _by_operator(steps, given, saved, text, d_results, needed[0])
         d = [
             None if d is None else _placed(d, v, rows.get(k))
             for k, (d, v) in enumerate(zip((d_data, *d_given), tensors, strict=True))
         ]
-        return None, None, None, None, None, *d
+        return None, None, *d
 
 
-def _rows(passes: PreparedPasses, lengths: Ragged | None) -> dict[int, Tensor]:
-    """For the input and each initial state, where sequences differ in length, the padded place of each row."""
+def _rows(passes: PreparedPasses, lengths: Ragged | None) -> dict[int, Tensor | None]:
+    """For the input and each initial state, where sequences differ in length, the caller's place of each row."""
     if lengths is None:
         return {}
     order, places = lengths.order, lengths.places
