@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassgate.engines import processors, reference, stock
 from glassgate.engines.backend import Signature
-from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, result_type
+from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
 from glassgate.engines.kernels import Kernels, Prepared
 from glassgate.engines.meaning import meant, untraceable
 from glassgate.engines.registry import BACKENDS
@@ -167,6 +167,8 @@ def _with_equations(direction: Direction) -> Direction:
 def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> Reason | None:
     if name == "torch" and record:
         return Reason("torch's kernels show no gates")
+    if name in BACKENDS and record and is_transformed():
+        return Reason("kernels record no gates inside transforms of torch.func")
     return engines()[name].why_not(steps, directions, all_states)
 
 

@@ -24,6 +24,7 @@ from glassgate.engines.contract import (
 from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.plan import given_of, plan_of, text_for
 from glassgate.engines.registry import BACKENDS
+from glassgate.engines.torch_op import transforms
 from glassgate.engines.torch_op.autograd import Layer, PreparedCall, PreparedLayer
 from glassgate.engines.torch_op.operators import text_of
 
@@ -46,8 +47,8 @@ class Kernels(NamedTuple):
         """Why the backend cannot run this call, or None."""
         if (reason := self.backend.why_not(steps, directions)) is not None:
             return reason
-        if is_transformed():
-            return Reason("kernels have no rule for vmap, jvp and other transforms of torch.func")
+        if is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
+            return reason
         if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
             for tensor in (steps.data, *given_of(directions)):
                 kind = type(tensor)
@@ -75,6 +76,8 @@ class Kernels(NamedTuple):
     ) -> list[Result]:
         """One layer, all of its directions in one call. The caller has checked `why_not`."""
         record, given = recordings is not None, given_of(directions)
+        if is_transformed():
+            return self._results(directions, transforms.run(self.name, steps, directions), True, all_states)
         data, sizes, resets = steps
         dtype = result_type(data.dtype, data.device.type)
         save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
@@ -91,10 +94,17 @@ class Kernels(NamedTuple):
                 flat = Layer.apply(compiled, self.name, steps, recordings, all_states, dtype, data, *given)
             else:
                 flat = compiled.forward(steps, given, all_states, False, dtype, recordings)
+        return self._results(directions, flat, all_states or save, all_states)
+
+    @staticmethod
+    def _results(
+        directions: Sequence[Direction], flat: Sequence[Tensor], has_all: bool, all_states: bool
+    ) -> list[Result]:
+        """The results of each direction, from those of a call that has every state at every step, or the output."""
         results, at = [], 0
         for direction in directions:
             count = len(direction.initial)
-            every = count if all_states or save else 1
+            every = count if has_all else 1
             states, final = flat[at : at + every], flat[at + every : at + every + count]
             results.append(Result(tuple(states if all_states else states[:1]), tuple(final)))
             at += every + count

@@ -239,19 +239,6 @@ def test_differentiates_twice_and_thrice():
         assert torch.autograd.gradgradcheck(squares, leaves, fast_mode=True)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_transforms_of_torch_func_run_on_the_reference():
-    layer, x = layer_of(), noise(1, 4, 5, 2, 3)
-    each = torch.stack([layer(v)[0] for v in x])
-    check({"output": torch.vmap(lambda v: layer(v)[0])(x).detach()}, {"output": each.detach()})
-    _, tangent = torch.func.jvp(lambda v: layer(v)[0], (x[0],), (x[1],))
-    step = 1e-6
-    wanted = (layer(x[0] + step * x[1])[0] - layer(x[0] - step * x[1])[0]) / (2 * step)
-    torch.testing.assert_close(tangent, wanted, rtol=1e-6, atol=1e-7)
-    with gg.engine("cpu"), pytest.raises(gg.EngineError, match=r"no rule for vmap, jvp and other transforms"):
-        torch.vmap(lambda v: layer(v)[0])(x)
-
-
 def test_refuses_what_no_kernel_has():
     class Sorts(gg.Cell):
         gates = ("x",)

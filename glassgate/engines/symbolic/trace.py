@@ -34,6 +34,8 @@ class Trace:
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` is multiplied by, and the gradient of the product.
         ("gate", "f"), ("d_gate", "f"), ("d_new", "c"): for recordings, a gate, an output of `forward`, and the total
             gradients of it and of each new state, outputs of `backward`.
+        ("d_gate", "pre0"), ("d_gate", "left0"), ("d_gate", "own0"): if rows are shown, once more the columns 0 of
+            "d_pre" and "left", and the gradient of `parameters[0]` at each step.
 
     Attributes:
         forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
@@ -116,13 +118,14 @@ def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
     return new
 
 
-def differentiated(cell: Equations, costs: Costs, record: bool = False) -> Trace:
+def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bool = False) -> Trace:
     """The forward and backward graphs of a cell's equations.
 
     Args:
         cell: the equations.
         costs: of the backend, which decide what training keeps.
         record: whether gates and the gradients that reach them are results too.
+        rows: whether the backward pass shows all factors of the gradients of parameters at each step.
     """
     folded = _with_shared_halves(cell.states)
     states = [folded[state] for state in cell.states]
@@ -164,6 +167,10 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False) -> Trace
     for name, node in zip(cell.state, states, strict=True) if record else ():
         outputs["d_new", name] = gradient(node)
     of_parameters = [gradient(leaves[parameter]) for parameter in parameters]
+    if rows:
+        outputs |= {("d_gate", f"pre{k}"): gradient(node) for k, node in enumerate(d_pre)}
+        outputs |= {("d_gate", f"left{k}"): replay[u] for k, u in enumerate(left)}
+        outputs |= {("d_gate", f"own{k}"): d_p for k, d_p in enumerate(of_parameters)}
     new = merged([*outputs.values(), *of_parameters])
     columns_of = {node: k for k, node in enumerate(dict.fromkeys(new[d_p] for d_p in of_parameters))}
     outputs |= {("d_parameter", k): node for node, k in columns_of.items()}

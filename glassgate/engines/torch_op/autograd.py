@@ -10,8 +10,11 @@ from torch import Tensor
 from glassgate.engines import reference
 from glassgate.engines.backend import Compiled, PreparedPasses, Ragged
 from glassgate.engines.contract import Recording, Steps
-from glassgate.engines.plan import Plan, count_of_results, split, without_final
+from glassgate.engines.plan import Plan, count_of_results, given_of, plan_of, split, without_final
+from glassgate.engines.registry import BACKENDS
+from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.operators import plans_from, readable_gradients, text_of
+from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
 
 
 class Layer(torch.autograd.Function):
@@ -205,21 +208,44 @@ def remember_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor
 
 
 def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """The gradient of the gradients, by the reference."""
+    """The gradient of the gradients.
+
+    The sum of `dd` times the gradients equals the sum of `d_results` times the tangents of the results along `dd`. The
+    gradients with respect to `d_results` are therefore these tangents, and the others are gradients of the tangents.
+    """
     batch_sizes, resets, *leaves = ctx.saved_tensors
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
-        inputs = leaves[: ctx.given + 1]
+        inputs, d_values = leaves[: ctx.given + 1], leaves[ctx.given + 1 :]
         data, *given = [v.to(inputs[1].dtype) for v in inputs]
-        directions = split(plans_from(ctx.text), given)
-        results = reference.run(Steps(data, batch_sizes, resets), directions, all_states=True)
-        values, d_values = [v for result in results for v in (*result.states, *result.final)], leaves[len(inputs) :]
-        reached = [values[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-        d = _gradient(reached, inputs, d_values)
-        used = [k for k, v in enumerate(dd) if v is not None and d[k].requires_grad and v.shape == d[k].shape]
-        second = _gradient([d[k] for k in used], leaves, [dd[k] for k in used])
+        d = [None if v is None or v.shape != of.shape else v.to(data.dtype) for v, of in zip(dd, inputs, strict=True)]
+        plans, steps = plans_from(ctx.text), Steps(data, batch_sizes, resets)
+        if any(plan.equations.projected for plan in plans):
+            results = [v for r in reference.run(steps, split(plans, given), True) for v in (*r.states, *r.final)]
+            reached = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
+            first = _gradient(reached, inputs, d_values)
+            used = [k for k, v in enumerate(d) if v is not None and first[k].requires_grad]
+            second = _gradient([first[k] for k in used], leaves, [dd[k] for k in used])
+        else:
+            tangents = _tangents(ctx.text, steps, given, d)
+            reached = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
+            second = [*_gradient(reached, inputs, d_values), *reached]
     d_data, *d_rest = second
     return d_data, None, None, d_rest[: ctx.given], [None] * ctx.flat, d_rest[ctx.given :], None, None, None
+
+
+def _tangents(text: str, steps: Steps, given: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
+    """The tangents of the results of a call, for the tangents `d` of its input and of its other tensors."""
+    plans, name = plans_from(text), text.partition("\n")[0]
+    steps, directions = tangent_call(steps, split(plans, given), d[0], d[1:])
+    if name == "cpu" and not any(is_tangent(plan.equations) for plan in plans):
+        own = BACKENDS[name]
+        compiled = own.compile(tuple([plan_of(direction, own.costs) for direction in directions]))
+        dtype = steps.data.dtype
+        found = Layer.apply(compiled, name, steps, None, True, dtype, steps.data, *given_of(directions))
+    else:
+        found = [v for r in reference.run(steps, directions, True) for v in (*r.states, *r.final)]
+    return values_and_tangents(found, plans)[1]
 
 
 def _gradient(values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:

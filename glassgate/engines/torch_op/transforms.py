@@ -1,0 +1,435 @@
+"""The rules of a layer's kernels for the transforms of torch.func: vmap, grad, jvp, in any order.
+
+- vmap: sequences of all examples become one batch. If parameters differ between examples, one call follows the other.
+- grad under vmap: the kernels record the gradients of products, and each example's parameters get their own sums.
+- jvp, and gradients of gradients: a call of the tangent cell.
+
+Tensors with a row per step are (L, N, W) here, so that an axis of examples fits between L and N.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.utils import unwrap_dead_wrappers
+
+from glassgate.engines import reference
+from glassgate.engines.backend import Compiled
+from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
+from glassgate.engines.plan import Plan, by_direction, count_of_results, given_of, plan_of, split, without_final
+from glassgate.engines.registry import BACKENDS
+from glassgate.engines.symbolic.tangent import is_tangent
+from glassgate.engines.torch_op.by_group import weight_gradients
+from glassgate.engines.torch_op.operators import readable_gradients
+from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
+
+
+def why_not(steps: Steps, directions: Sequence[Direction]) -> Reason | None:
+    """Why the kernels cannot run a call inside a transform; None if they can."""
+    if steps.data.device.type != "cpu":
+        return Reason("kernels have rules for transforms of torch.func on the CPU only")
+    if steps.batch_sizes is not None:
+        return Reason("inside transforms of torch.func kernels need sequences of the same length")
+    if any("weight_hr" in direction.weights for direction in directions):
+        return Reason("kernels have no rule for transforms of torch.func of layers with proj_size")
+    dtypes = {result_type(steps.data.dtype), *(v.dtype for v in (steps.data, *given_of(list(directions))))}
+    if dtypes not in ({torch.float32}, {torch.float64}):
+        return Reason("inside transforms of torch.func kernels need tensors of one type, float32 or float64")
+    if not steps.data.shape[0]:
+        return Reason("inside transforms of torch.func kernels need at least one step")
+    return None
+
+
+def run(backend: str, steps: Steps, directions: Sequence[Direction]) -> Sequence[Tensor]:
+    """The states at every step and the final states of each direction, in the order of `Compiled.forward`.
+
+    Args:
+        backend: its name.
+        steps, directions: the call.
+    """
+    tensors = [steps.data, *given_of(list(directions))]
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    save = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
+    form = _form(backend, directions, save or any(each.key() == TransformType.Grad for each in stack))
+    found = LayerTransform.apply(form, *form.by_step(steps, tensors[1:]))
+    return [_rows(v) for v in found[: form.results]]
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """The static part of a call.
+
+    Attributes:
+        backend: the name of the backend.
+        plans: one per direction.
+        save: whether gradients follow.
+    """
+
+    backend: str
+    plans: tuple[Plan, ...]
+    save: bool
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        """The kernels."""
+        return BACKENDS[self.backend].compile(self.plans)
+
+    @property
+    def given(self) -> int:
+        """The number of parameters, states and noise of all directions."""
+        return sum(plan.given for plan in self.plans)
+
+    @property
+    def results(self) -> int:
+        """The number of states at every step and final states of all directions."""
+        return count_of_results(self.plans)
+
+    @cached_property
+    def final(self) -> frozenset[int]:
+        """The indices of final states among the results. They have a row per sequence, all others one per step."""
+        found, at = set[int](), 0
+        for plan in self.plans:
+            count = len(plan.equations.state)
+            found |= {*range(at + count, at + 2 * count)}
+            at += 2 * count
+        return frozenset(found)
+
+    @cached_property
+    def is_weight(self) -> list[bool]:
+        """For the input and each tensor of the directions, whether it is a parameter, which has no row per sequence."""
+        return [False, *(k < len(plan.weights) for plan in self.plans for k in range(plan.given))]
+
+    @cached_property
+    def differentiable(self) -> list[bool]:
+        """For the same tensors, whether they have gradients."""
+        return [True, *(has for plan in self.plans for has in plan.differentiable)]
+
+    def by_step(self, steps: Steps, given: Sequence[Tensor]) -> list[Tensor | None]:
+        """The mask of resets, the input, and the tensors of all directions: as (L, N, W) what has a row per step."""
+        N = given[len(self.plans[0].weights)].shape[0]
+
+        def steps_of(v: Tensor) -> Tensor:
+            return v.unflatten(0, (-1, N))
+
+        found = []
+        for plan, own in by_direction(self.plans, given):
+            first = plan.given - len(plan.noise)
+            noise = zip(plan.noise, own[first:], strict=True)
+            found += [*own[:first], *(steps_of(v) if plan.cell.noise[name].per_step else v for name, v in noise)]
+        resets = None if steps.resets is None else steps_of(steps.resets[:, None])
+        return [resets, steps_of(steps.data), *found]
+
+    def call(self, resets: Tensor | None, data: Tensor, given: Sequence[Tensor]) -> tuple[Steps, list[Tensor]]:
+        """The opposite: the call with flat rows of steps."""
+        mask = None if resets is None else resets.flatten()
+        return Steps(_rows(data), None, mask), [_rows(v) for v in given]
+
+
+def _rows(v: Tensor) -> Tensor:
+    """Rows of steps."""
+    return v.flatten(0, 1) if v.dim() == 3 else v
+
+
+def _form(backend: str, directions: Sequence[Direction], save: bool) -> Form:
+    costs = BACKENDS[backend].costs
+    return _interned_form(backend, tuple([plan_of(d, costs, rows=True) for d in directions]), save)
+
+
+@lru_cache(1024)
+def _interned_form(backend: str, plans: tuple[Plan, ...], save: bool) -> Form:
+    return Form(backend, plans, save)
+
+
+class LayerTransform(torch.autograd.Function):
+    """A layer's call: the states and final states of each direction, then what its gradients read."""
+
+    @staticmethod
+    def forward(form: Form, resets: Tensor | None, data: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        steps, rows = form.call(resets, data, given)
+        found = form.compiled.forward(steps, rows, True, form.save, data.dtype)
+        N = data.shape[1]
+        return tuple([v if k in form.final else v.unflatten(0, (-1, N)) for k, v in enumerate(found)])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.form, *tensors = inputs
+        ctx.count = len(output)
+        ctx.mark_non_differentiable(*output[ctx.form.results :])
+        ctx.save_for_backward(*tensors, *without_final(ctx.form.plans, output))
+        ctx.save_for_forward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *d_output: Tensor | None) -> tuple[Tensor | None, ...]:
+        form, needs = ctx.form, ctx.needs_input_grad[2:]
+        needed = tuple([need and has for need, has in zip(needs, form.differentiable, strict=True)])
+        reached = tuple([k for k, d in enumerate(d_output[: form.results]) if d is not None])
+        found: Iterator[Tensor | None] = iter(())
+        if reached and any(needed):
+            request = Request(form, needed, reached)
+            found = iter(LayerGradients.apply(request, *ctx.saved_tensors, *[d_output[k] for k in reached]))
+        return None, None, *[next(found, None) if need else None for need in needed]
+
+    @staticmethod
+    def jvp(ctx: Any, _form: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
+        _, tangents = _with_tangents(ctx.form, *unwrap_dead_wrappers(ctx.saved_tensors), d=d)
+        return *tangents, *[None] * (ctx.count - len(tangents))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[Any], form: Form, *tensors: Tensor | None) -> tuple[tuple[Tensor, ...], Any]:
+        batch = Batch(info.batch_size, in_dims[1:], tensors)
+        is_weight = [False, *form.is_weight]
+        if batch.has_own(is_weight):
+            return batch.one_by_one(lambda *each: LayerTransform.apply(form, *each))
+        found = LayerTransform.apply(form, *batch.folded(is_weight))
+        return batch.unfolded(found)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The static part of the gradients of a call.
+
+    Attributes:
+        form: of the call.
+        needed: whether the gradient of the input and of each tensor of the directions is needed.
+        reached: the results that have a gradient, by index.
+        groups: the number of groups of sequences; gradients of parameters then have a first axis of groups. 0 for
+            gradients of all sequences together.
+    """
+
+    form: Form
+    needed: tuple[bool, ...]
+    reached: tuple[int, ...]
+    groups: int = 0
+
+
+class LayerGradients(torch.autograd.Function):
+    """The needed gradients of a call, from its arguments, what `LayerTransform` saved, and the gradients of results."""
+
+    @staticmethod
+    def forward(request: Request, resets: Tensor | None, data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        form, groups = request.form, request.groups
+        tensors = tuple([v.contiguous() for v in tensors])
+        steps, rows = form.call(resets, data.contiguous(), tensors)
+        given, saved, d_reached = _split(rows, form.given, len(request.reached))
+        recordings = [Recording() for _ in form.plans]
+        d_results = readable_gradients(steps, _placed(request.reached, d_reached, form.results))
+        by_call = [need and not (groups and own) for need, own in zip(request.needed, form.is_weight, strict=True)]
+        d = form.compiled.backward(steps, given, saved, d_results, by_call[0], by_call[1:], recordings)
+        if groups:
+            d[1:] = _by_group(request, steps, given, saved, recordings, d[1:])
+        if d[0] is not None:
+            d[0] = d[0].view_as(data)
+        return tuple([v for v, need in zip(d, request.needed, strict=True) if need and v is not None])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.request, *tensors = inputs
+        ctx.count = len(tensors)
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *dd: Tensor | None) -> tuple[Tensor | None, ...]:
+        request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
+        form, n = request.form, request.form.given + 1
+        inputs, saved, d_reached = _split(tensors, n, len(request.reached))
+        if request.groups:
+            values, pull, *_ = torch.func.vjp(_one_by_one(request, resets, saved), *inputs, *d_reached)
+            second = pull(tuple([torch.zeros_like(v) if d is None else d for v, d in zip(values, dd, strict=True)]))
+        else:
+            d = _placed([k for k, need in enumerate(request.needed) if need], dd, n)
+
+            def tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
+                found = _with_tangents(form, resets, *inputs, d=d)[1]
+                return tuple([found[k] for k in request.reached])
+
+            values, pull, *_ = torch.func.vjp(tangents, *inputs)
+            second = *pull(tuple(d_reached)), *values
+        found = [v if has else None for v, has in zip(second, form.differentiable, strict=False)]
+        return None, None, *found, *[None] * len(saved), *second[n:]
+
+    @staticmethod
+    def jvp(ctx: Any, _request: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
+        request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
+        form, n = request.form, request.form.given + 1
+        inputs, saved, d_reached = _split(tensors, n, len(request.reached))
+        d_inputs, _, dd_reached = _split(d, n, len(request.reached))
+        dd_reached = [torch.zeros_like(v) if dd is None else dd for v, dd in zip(d_reached, dd_reached, strict=True)]
+        if request.groups:
+            known = [torch.zeros_like(v) if t is None else t for v, t in zip(inputs, d_inputs, strict=True)]
+            primals, moves = (*inputs, *d_reached), (*known, *dd_reached)
+            return torch.func.jvp(_one_by_one(request, resets, saved), primals, moves)[1]
+
+        def both(*inputs: Tensor) -> tuple[Tensor, ...]:
+            values, tangents = _with_tangents(form, resets, *inputs, d=d_inputs)
+            return tuple([found[k] for found in (values, tangents) for k in request.reached])
+
+        # The product rule: the gradient moves with the gradients of the results, and with the inputs.
+        _, pull, *_ = torch.func.vjp(both, *inputs)
+        return tuple([v for v, need in zip(pull((*dd_reached, *d_reached)), request.needed, strict=True) if need])
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Sequence[Any], request: Request, *tensors: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], Any]:
+        batch = Batch(info.batch_size, in_dims[1:], tensors)
+        of_call = [False, *request.form.is_weight]
+        is_weight = of_call + [False] * (len(tensors) - len(of_call))
+        if batch.has_own(is_weight):
+            return batch.one_by_one(lambda *each: LayerGradients.apply(request, *each))
+        weights = [own for own, need in zip(request.form.is_weight, request.needed, strict=True) if need]
+        groups = info.batch_size * max(request.groups, 1) if any(weights) else 0
+        found = LayerGradients.apply(replace(request, groups=groups), *batch.folded(is_weight))
+        return batch.unfolded(found, weights, request.groups)
+
+
+class Batch:
+    """The tensors of all examples of a vmap.
+
+    Args:
+        size: the number of examples.
+        dims: the axis of examples of each tensor; None if it is the same for all.
+        tensors: (L, N, W) with a row per step, (N, W) with a row per sequence, or parameters.
+    """
+
+    def __init__(self, size: int, dims: Sequence[int | None], tensors: Sequence[Tensor | None]) -> None:
+        self.size, self.dims, self.tensors = size, dims, tensors
+
+    def has_own(self, is_weight: Sequence[bool]) -> bool:
+        """Whether examples have their own parameters."""
+        return any(own and dim is not None for own, dim in zip(is_weight, self.dims, strict=True))
+
+    def folded(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
+        """The tensors of one call for all examples: sequences of an example are side by side."""
+        found = []
+        for v, dim, own in zip(self.tensors, self.dims, is_weight, strict=True):
+            if v is None or own:
+                found.append(v)
+                continue
+            if dim is None:
+                v = v.unsqueeze(0).expand(self.size, *v.shape)
+                dim = 0
+            at = v.dim() - 3
+            found.append(v.movedim(dim, at).flatten(at, at + 1))
+        return found
+
+    def unfolded(
+        self, results: Sequence[Tensor], is_weight: Sequence[bool] | None = None, groups: int = 0
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        """The results of that call, and their axes of examples.
+
+        Args:
+            results: (L, N, W), (N, W), or gradients of parameters by group.
+            is_weight: whether they are the latter.
+            groups: those of one example.
+        """
+        found, dims = [], []
+        for k, v in enumerate(results):
+            if is_weight is not None and is_weight[k]:
+                found.append(v.unflatten(0, (self.size, groups)) if groups else v)
+                dims.append(0)
+            else:
+                found.append(v.unflatten(v.dim() - 2, (self.size, -1)))
+                dims.append(v.dim() - 2)
+        return tuple(found), tuple(dims)
+
+    def one_by_one(self, call: Callable[..., Sequence[Tensor]]) -> tuple[tuple[Tensor, ...], Any]:
+        """The results of a call per example, and their axes of examples."""
+        every = [
+            call(
+                *[
+                    v if dim is None or v is None else v.select(dim, k)
+                    for v, dim in zip(self.tensors, self.dims, strict=True)
+                ]
+            )
+            for k in range(self.size)
+        ]
+        found = tuple([torch.stack(of_each) for of_each in zip(*every, strict=True)])
+        return found, (0,) * len(found)
+
+
+def _split(tensors: Sequence[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """The first ones, those between, and the last ones."""
+    end = len(tensors) - last
+    return list(tensors[:first]), list(tensors[first:end]), list(tensors[end:])
+
+
+def _placed(places: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
+    """A list of values at their places, None elsewhere."""
+    found: list[Tensor | None] = [None] * count
+    for place, value in zip(places, values, strict=True):
+        found[place] = value
+    return found
+
+
+def _by_group(
+    request: Request,
+    steps: Steps,
+    given: Sequence[Tensor],
+    states: Sequence[Tensor],
+    recordings: Sequence[Recording],
+    d: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradients of all tensors of the directions, those of parameters for each group."""
+    found, at, output = list(d), 0, 0
+    for (plan, own), recording in zip(by_direction(request.form.plans, given), recordings, strict=True):
+        names = [name for k, name in enumerate(plan.weights) if request.needed[1 + at + k]]
+        output_states, direction = states[output], plan.direction(own)
+        each = weight_gradients(plan.trace, steps, direction, output_states, recording.grad, request.groups, names)
+        for k, name in enumerate(plan.weights):
+            found[at + k] = each.get(name)
+        at, output = at + plan.given, output + len(plan.equations.state)
+    return found
+
+
+def _one_by_one(request: Request, resets: Tensor | None, saved: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+    """The gradients of groups by a loop over groups, as a function of the inputs and of the gradients of results."""
+    form, each = request.form, replace(request, groups=0)
+    is_weight = [*form.is_weight, *[False] * (len(saved) + len(request.reached))]
+
+    def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+        inputs, _, d_reached = _split(tensors, form.given + 1, len(request.reached))
+        every = [*inputs, *saved, *d_reached]
+
+        def of_group(v: Tensor, group: int) -> Tensor:
+            return v.unflatten(v.dim() - 2, (request.groups, -1)).select(v.dim() - 2, group)
+
+        found = []
+        for group in range(request.groups):
+            own = [v if weight else of_group(v, group) for v, weight in zip(every, is_weight, strict=True)]
+            mask = None if resets is None else of_group(resets, group)
+            found.append(LayerGradients.apply(each, mask, *own))
+        weights = [own for own, need in zip(form.is_weight, request.needed, strict=True) if need]
+        return tuple(
+            [
+                torch.stack(v) if own else torch.cat(v, v[0].dim() - 2)
+                for v, own in zip(zip(*found, strict=True), weights, strict=True)
+            ]
+        )
+
+    return gradients
+
+
+def _with_tangents(
+    form: Form, resets: Tensor | None, data: Tensor, *given: Tensor, d: Sequence[Tensor | None]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The results of a call, and their tangents for the tangents `d` of the input and of the other tensors."""
+    steps, rows = form.call(resets, data, given)
+    d_data, *d_given = [None if v is None else _rows(v) for v in d]
+    steps, directions = tangent_call(steps, split(form.plans, rows), d_data, d_given)
+    if any(is_tangent(plan.equations) for plan in form.plans):
+        # Kernels of third derivatives would take longer to compile than the loop takes to run.
+        results = reference.run(steps, directions, all_states=True)
+        found = [
+            v for result in results for v in (*(v.unflatten(0, data.shape[:2]) for v in result.states), *result.final)
+        ]
+    else:
+        inside = _form(form.backend, directions, form.save)
+        found = LayerTransform.apply(inside, *inside.by_step(steps, given_of(directions)))
+    return values_and_tangents(found, form.plans)

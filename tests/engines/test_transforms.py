@@ -1,0 +1,122 @@
+"""The kernels under the transforms of torch.func: the same numbers as the reference engine, for several cells."""
+
+import pytest
+import torch
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.utils._pytree import tree_leaves
+
+import glassgate as gg
+from tests.compare import EXACT, noise
+
+# torch scripts functions of its own when forward mode is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+
+CELLS = {
+    "LSTM": gg.cells.LSTM(),
+    "GRU": gg.cells.GRU(),
+    "peephole": gg.cells.PeepholeLSTM(),
+    "IndRNN": gg.cells.IndRNN(),
+    "two heads": gg.cells.SLSTM(heads=2),
+}
+
+
+class Problem:
+    """A layer with parameters of its own, an input, and a loss of one sequence."""
+
+    def __init__(self, cell: gg.Cell, **options) -> None:
+        self.layer = gg.Recurrent(cell, 3, 4, dtype=torch.float64, **options)
+        self.w = {name: noise(k, *v.shape) / 2 for k, (name, v) in enumerate(self.layer.named_parameters())}
+        self.moves = {name: noise(20 + k, *v.shape) for k, (name, v) in enumerate(self.w.items())}
+        self.members = {name: torch.stack([v, v / 2]) for name, v in self.w.items()}
+        self.x, self.more = noise(50, 5, 4, 3), noise(51, 5, 3)
+        self.resets, self.weight = noise(52, 5, 1) > 0, noise(53, 5, 1, self.layer.output_size)
+
+    def output(self, w, row):
+        return functional_call(self.layer, w, (row.unsqueeze(1),), {"resets": self.resets})
+
+    def loss(self, w, row):
+        output, final = self.output(w, row)
+        return (output * self.weight[: len(row)]).sum() + sum(v.square().sum() for v in tree_leaves(final))
+
+    def per_sample(self, w):
+        return vmap(grad(self.loss), (None, 1))(w, self.x)
+
+    def squares(self, w):
+        return sum(v.square().sum() for v in tree_leaves(self.per_sample(w)))
+
+
+CALLS = {
+    "examples": lambda p: vmap(lambda row: p.output(p.w, row), 1)(p.x),
+    "per-sample gradients": lambda p: p.per_sample(p.w),
+    "ensemble": lambda p: vmap(grad(p.loss), (0, None))(p.members, p.more),
+    "jvp": lambda p: jvp(p.loss, (p.w, p.x[:, 0]), (p.moves, p.more)),
+    "jvp of the input": lambda p: jvp(lambda row: p.output(p.w, row), (p.x[:, 0],), (p.more,)),
+    "jacrev": lambda p: jacrev(lambda row: p.output(p.w, row)[0])(p.more),
+    "jacfwd": lambda p: jacfwd(lambda row: p.output(p.w, row)[0])(p.more),
+    "hessian": lambda p: hessian(lambda row: p.loss(p.w, row))(p.more[:2]),
+    "gradient of per-sample gradients": lambda p: grad(p.squares)(p.w),
+    "jvp of per-sample gradients": lambda p: jvp(p.per_sample, (p.w,), (p.moves,)),
+}
+FEW = ("per-sample gradients", "jvp")
+
+
+def compare(problem: Problem, name: str) -> None:
+    if name == "hessian":
+        problem.resets = problem.resets[:2]
+    with gg.engine("cpu"):
+        found = tree_leaves(CALLS[name](problem))
+    with gg.engine("reference"):
+        wanted = tree_leaves(CALLS[name](problem))
+    assert len(found) == len(wanted)
+    for v, truth in zip(found, wanted, strict=True):
+        torch.testing.assert_close(v, truth, rtol=0, atol=10 * EXACT * max(1.0, truth.abs().max().item()))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_transform_of_an_lstm(name: str) -> None:
+    compare(Problem(CELLS["LSTM"]), name)
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("cell", [name for name in CELLS if name != "LSTM"])
+def test_other_cells(cell: str, name: str) -> None:
+    compare(Problem(CELLS[cell]), name)
+
+
+def test_two_directions_and_two_layers() -> None:
+    compare(Problem(CELLS["GRU"], bidirectional=True, num_layers=2), "per-sample gradients")
+
+
+def test_parameters_that_need_gradients() -> None:
+    problem = Problem(CELLS["LSTM"])
+    leaves = {name: v.requires_grad_() for name, v in problem.w.items()}
+    with gg.engine("cpu"):
+        found = torch.autograd.grad(problem.squares(leaves), list(leaves.values()))
+    with gg.engine("reference"):
+        wanted = torch.autograd.grad(problem.squares(leaves), list(leaves.values()))
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_forward_mode_without_torch_func() -> None:
+    problem = Problem(CELLS["LSTM"])
+    x, move = problem.x, noise(70, 5, 4, 3)
+    with gg.engine("cpu"), torch.autograd.forward_ad.dual_level():
+        output, _ = problem.layer(torch.autograd.forward_ad.make_dual(x, move))
+        found = torch.autograd.forward_ad.unpack_dual(output).tangent
+    near = [problem.layer(x + step * move)[0] for step in (1e-6, -1e-6)]
+    torch.testing.assert_close(found, (near[0] - near[1]) / 2e-6, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "reason"),
+    [
+        ({"proj_size": 2}, {}, "layers with proj_size"),
+        ({}, {"lengths": [5, 3, 0, 1]}, "sequences of the same length"),
+    ],
+)
+def test_names_what_transforms_do_not_support(options, call, reason) -> None:
+    layer, x = gg.LSTM(3, 4, **options), torch.zeros(5, 4, 3)
+    with gg.engine("cpu"), pytest.raises(gg.EngineError, match=reason):
+        jvp(lambda x: layer(x, **call)[0], (x,), (x,))
+    output, _ = jvp(lambda x: layer(x, **call)[0], (x,), (x,))
+    assert output.shape[:2] == (5, 4)
