@@ -163,5 +163,4 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False, rows: bool
     """
     weights = direction.weights
     equations = cached_equations(direction.cell, "weight_hr" in weights)
-    return _plan(equations, costs, _way(direction), tuple(weights), tuple(direction.noise), record)
     return _plan(equations, costs, _way(direction), tuple(weights), tuple(direction.noise), record, rows)
