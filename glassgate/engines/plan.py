@@ -164,3 +164,96 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False, rows: bool
     weights = direction.weights
     equations = cached_equations(direction.cell, "weight_hr" in weights)
     return _plan(equations, costs, _way(direction), tuple(weights), tuple(direction.noise), record, rows)
+
+
+def _plan(
+    equations: Equations,
+    costs: Costs,
+    way: str,
+    weights: tuple[str, ...],
+    noise: tuple[str, ...],
+    record: bool,
+    rows: bool = False,
+) -> Plan:
+    key = equations, costs, way, weights, noise, record, rows
+    plan = _plans.get(key)
+    if plan is None:
+        trace = _traces.get((equations, costs, record, rows))
+        if trace is None:
+            trace = _traces[equations, costs, record, rows] = differentiated(equations, costs, record, rows)
+        plan = _plans[key] = Plan(equations, trace, way, weights, noise, record, rows)
+    return plan
+
+
+def text_for(directions: Sequence[Direction], record: bool = False) -> str:
+    """The plans of all directions as one string."""
+    ways = [(d.cell, _way(d), tuple(d.weights), tuple(d.noise)) for d in directions]
+    return "\n".join([_text_of(cell, way, weights, noise, record, guarded(cell)) for cell, way, weights, noise in ways])
+
+
+@constant
+def _text_of(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
+    """The string of one direction; the argument `_` makes `torch.compile` check again whether the cell has changed."""
+    return _text(meant(cell, "weight_hr" in weights), way, weights, noise, record)
+
+
+def _text(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
+    """The string of a plan. It contains the equations, but neither class names nor the backend."""
+    return "\t".join((way, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
+
+
+@lru_cache(1024)
+def plans_in(text: str, costs: Costs) -> tuple[Plan, ...]:
+    """Parse the plans in a string, for a backend with these costs.
+
+    Raises:
+        NotEquations: the string was not written by `text_for`.
+    """
+    return tuple(_read(line, costs) for line in text.split("\n"))
+
+
+def _read(line: str, costs: Costs) -> Plan:
+    way, names, noise, shown, content = (line.split("\t") + [""] * 5)[:5]
+    equations = interned(parse(content))
+    weights, factors = tuple(names.split(",")), tuple(noise.split(",")) if noise else ()
+    if way not in _WAYS or shown not in ("", "recorded") or set(factors) != equations.noise.keys():
+        raise NotEquations("this program's directions cannot be read")
+    shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
+    if weights != tuple(shapes):
+        raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
+    return _plan(equations, costs, way, weights, factors, bool(shown))
+
+
+_WAYS = (">", "<", ">>", "<<")
+
+
+def count_of_results(plans: Sequence[Plan]) -> int:
+    """The number of result tensors of a training call: for each state, its values at all steps and its final value.
+
+    A training call returns saved tensors after these.
+    """
+    return sum(2 * len(plan.equations.state) for plan in plans)
+
+
+def without_final(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]:
+    """The results of a training call that its backward pass reads: all except the final states."""
+    read: list[Tensor] = []
+    at = 0
+    for plan in plans:
+        count = len(plan.equations.state)
+        read += flat[at : at + count]
+        at += 2 * count
+    return [*read, *flat[at:]]
+
+
+def by_direction(plans: Sequence[Plan], given: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
+    """Yield each plan and its tensors."""
+    at = 0
+    for plan in plans:
+        yield plan, given[at : at + plan.given]
+        at += plan.given
+
+
+def split(plans: Sequence[Plan], given: Sequence[Tensor]) -> list[Direction]:
+    """Return the directions, each with its tensors."""
+    return [plan.direction(own) for plan, own in by_direction(plans, given)]
