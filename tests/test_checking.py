@@ -153,3 +153,7 @@ def test_digits_of_small_inputs():
     (finding,) = checking._digits(Differences())
     assert re.search(r"with inputs of the size of 0.0*1, state .h. is off by", finding.meaning)
     assert not finding.holds
+
+
+def test_a_cell_with_noise_is_checked_without_it():
+    assert gg.check(gg.cells.CTRNN(sigma=0.5))

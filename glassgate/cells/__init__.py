@@ -1,5 +1,6 @@
 """The shipped cells: equations and their sources, one family per file."""
 
+from glassgate.cells.ctrnn import CTRNN
 from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv1
 from glassgate.cells.janet import JANET
 from glassgate.cells.layer_norm import LayerNormGRU, LayerNormLSTM
@@ -10,6 +11,7 @@ from glassgate.cells.slstm import SLSTM
 
 __all__ = [
     "CIFG",
+    "CTRNN",
     "GRU",
     "GRUP",
     "JANET",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # The lower-case names of `glassgate.cells`, listed here so that help is available before torch is loaded.
 CELLS = (
-    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "gru", "grup", "gruv1", "indrnn", "janet", "layernormgru",
-    "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
+    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "ctrnn", "gru", "grup", "gruv1", "indrnn", "janet",
+    "layernormgru", "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
 )  # fmt: skip
 
 HELP = "lstm, gru, rnn, ..., or FILE.py:Class"

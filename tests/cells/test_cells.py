@@ -103,6 +103,11 @@ def indrnn_tanh(x, h, w):
     return (torch.tanh(x + w.u_l0 * w.h),)
 
 
+def ctrnn(x, h, w):
+    new = w.x + 0.2 * (x + h - w.x)
+    return torch.tanh(new), new
+
+
 def slstm(x, h, w):
     """Without the stabiliser: the same numbers as long as nothing overflows."""
     blocks = [torch.block_diag(*rows.split(H // 2)) for rows in w.weight_hh_l0.split(H)]
@@ -138,6 +143,7 @@ CELLS = {
     "JANET": (cells.JANET(), janet),
     "IndRNN": (cells.IndRNN(), indrnn),
     "IndRNN, tanh": (cells.IndRNN("tanh"), indrnn_tanh),
+    "CTRNN": (cells.CTRNN("tanh"), ctrnn),
     "sLSTM": (cells.SLSTM(heads=2), slstm),
     "minGRU": (cells.MinGRU(), min_gru),
     "minLSTM": (cells.MinLSTM(), min_lstm),
@@ -177,9 +183,9 @@ def test_a_cell_is_its_formulas(name):
         w = At(layer, states)
         ih = F.linear(x_t, w.weight_ih_l0, w.bias_ih_l0)
         full = cell.recurrent and cell.heads == 1
-        hh = F.linear(states["h"], w.weight_hh_l0, w.bias_hh_l0) if full else None
+        hh = F.linear(states[cell.state[0]], w.weight_hh_l0, w.bias_hh_l0) if full else None
         states = dict(zip(cell.state, formulas(ih, hh, w), strict=False))
-        wanted.append(states["h"])
+        wanted.append(states[cell.state[0]])
     torch.testing.assert_close(output, torch.stack(wanted), rtol=0, atol=1e-12)
     if name != "sLSTM":
         for got, state in zip(final if isinstance(final, tuple) else (final,), cell.state, strict=True):
@@ -189,7 +195,7 @@ def test_a_cell_is_its_formulas(name):
 @pytest.mark.parametrize("name", CELLS)
 def test_a_cell_on_the_kernel_is_the_reference(name):
     layer = layer_of(name, bidirectional=True)
-    leaves = {"x": noise(99, L, N, INPUTS).requires_grad_()}
+    leaves = {"input": noise(99, L, N, INPUTS).requires_grad_()}
     widths = dict.fromkeys(layer.cell.state, H) | {layer.cell.state[0]: P if name in PROJECTED else H}
     leaves |= {state: noise(k, 2, N, width).abs().requires_grad_() for k, (state, width) in enumerate(widths.items())}
     resets = noise(98, L, N) > 0.7
@@ -197,7 +203,7 @@ def test_a_cell_on_the_kernel_is_the_reference(name):
     def run(engine, **options):
         hx = tuple(leaves[state] for state in layer.cell.state)
         with gg.engine(engine):
-            output, final = layer(leaves["x"], hx if len(hx) > 1 else hx[0], **options)
+            output, final = layer(leaves["input"], hx if len(hx) > 1 else hx[0], **options)
         final = final if isinstance(final, tuple) else (final,)
         outputs = {"output": output} | {f"{state}_n": v for state, v in zip(layer.cell.state, final, strict=True)}
         return measure(outputs, leaves | dict(layer.named_parameters()))
@@ -245,7 +251,21 @@ def test_bad_options():
         cells.ActivatedLSTM(gate="softmax")
     with pytest.raises(ValueError, match="SLSTM: heads must be a positive integer, got 0"):
         cells.SLSTM(0)
+    with pytest.raises(ValueError, match="CTRNN: dt must be above 0 and at most tau = 100, got 200"):
+        cells.CTRNN(tau=100, dt=200)
+    with pytest.raises(ValueError, match="CTRNN: sigma must be 0 or more, got -1"):
+        cells.CTRNN(sigma=-1)
     with pytest.raises(ValueError, match="IndRNN: nonlinearity must be 'relu' or 'tanh', got 'exp'"):
         cells.IndRNN("exp")
     with pytest.raises(ValueError, match="JANET: a step reads the units of h, so h cannot be projected"):
         gg.Recurrent(cells.JANET(), 3, 6, proj_size=4)
+
+
+def test_noise_of_a_ctrnn_is_seeded_and_has_its_deviation():
+    layer, x = gg.Recurrent(cells.CTRNN("tanh", sigma=0.5), 2, 50), torch.zeros(1, 400, 2)
+    calm = layer.eval()(x, None)[1][1]
+    torch.manual_seed(0)
+    noisy = layer.train()(x)[1][1]
+    torch.manual_seed(0)
+    assert torch.equal(noisy, layer(x)[1][1])
+    assert (noisy - calm).std().item() == pytest.approx(0.4**0.5 * 0.5, rel=0.02)
