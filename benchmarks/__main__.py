@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     out = options.out or (ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results")
     rows = [on_engine(row, options.engine) for row in rows]
     if not options.report:
-        run(rows, out, options.threads, options.quick, QUICK if options.quick else FULL)
+        with Bench(options.threads, QUICK if options.quick else FULL) as bench:
+            run(rows, out, bench, options.quick)
     report.write(out)
     print(f"Table and plot: {out / 'table.md'}, {out / 'plot.svg'}")
 
@@ -66,22 +67,21 @@ def on_engine(row: Row, engine: str) -> Row:
     return replace(row, points=tuple(points))
 
 
-def run(rows: Sequence[Row], out: Path, threads: int, quick: bool, budget: Budget) -> None:
-    """Measures the points that the files in `out` lack, telling each."""
-    setting = {"environment": environment(threads), "quick": quick}
+def run(rows: Sequence[Row], out: Path, bench: Bench, quick: bool = False) -> None:
+    """Measure the points that the files in `out` lack, and print each."""
+    setting = {"environment": environment(bench.threads), "quick": quick}
     stores = [(row, Store(out, row, setting)) for row in rows]
     chosen = {row.name: [p for p in row.points if p.quick or not quick] or list(row.points[:1]) for row in rows}
     wanted = [(row, store, point) for row, store in stores for point in chosen[row.name] if store.lacks(point)]
     print(f"{sum(map(len, chosen.values())) - len(wanted)} points are there, {len(wanted)} to measure", flush=True)
     start = time.monotonic()
-    with Bench(threads, budget) as bench:
-        for k, (row, store, point) in enumerate(wanted, 1):
-            figure = bench.measure(row, point)
-            if code() != setting["environment"]["code"]:
-                sys.exit("the package's code changed while it was measured; start again to measure what it is now")
-            store.keep(point, figure)
-            minutes, seconds = divmod(int(time.monotonic() - start), 60)
-            print(f"{minutes:3}:{seconds:02} {k:4}/{len(wanted)}  {told(row, point, figure)}", flush=True)
+    for k, (row, store, point) in enumerate(wanted, 1):
+        figure = bench.measure(row, point)
+        if code() != setting["environment"]["code"]:
+            sys.exit("the package's code changed while it was measured; start again to measure what it is now")
+        store.keep(point, figure)
+        minutes, seconds = divmod(int(time.monotonic() - start), 60)
+        print(f"{minutes:3}:{seconds:02} {k:4}/{len(wanted)}  {told(row, point, figure)}", flush=True)
 
 
 def told(row: Row, point: Point, figure: Figure) -> str:

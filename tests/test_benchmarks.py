@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from benchmarks import gpu, limited, report, results, worker
 from benchmarks.__main__ import main, on_engine, run
 from benchmarks.measure import Bench
 from benchmarks.rows import ROWS, Point, Row, stock
-from benchmarks.turns import Budget, PeerError, Workers, quartiles, surroundings, take_turns
+from benchmarks.turns import Budget, PeerError, quartiles, take_turns
 from benchmarks.work import Work
 
 TINY = [Work(3, 2, 4), Work(4, 1, 5, ragged=True)]
@@ -20,14 +21,21 @@ SHORT = Budget(0.0, turn=0.001, patience=1)
 ROW = on_engine(Row("tiny", "a tiny LSTM", "nn.LSTM", stock(TINY), 1e9, 1e-9), "reference")
 
 
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """Processes that the tests share, because each takes seconds to start."""
+    with Bench(1, SHORT) as made:
+        yield made
+
+
 def contents(folder: Path) -> dict:
     return json.loads((folder / "tiny.json").read_text())
 
 
-def test_a_run_writes_figures_with_their_errors_and_goes_on_with_what_it_lacks(tmp_path, capsys):
-    run([replace(ROW, points=ROW.points[:1])], tmp_path, threads=1, quick=False, budget=SHORT)
+def test_a_run_writes_figures_with_their_errors_and_goes_on_with_what_it_lacks(bench, tmp_path, capsys):
+    run([replace(ROW, points=ROW.points[:1])], tmp_path, bench)
     (first,) = contents(tmp_path)["points"]
-    run([ROW], tmp_path, threads=1, quick=False, budget=SHORT)
+    run([ROW], tmp_path, bench)
     assert "1 points are there, 1 to measure" in capsys.readouterr().out
     both = contents(tmp_path)
     assert both["points"][0] == first
@@ -47,11 +55,11 @@ def test_a_run_writes_figures_with_their_errors_and_goes_on_with_what_it_lacks(t
     assert "L=4 N=1 H=5" in table
 
 
-def test_what_fails_is_missing_with_its_last_words(tmp_path):
+def test_what_fails_is_missing_with_its_last_words(bench, tmp_path):
     ours = ROW.points[0].ours
     absent = Point(replace(ours, cell="Absent"), {"nn.LSTM": replace(ours, peer="stock")})
     broken = Point(ours, {"another": replace(ours, peer="stock", cell="FourGates")})
-    run([replace(ROW, points=(absent, broken))], tmp_path, threads=1, quick=False, budget=SHORT)
+    run([replace(ROW, points=(absent, broken))], tmp_path, bench)
     first, second = contents(tmp_path)["points"]
     assert "has no attribute 'Absent'" in first["missing"]
     assert second["missing"] == "another: KeyError: 'FourGates'"
@@ -99,22 +107,20 @@ def test_the_end_of_a_long_work_is_checked(tmp_path):
         worker._check(work, right | {"output": right["output"] + 1e-3}, path)
 
 
-def test_processes_stand_still_between_turns_and_alternate():
-    workers = Workers(surroundings(1))
-    try:
-        contenders = {"ours": ROW.points[0].ours, "nn.LSTM": ROW.points[0].others["nn.LSTM"]}
-        for work in contenders.values():
-            workers.ask(work.peer, "prepare", work, None)
-        times = take_turns(workers, contenders, Budget(0.0, least_rounds=4))
-        assert [len(values) for values in times.values()] == [4, 4]
-        for process in workers.running.values():
-            state = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(") ")[2][0]
-            assert state == "T"
-        with pytest.raises(PeerError, match="KeyError"):
-            workers.ask("stock", "turn", replace(contenders["nn.LSTM"], H=7), 0.0)
-        assert "stock" not in workers.running
-    finally:
-        workers.end()
+def test_processes_stand_still_between_turns_and_alternate(bench):
+    workers = bench.workers
+    workers.drop()
+    contenders = {"ours": ROW.points[0].ours, "nn.LSTM": ROW.points[0].others["nn.LSTM"]}
+    for work in contenders.values():
+        workers.ask(work.peer, "prepare", work, None)
+    times = take_turns(workers, contenders, Budget(0.0, least_rounds=4))
+    assert [len(values) for values in times.values()] == [4, 4]
+    for process in workers.running.values():
+        state = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(") ")[2][0]
+        assert state == "T"
+    with pytest.raises(PeerError, match="KeyError"):
+        workers.ask("stock", "turn", replace(contenders["nn.LSTM"], H=7), 0.0)
+    assert "stock" not in workers.running
 
 
 def test_quartiles_of_an_odd_number_of_ratios():
@@ -163,14 +169,13 @@ def test_the_plots_are_made_from_the_files(tmp_path):
         assert "<svg" in (tmp_path / plot).read_text()
 
 
-def test_calls_under_limits_stand_in_a_row_or_the_reason_why_not(tmp_path, monkeypatch):
+def test_calls_under_limits_stand_in_a_row_or_the_reason_why_not(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(limited, "POINTS", on_engine(ROW, "reference").points[:1])
-    with Bench(1, SHORT) as bench:
-        _, limits, cell, _ = limited.row(bench, limited.Limits(1, 1), 0.01, 3).split("|")
-        assert limits == " 1 threads, 1 processors "
-        assert all(float(time) > 0 for time in cell.split("/"))
-        monkeypatch.setattr(limited, "GROUPS", tmp_path / "absent")
-        row = limited.row(bench, limited.Limits(2, time=0.5), 0.01, 1)
+    _, limits, cell, _ = limited.row(bench, limited.Limits(1, 1), 0.01, 3).split("|")
+    assert limits == " 1 threads, 1 processors "
+    assert all(float(time) > 0 for time in cell.split("/"))
+    monkeypatch.setattr(limited, "GROUPS", tmp_path / "absent")
+    row = limited.row(bench, limited.Limits(2, time=0.5), 0.01, 1)
     assert "| 2 threads, 2 processors, the time of 0.5 | not measured, for no control group can be made here: " in row
 
 

@@ -13,7 +13,7 @@ from glassgate.tasks.data.toy.python_code import standard_library
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "demo"
-    assert main(["demo", "--every=100", f"--run={run}"]) == 0
+    assert main(["demo", "--every=400", f"--run={run}"]) == 0
     out = capsys.readouterr().out
     _, held_out = standard_library(every=10**6)
     summary = json.loads((run / "demo.json").read_text())
