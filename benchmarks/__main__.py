@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with Bench(options.threads, QUICK if options.quick else FULL) as bench:
             run(rows, out, bench, options.quick)
     report.write(out)
-    print(f"Table and plot: {out / 'table.md'}, {out / 'plot.svg'}")
+    print(f"Table and plot: {out / 'table.md'}, {out / 'plot.png'}")
 
 
 def _parser() -> argparse.ArgumentParser:

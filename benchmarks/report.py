@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.rows import ROWS
+from glassgate.tasks.pictures.charts import save_figure
 
 Content = dict[str, Any]
 
@@ -15,12 +16,12 @@ points. Error: the largest difference of ours from float64, relative to the larg
 
 
 def write(folder: Path) -> None:
-    """Writes table.md, plot.svg and its rows about torch.nn, by-size.svg, to the folder of the JSON files."""
+    """Write table.md, plot.png, and by-size.png with the rows on torch.nn to the folder of the JSON files."""
     order = [row.name for row in ROWS]
     contents = sorted(results.read(folder), key=lambda c: order.index(c["row"]) if c["row"] in order else len(order))
     (folder / "table.md").write_text(table(contents))
-    plot(contents, folder / "plot.svg")
-    plot([content for content in contents if "nn." in content["against"]], folder / "by-size.svg")
+    plot(contents, folder / "plot.png")
+    plot([content for content in contents if "nn." in content["against"]], folder / "by-size.png")
 
 
 def table(contents: list[Content]) -> str:
@@ -151,11 +152,7 @@ def plot(contents: list[Content], path: Path) -> None:
 
     The right column shows the errors of ours and of the contender of each point.
     """
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "glassgate"
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     ratios = [content for content in contents if measured(content) and content["wanted"]["unit"] not in ("s", "MiB")]
     parts = [[c for c in ratios if c["wanted"]["cost"] is cost] for cost in (False, True)]
@@ -163,15 +160,14 @@ def plot(contents: list[Content], path: Path) -> None:
     shown = [(title, part) for title, part in zip(titles, parts, strict=True) if part]
     if not shown:
         return
-    figure, axes = plt.subplots(
+    figure = Figure((11, 2 + 0.42 * sum(len(part) for _, part in shown)), layout="constrained")
+    axes = figure.subplots(
         len(shown),
         2,
         squeeze=False,
         sharey="row",
-        figsize=(11, 2 + 0.42 * sum(len(part) for _, part in shown)),
         width_ratios=(3, 1),
         height_ratios=[len(part) + 1.5 for _, part in shown],
-        layout="constrained",
     )
     for (title, part), (left, right) in zip(shown, axes, strict=True):
         for y, content in enumerate(part):
@@ -192,8 +188,7 @@ def plot(contents: list[Content], path: Path) -> None:
     marks = axes[0, 0].get_legend_handles_labels(), axes[0, 1].get_legend_handles_labels()
     handles = {label: handle for found in marks for handle, label in zip(*found, strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save_figure(figure, path)
 
 
 def _label(content: Content) -> str:
