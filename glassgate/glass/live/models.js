@@ -55,9 +55,9 @@ const shadeOf = (share) => `g${Math.round(10 * clamp(share, 0, 1))}`;
 const signedShade = (share) => `${share >= 0 ? "p" : "n"}${Math.round(10 * Math.min(1, Math.abs(share)))}`;
 
 // The first lines of the Python code of a page: the run's task and its network.
-const pythonSetup = ({ module, task, path }, imports = []) => [
-  "import glassgate as gg", `from ${module} import ${task}`, ...[...imports, "from glassgate.tasks.report.ask import ask"].sort(), "",
-  `task = ${task}.load(${JSON.stringify(path)})`, "model = task.network",
+const pythonSetup = ({ path }, imports = []) => [
+  "import glassgate as gg", ...["from glassgate.tasks import run_class", "from glassgate.tasks.report.ask import ask", ...imports].sort(), "",
+  `task = run_class(${JSON.stringify(path)}).load(${JSON.stringify(path)})`, "model = task.network",
 ];
 
 // The parts of a model that reads texts. `colour(result, k)` is the class of a token, `titled` its tooltip, `legend` the key.

@@ -119,9 +119,9 @@ const seriesModel = ({ title, compare }) => ({
   python: (rows, run, given) => {
     const dragged = rows.some((row, t) => row.some((value, channel) => value !== given.rows[t][channel]));
     const setup = pythonSetup(run, ["from glassgate.tasks.progress import Progress", run.file === "" ? "from glassgate.tasks.report.study import own" : "from glassgate.tasks.report.study import read", ...(run.file === "" ? ["from glassgate.tasks.runs import Run"] : [])]);
-    const stretch = run.file === "" ? `own(task, Progress(), Run.open(${JSON.stringify(run.path)}).metrics())[0]` : `read(task, ${JSON.stringify(run.file)}, Progress())[0]`;
+    const excerpt = run.file === "" ? `own(task, Progress(), Run.open(${JSON.stringify(run.path)}).metrics())[0]` : `read(task, ${JSON.stringify(run.file)}, Progress())[0]`;
     const own = dragged ? [`rows = ${JSON.stringify(rows)}`] : [];
-    return { setup: [...setup, `stretch = ${stretch}`, ...own], call: `print(ask(task, stretch${dragged ? ", rows" : ""}))` };
+    return { setup: [...setup, `excerpt = ${excerpt}`, ...own], call: `print(ask(task, excerpt${dragged ? ", rows" : ""}))` };
   },
 });
 

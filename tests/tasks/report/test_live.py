@@ -11,11 +11,13 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.glass.edit import editable
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.live.page import live
-from glassgate.tasks.report.study import Excerpt
+from glassgate.tasks.report.study import Excerpt, own
 from tests.export.javascript import node
-from tests.tasks.report.live import RUNS, answers, excerpts, random_edits, random_inputs, trained
+from tests.tasks.report.live import RUNS, answers, excerpts, random_edits, random_inputs, random_text, trained
 
 READING = """
 const reading = ({ answers, numbers, unknown }) => {
@@ -25,19 +27,23 @@ const reading = ({ answers, numbers, unknown }) => {
 };
 """
 """The numbers of a page's result: probabilities, or of music the logarithm of the probability of the given notes."""
-_CALLS = """
+_MODEL = """
 const model = models[data.model.task](withArrays(data.model, unpackWeights(data.weights)),
   (layer, x, count, options) => runLayer(layer, steps, x, count, options));
+"""
+_CALLS = """
 const results = calls.map(([given, edits]) => reading(model.read(given, edits)));
 console.log(JSON.stringify(results));
 """
 
 
-def read_in_node(task: Any, excerpt: Excerpt, calls: list[Any], folder: Path, half: bool = False) -> list[Any]:
-    """What the script of a task reads."""
+def read_in_node(
+    task: Any, excerpt: Excerpt, calls: list[Any], folder: Path, half: bool = False, calls_of: str = ""
+) -> list[Any]:
+    """The results of the script of a task."""
     part = live(task, [excerpt], folder, half)
     begin = part.script.rindex("globalThis.glassgate = ")
-    inside = f"const data = {part.data};\nconst calls = {json.dumps(calls)};\n{READING}\n{_CALLS}"
+    inside = f"const data = {part.data};\nconst calls = {json.dumps(calls)};\n{READING}\n{_MODEL}\n{calls_of or _CALLS}"
     program = f"{part.script[:begin]}\n{inside}\n}})();"
     (folder / "program.js").write_text(program, encoding="utf-8")
     done = subprocess.run([node(), str(folder / "program.js")], capture_output=True, text=True, timeout=120)
@@ -91,6 +97,65 @@ def translation(task: Any, chosen: list[int]) -> str:
     symbols = task.vocabularies["target"].symbols
     text: str = task.joined([symbols[number - 1] for number in chosen if number != 1], 1)
     return text
+
+
+_PYTHON = """
+const results = calls.map(([given, edits]) => {
+  for (const edit of edits.filter(({ kind }) => kind === "replace")) {
+    edit.values = [...model.read(edit.text, []).parts[partOf(edit)].values[shortOf(edit)]];
+  }
+  return { ...reading(model.read(given, edits)), code: pythonOf(edits, model.python(given, data.run, data.given)) };
+});
+console.log(JSON.stringify(results));
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["tagging", "classification", "fill-blanks", "translation", "forecasting", "regression"]
+)
+def test_the_python_code_of_a_page_gives_its_answers(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    run, random = tmp_path / "run", np.random.default_rng(5)
+    with gg.engine("reference"):
+        task = trained(name)
+        if name == "forecasting":
+            task.fit(task.split([each.part(0, 300) for each in task.read_for_forecast(None)]))
+        task.save(run)
+        excerpt = own(task, Progress())[0] if name == "forecasting" else excerpts(task)[0]
+        given = page_input(task, excerpt, run)
+        if name == "forecasting":
+            given = [[value + 0.5] for (value,) in given]
+        _, edits = random_edits(task, random)
+        edits = [{"from": None, "to": None, **each} for each in edits if each["kind"] != "replace"]
+        first = editable_state(task)
+        edits.append({"name": first, "kind": "hold", "value": -0.5, "units": None, "from": 1, "to": 2})
+        if isinstance(given, str) and name != "translation":
+            patch = {
+                "name": first,
+                "kind": "replace",
+                "units": [2],
+                "from": 0,
+                "to": 1,
+                "text": random_text(task, random),
+            }
+            edits.append(patch)
+        (found,) = read_in_node(task, excerpt, [[given, edits]], run, calls_of=_PYTHON)
+        printed: list[Any] = []
+        exec(found["code"], {"print": printed.append})
+    (answers,) = printed
+    if "numbers" in found:
+        numbers = [float(each.best[0].name) for each in answers]
+        torch.testing.assert_close(torch.tensor(numbers), torch.tensor(found["numbers"]), atol=1e-3, rtol=1e-4)
+        return
+    best = [each.best[0].probability for each in answers]
+    torch.testing.assert_close(
+        torch.tensor(best), torch.tensor([max(each) for each in found["chances"]]), atol=1e-4, rtol=1e-4
+    )
+
+
+def editable_state(task: Any) -> str:
+    """The first state of the encoder."""
+    return next(name for name in editable(task.network) if name.startswith("encoder.") and name.endswith(".h"))
 
 
 def test_sixteen_bits_change_answers_little_and_the_error_is_known(tmp_path: Path) -> None:

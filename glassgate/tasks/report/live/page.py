@@ -43,8 +43,7 @@ def live(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt], run: Path, half
     except ValueError as error:
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
     model["task"] = task.name
-    package = type(task).__module__.rpartition(".")[0]
-    names = {"module": package, "task": type(task).__name__, "path": str(run), "file": file}
+    names = {"path": str(run), "file": file}
     given = model.pop("given", None)
     diagram = diagrams(getattr(task.network, LAYER))[0][1]
     script = source.read_text(encoding="utf-8")
