@@ -1,16 +1,22 @@
 """The pages that run a network: the page of a cell, sizes, and errors."""
 
+import base64
+import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import glassgate as gg
 from glassgate.glass.live.network import Network, wire_key
 from glassgate.glass.live.page import LIMIT, check_size
+from tests.export.javascript import node
 from tests.export.test_javascript import CELLS, Sorted
+from tests.raised import ROOT
 
 
 @pytest.mark.parametrize("cell", CELLS[1:4], ids=lambda cell: type(cell).__name__)
@@ -62,3 +68,56 @@ def test_a_regularised_layer_keeps_its_equations() -> None:
     plain.layer(gg.LSTM(2, 3).eval(), "encoder")
     noisy.layer(gg.LSTM(2, 3, zoneout=0.3).eval(), "encoder")
     assert plain.steps != noisy.steps
+
+
+_CELLS_PAGE = """
+const read = withArrays(data.cells, unpackWeights(data.weights));
+const results = read.map(({ sizes }) => sizes.map(({ levels: [{ directions: [direction] }] }) => {
+  const { values } = runDirection(direction, steps[direction.label], Float32Array.from(signal), signal.length);
+  const names = [...direction.gates, ...Object.keys(direction.states)];
+  return Object.fromEntries(names.map((name) => [name, [...values[name]]]));
+}));
+console.log(JSON.stringify(results));
+"""
+
+
+def test_the_page_of_the_documentation_is_current_and_gives_the_numbers_of_python(tmp_path: Path) -> None:
+    cells = [gg.cells.RNN(), gg.cells.GRU(), gg.cells.LSTM()]
+    page = (ROOT / "docs/student/cells.html").read_text("utf-8")
+    assert page == str(gg.draw(cells[0]).live(beside=cells[1:])), "run docs/draw_student.py"
+    data = json.loads(page.split('id="live-data">')[1].split("</script>")[0])
+    script = page.split("</script>\n<script>")[1].split("globalThis.glassgate = ")[0]
+    signal = torch.randn(60).tolist()
+    inside = f"const data = {json.dumps(data)};\nconst signal = {signal};\n{_CELLS_PAGE}\n}})();"
+    (tmp_path / "program.js").write_text(script + inside, "utf-8")
+    done = subprocess.run([node(), str(tmp_path / "program.js")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+    numbers = np.frombuffer(base64.b64decode(data["weights"]["base64"]), "<f4")
+    for cell, described, found in zip(cells, data["cells"], json.loads(done.stdout), strict=True):
+        for size, values in zip(described["sizes"], found, strict=True):
+            (direction,) = size["levels"][0]["directions"]
+            layer = layer_of(cell, direction, numbers)
+            with gg.engine("reference"), torch.no_grad(), gg.record(layer) as tape:
+                layer(torch.tensor(signal)[:, None, None])
+            for name, got in values.items():
+                torch.testing.assert_close(
+                    torch.tensor(got), tape[f"layer0.forward.{name}"].flatten(), atol=1e-5, rtol=1e-5
+                )
+
+
+def layer_of(cell: gg.Cell, direction: dict[str, Any], numbers: np.ndarray) -> gg.Recurrent:
+    """The layer whose weights a page contains."""
+    units = direction["units"]
+    layer = gg.Recurrent(cell, 1, units)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        for name, parts in direction["products"].items():
+            first = cell.gates.index(re.sub("_(pre|ih|hh)$", "", name)) * units
+            rows = {part["weight"]: "weight_ih_l0" if part["vector"] == "x" else "weight_hh_l0" for part in parts}
+            rows[f"{name}_bias"] = "bias_hh_l0" if name.endswith("_hh") else "bias_ih_l0"
+            for key, parameter_name in rows.items():
+                place = direction["weights"][key]
+                values = numbers[place["at"] : place["at"] + int(np.prod(place["shape"]))].reshape(place["shape"])
+                getattr(layer, parameter_name)[first : first + units] = torch.tensor(values)
+    return layer
