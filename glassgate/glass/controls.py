@@ -9,6 +9,8 @@ from glassgate.layers.stack import Recurrent
 
 CONTROLS = 4
 """The number of networks with fresh weights that a report compares with."""
+MANY_CONTROLS = 40
+"""The number for rules that take the best of many units and marks, once the first few do not exceed the effect."""
 
 
 def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:

@@ -15,7 +15,7 @@ from glassgate.glass.study import Study
 
 FRESH = "networks with fresh weights"
 TARGETS = "targets in another order"
-ORDER = "text in another order, and networks with fresh weights"
+ORDER = "text in another order, and many networks with fresh weights"
 NO_NULL_MODEL = "none: the log is the evidence"
 GUESS = "the commonest answer; of sets, those of other steps"
 BEFORE = "the same network before training"
@@ -271,11 +271,18 @@ def threshold(study: Study, rule: Rule, effect: Effect) -> float:
     """The value that an effect has to exceed; computed once per study."""
     key = f"{rule.name}: {effect.key}"
     if key not in study.thresholds:
-        nulls = [effect.null]
-        if rule.null in (FRESH, ORDER):
-            nulls += [null for of_control in _controls(study, rule) if (null := of_control.get(effect.key)) is not None]
-        study.thresholds[key] = max(max(nulls) + rule.least, rule.floor)
+        bar = max(_null(study, rule, effect) + rule.least, rule.floor)
+        if rule.null == ORDER and effect.value > bar:
+            marks.draw_controls(study, rule.name)
+            bar = max(_null(study, rule, effect) + rule.least, rule.floor)
+        study.thresholds[key] = bar
     return study.thresholds[key]
+
+
+def _null(study: Study, rule: Rule, effect: Effect) -> float:
+    """The largest effect without structure."""
+    drawn = _controls(study, rule) if rule.null in (FRESH, ORDER) else []
+    return max([effect.null, *(each[effect.key] for each in drawn if effect.key in each)])
 
 
 def _controls(study: Study, rule: Rule) -> list[dict[str, float]]:

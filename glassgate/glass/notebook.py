@@ -111,7 +111,8 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
     study = Study("A recording", "", [Passage(each) for each in names], found)
     study.subtitle = described(study)
     study.diagrams, study.cost = diagrams(call.layer), cost(call.layer, call.layer, lengths)
-    study.controls = [directions(with_fresh_weights(tape, seed), brief=True) for seed in range(CONTROLS)]
+    study.control = lambda seed: directions(with_fresh_weights(tape, seed), brief=True)
+    study.controls = [study.control(seed) for seed in range(CONTROLS)]
     by_backward(study, tape)
     path.write_text(page(study), encoding="utf-8")
 

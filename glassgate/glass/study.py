@@ -224,10 +224,11 @@ class Study:
 
     Attributes:
         controls: the directions of networks with fresh weights that read the same passages
+        control: draws another one of these networks, from a number
         loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
         unit, points: the units of `loss` and `points` in causes and lapses
         thresholds: the value that each effect has to exceed; computed once, by `findings`
-        nulls: the effects of each rule in the `controls`, by rule
+        nulls: the effects of each rule in networks with fresh weights, by rule
     """
 
     title: str
@@ -246,6 +247,7 @@ class Study:
     points: str = ""
     loss: float | None = None
     controls: list[list[Direction]] = field(default_factory=list)
+    control: Callable[[int], list[Direction]] | None = None
     thresholds: dict[str, float] = field(default_factory=dict)
     nulls: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     diagrams: list[tuple[str, str]] = field(default_factory=list)

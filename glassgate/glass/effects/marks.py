@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from glassgate.glass import spread
+from glassgate.glass.controls import CONTROLS, MANY_CONTROLS
 from glassgate.glass.effects.effect import Effect, by_passage
 from glassgate.glass.followers import GROUND, PLACE, Follower, closest, correlations, labelled, marks
 from glassgate.glass.spread import Interval
@@ -22,6 +23,23 @@ def following(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with a label, a property of the text or a channel."""
     if study.directions and (labelled(study) or not any(p.said for p in study.passages) or _of_text_alone(study)):
         yield from _strongest(study, lambda label: label != PLACE and label not in GROUND)
+
+
+def draw_controls(study: Study, rule: str) -> None:
+    """Compare with more networks with fresh weights: the best of many units and marks varies between networks.
+
+    Args:
+        study: its `nulls` get the correlations of the new networks
+        rule: the name of the rule
+    """
+    if study.control is None or len(study.nulls[rule]) > CONTROLS:
+        return
+    for number in range(CONTROLS, MANY_CONTROLS):
+        best: dict[str, float] = {}
+        for direction in study.control(number):
+            for each in closest(study, direction):
+                best[each.label] = max(best.get(each.label, 0.0), _z(each.correlation))
+        study.nulls[rule].append(best)
 
 
 def counting(study: Study) -> Iterator[Effect]:

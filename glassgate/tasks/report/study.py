@@ -16,7 +16,7 @@ from glassgate.glass.cost import cost, described
 from glassgate.glass.figures import count
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.step import diagrams
-from glassgate.glass.study import Passage, Said, Study, directions
+from glassgate.glass.study import Direction, Passage, Said, Study, directions
 from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
@@ -252,11 +252,16 @@ def study(
     parts = directions(tape, LAYER)
     made = Study(title, "", passages, parts, evidence=said)
     tick("reading with fresh weights")
-    untrained = [_untrained(task, task.options.seed + number) for number in range(CONTROLS)]
-    for each in untrained:
-        with torch.no_grad(), gg.record(each, first=True) as tape:
-            questions.run(each, together)
-        made.controls.append(directions(tape, LAYER, brief=True))
+    untrained = _untrained(task, task.options.seed)
+
+    def control(number: int) -> list[Direction]:
+        fresh = _untrained(task, task.options.seed + number)
+        with torch.no_grad(), gg.record(fresh, first=True) as tape:
+            questions.run(fresh, together)
+        return directions(tape, LAYER, brief=True)
+
+    made.control = control
+    made.controls = [control(number) for number in range(CONTROLS)]
     made.subtitle = described(made, task.name)
     made.notes = [each.note for each in excerpts if each.note]
     layer = getattr(network, LAYER)
@@ -264,7 +269,7 @@ def study(
     lengths = [len(each.steps) for each in passages]
     made.cost = cost(layer, network, lengths)
     tick("following gradients back from each answer")
-    differentiate(made, network, untrained[0], evidence, LAYER)
+    differentiate(made, network, untrained, evidence, LAYER)
     made.connections = [
         each if looked is None else each._replace(attention=looked[each.targets, excerpt.start : excerpt.stop])
         for each, looked, excerpt in zip(
