@@ -1,12 +1,12 @@
-# Every command of the project. A machine needs Python 3.11 or newer and make; pip brings the rest into .venv.
+# Every command of the project. It needs Python 3.11 or newer and make; pip installs the rest into .venv.
 
 PYTHON ?= python3
 SHELL := /bin/bash
 bin := .venv/bin
 pip := $(bin)/python -m pip install --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
-# The tests that show that the project works: layers and functions against torch.nn, gradients of the reference engine,
-# every command, and the code and commands of the pages.
+# The essential tests: layers and functions against torch.nn, gradients of the reference engine, every command, and the
+# code and commands of the pages.
 essential := tests/layers/test_against_torch.py tests/layers/test_errors.py tests/test_functional.py \
   tests/test_conversion.py tests/engines/test_reference.py tests/cli/test_commands.py tests/test_house.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -14,22 +14,22 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test test-all test-gpu fuzz clients machines bench results defaults claims docs dist check clean
 
 help:
-	@echo "make demo    train a bidirectional LSTM to colour Python code, beside a one-directional one"
-	@echo "make test    the tests that show that the project works, some minutes"
-	@echo "make test-all the whole test suite"
-	@echo "make fuzz    the random tests alone, thousands of cases each, and every combination of cell and regulariser"
-	@echo "make test-gpu every test of the GPU engine: in Triton's interpreter, and its kernels compiled for GPUs that need not be present"
-	@echo "make clients other people's programs on these layers, the same numbers and the times: docs/clients.md, half an hour"
-	@echo "make machines training on several processes: killed, under torchrun, on two hosts (root), under SLURM where it runs"
-	@echo "make browser the report in a real browser, and the pictures of it in docs/; it needs chromium and npm"
-	@echo "make bench   every claim about speed and memory beside torch.nn and others, over an hour; BENCH=--quick: 15 minutes"
-	@echo "make results each task on real data beside plain PyTorch, hours; GLASSGATE_DATA=FOLDER; docs/results.md says more"
-	@echo "make defaults each task on three data sets: the defaults against a search around them; GLASSGATE_DATA=FOLDER"
-	@echo "make docs    the documentation site in build/site, its links checked; any web server can show that folder"
-	@echo "make dist    wheel and source distribution in dist/, each installed and used outside of this folder"
-	@echo "make claims  what tutorials say of LSTMs, measured: docs/why-lstm.md, some minutes; CLAIMS=full: hours, resumable"
-	@echo "make check   all that CI runs: lint, format, types, imports, the commands and code of the README, tests"
-	@echo "make clean   remove .venv, runs and caches"
+	@echo "make demo      train two LSTMs to colour Python code, one bidirectional and one one-directional, and compare them"
+	@echo "make test      the essential tests; takes some minutes"
+	@echo "make test-all  the whole test suite"
+	@echo "make test-gpu  the tests of the GPU engine: in Triton's interpreter, and compiled for GPUs that need not be present"
+	@echo "make fuzz      the random tests with thousands of cases each, and every combination of cell and regulariser"
+	@echo "make clients   programs of other projects on these layers: their results and times (docs/clients.md); half an hour"
+	@echo "make machines  training on several processes: killed processes, torchrun, two hosts (needs root), SLURM if present"
+	@echo "make browser   the report in a real browser, and its pictures for docs/; needs chromium and npm"
+	@echo "make bench     speed and memory compared with torch.nn and others; over an hour, or 15 minutes with BENCH=--quick"
+	@echo "make results   each task on real data compared with plain PyTorch (docs/results.md); hours; GLASSGATE_DATA=FOLDER"
+	@echo "make defaults  each task on three data sets: the defaults compared with the best settings found; GLASSGATE_DATA=FOLDER"
+	@echo "make claims    measurements of claims about LSTMs (docs/why-lstm.md); some minutes, or hours with CLAIMS=full"
+	@echo "make docs      build the documentation site in build/site and check its links; any web server can show that folder"
+	@echo "make dist      build the wheel and the source distribution in dist/, install each outside of this folder and use it"
+	@echo "make check     everything that CI runs: lint, format, types, imports, the commands and code of the README, tests"
+	@echo "make clean     remove .venv, runs and caches"
 
 demo: .venv/installed
 	@$(bin)/glassgate demo $(DEMO)
@@ -89,7 +89,7 @@ check: .venv/installed
 	@$(bin)/ruff check --quiet && $(bin)/ruff format --check --quiet
 	@echo "Types (mypy) ..."
 	@$(bin)/mypy
-	@echo "Rooms (import-linter) ..."
+	@echo "Imports (import-linter) ..."
 	@$(bin)/lint-imports --no-logo
 	@echo "The README's commands (make demo in a hurry, make test-all) ..."
 	@rm -rf runs/check && $(MAKE) --no-print-directory demo DEMO="--every 40 --run runs/check"
@@ -98,8 +98,8 @@ check: .venv/installed
 clean:
 	rm -rf .venv runs build dist .hypothesis .*_cache
 
-# The package in place with all extras; again only when one of these files has changed.
-# setuptools comes first and builds without isolation, so that its version is pinned like any other.
+# An editable installation with all extras; repeated only when one of these files has changed.
+# setuptools is installed first and builds without isolation, so that its version is pinned like that of other packages.
 .venv/installed: pyproject.toml constraints.txt Makefile | .venv/bin/python
 	@echo "Installing into .venv: PyTorch and some smaller packages, a few minutes the first time ..."
 	@set -o pipefail; { $(pip) setuptools && $(pip) --no-build-isolation --editable '.[tasks,pictures,matlab,excel,translation,export,test,check]'; } | $(progress)
@@ -115,9 +115,9 @@ clean:
 	@set -o pipefail; $(pip) --no-build-isolation --editable '.[docs]' | $(progress)
 	@touch $@
 
-# An environment on top of .venv, as these programs ask for other versions of what we have ourselves.
+# An environment on top of .venv: these programs need other versions of some packages.
 .venv/clients/installed: .venv/installed tests/clients/constraints.txt
-	@echo "Installing other people's programs into .venv/clients ..."
+	@echo "Installing programs of other projects into .venv/clients ..."
 	@$(bin)/python -m venv --without-pip --clear .venv/clients
 	@echo "import site; site.addsitedir('$$($(bin)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')')" \
 	  > $$(echo .venv/clients/lib/python*/site-packages)/below.pth
@@ -131,7 +131,7 @@ clean:
 	@echo "Creating .venv ..."
 	@$(PYTHON) -m venv .venv
 
-# pip's hundreds of lines as one that moves, on a terminal; its errors come through.
+# Shows pip's output as one line that changes, on a terminal; errors are printed.
 progress = while read -r what name _; do \
     if [ -t 1 ]; then case $$what in \
       Collecting|Downloading|Installing) printf '\r\033[K  %s %.60s' "$$what" "$$name";; \

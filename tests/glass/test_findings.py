@@ -1,6 +1,7 @@
 """Each rule on a network with planted structure, and silence on networks without any."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.glass.controls import CONTROLS, with_fresh_weights
+from glassgate.glass.controls import CONTROLS, MANY_CONTROLS, with_fresh_weights
 from glassgate.glass.effects.answers import agreement
 from glassgate.glass.findings import RULES, Finding, findings, table
 from glassgate.glass.followers import follows
@@ -89,6 +90,24 @@ def test_planted_structure_is_found(change: Callable[[gg.LSTM], None], sentence:
     assert sentence in said(made)
     (found,) = [each for each in findings(made) if sentence in each.sentence.replace(NARROW, " ")]
     assert found.fault == fault
+
+
+@pytest.mark.parametrize(("equal", "is_finding"), [(None, True), (20, False)])
+def test_a_unit_that_follows_is_compared_with_many_networks(equal: int | None, is_finding: bool) -> None:
+    """It is no finding if a unit of one of 36 more networks with fresh weights follows the label as closely."""
+    labels = ["high" if k // 3 % 3 == 0 else "low" for k in range(L)]
+    made, drawn = answered(labels, labels), []
+    weak = deepcopy(made.directions)
+    made.directions[0].values["c"][:, 3] = [label == "high" for label in labels]
+    made.controls = [weak] * CONTROLS
+
+    def control(number: int) -> list[Direction]:
+        drawn.append(number)
+        return made.directions if number == equal else weak
+
+    made.control = control
+    assert ("Unit 3 of layer0.forward follows" in said(made)) == is_finding
+    assert drawn == [*range(CONTROLS, MANY_CONTROLS)]
 
 
 def test_a_network_whose_controls_look_the_same_has_no_headline() -> None:
