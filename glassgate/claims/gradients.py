@@ -17,7 +17,7 @@ def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any
     Each number is the norm over the units, averaged over the sequences.
 
     Returns:
-        a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "highway" is
+        a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "own_path" is
         another list: the norms of the gradient of c at the last step times the forget gates of the last k steps.
     """
     made = PROBLEMS[problem]
@@ -35,7 +35,7 @@ def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any
     if {"layer0.forward.f", "layer0.forward.c"} <= set(tape):
         forget = tape["layer0.forward.f"][back, rows]
         kept = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
-        found["highway"] = _mean_norm(kept * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
+        found["own_path"] = _mean_norm(kept * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
     return found
 
 

@@ -84,10 +84,10 @@ def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Pictu
             )
             label = row["label"].replace(", trained", "")
             axes.plot([v / first for v in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
-            if "highway" in row and (row["trained"] or bias == 3.0):
+            if "own_path" in row and (row["trained"] or bias == 3.0):
                 first = row["c"][0]
                 label = "its forget gates alone" if row["trained"] else "forget gates alone, bias 3"
-                axes.plot([v / first for v in row["highway"]], color=colour, ls="--", lw=1, label=label)
+                axes.plot([v / first for v in row["own_path"]], color=colour, ls="--", lw=1, label=label)
         start.set(title="at the start", ylabel="gradient left", ylim=(1e-12, 10))
         trained.set(title="trained")
         for axes in (start, trained):
@@ -182,7 +182,7 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
         if solved:
             _until_solved(panels[0, 0], rows, most)
         measured = [row for row in gradients if row["forget_bias"] is not None]
-        kept = [row["highway"][-1] / row["c"][0] for row in measured]
+        kept = [row["own_path"][-1] / row["c"][0] for row in measured]
         below = panels[-1, 0]
         below.plot([row["forget_bias"] for row in measured], kept, "o-", ms=4, color=_PALETTE[2])
         below.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")

@@ -110,7 +110,7 @@ def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[st
                 "lags": flow.lags,
                 "trained": flow.trained.tolist(),
                 "initial": None if flow.initial is None else flow.initial.tolist(),
-                "highway": None if flow.highway is None else flow.highway.tolist(),
+                "own_path": None if flow.own_path is None else flow.own_path.tolist(),
             }
             for name, flow in each.flow.items()
         },

@@ -109,7 +109,7 @@ def flow(direction: Direction, state: str) -> Figure:
     """The gradient by lag, trained and at initialisation, and the part that the state's own path carries alone."""
     each = direction.flow[state]
     sentence = flow_sentence(state, each)
-    curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.highway]
+    curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.own_path]
     every = np.concatenate([curve for curve in curves if curve is not None])
     positive = every[np.isfinite(every) & (every > 0)]
     high = 10 ** math.ceil(math.log10(positive.max())) if len(positive) else 1.0
@@ -129,8 +129,8 @@ def flow(direction: Direction, state: str) -> Figure:
     if each.initial is not None:
         plot.line(each.lags, each.initial.tolist(), "before")
     plot.line(each.lags, each.trained[0].tolist(), "flow")
-    if each.highway is not None:
-        plot.line(each.lags, [value if value >= low else math.nan for value in each.highway], "way")
+    if each.own_path is not None:
+        plot.line(each.lags, [value if value >= low else math.nan for value in each.own_path], "way")
     return Figure(plot.svg(), sentence)
 
 
@@ -143,8 +143,8 @@ def flow_sentence(state: str, each: Flow) -> str:
     if each.initial is not None:
         first = reach(each.lags, each.initial, GONE)
         words += "; at initialisation " + (f"after {steps(first)}" if first else "it stayed above that")
-    if each.highway is not None:
-        way = reach(each.lags, each.highway, GONE)
+    if each.own_path is not None:
+        way = reach(each.lags, each.own_path, GONE)
         words += "; the state's own path alone " + (f"would lose it after {steps(way)}" if way else "would keep it")
     return words + "."
 

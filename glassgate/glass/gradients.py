@@ -28,13 +28,13 @@ class Curves(NamedTuple):
     Attributes:
         norms: from the step that the answer reads, in the order in which the direction looks back
         behind: from the same step in the other order, for lower layers whose gradients arrive from there
-        highways: the norms that the state's own path alone carries
+        own_paths: the norms that the state's own path alone carries
         one_step: for each answer, whether it reads one step only
     """
 
     norms: list[np.ndarray]
     behind: list[np.ndarray]
-    highways: list[np.ndarray]
+    own_paths: list[np.ndarray]
     one_step: list[bool]
 
 
@@ -156,7 +156,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], found: Colle
                     path = of_step[start : start + len(every)]
                     path = (path[at:] if part.direction else path[: at + 1][::-1])[: _LONGEST_LAG + 1]
                     carried = np.cumprod(np.vstack([np.ones_like(path[:1]), path[:-1]]), 0) * grad[at, row].numpy()
-                    curves.highways.append(np.linalg.norm(carried, axis=-1))
+                    curves.own_paths.append(np.linalg.norm(carried, axis=-1))
 
 
 def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
@@ -201,7 +201,7 @@ def _flow(after: Curves, before: Curves | None) -> Flow:
     def at(rows: list[np.ndarray]) -> np.ndarray:
         return np.array([[each[k] if len(each) > k else np.nan for k in chosen] for each in rows], np.float64)
 
-    highway = None
-    if after.highways and norms is after.norms:
-        highway = np.asarray(np.nanmedian(at(after.highways), axis=0))
-    return Flow(chosen, at(norms), at(first) if first else None, highway, all(after.one_step))
+    own_path = None
+    if after.own_paths and norms is after.norms:
+        own_path = np.asarray(np.nanmedian(at(after.own_paths), axis=0))
+    return Flow(chosen, at(norms), at(first) if first else None, own_path, all(after.one_step))

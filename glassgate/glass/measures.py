@@ -9,8 +9,8 @@ from torch import Tensor
 
 from glassgate.cell import Cell, author_names
 from glassgate.engines.reference import advance
-from glassgate.glass.highway import kept
 from glassgate.glass.recorded import Recorded
+from glassgate.glass.retention import retentions
 
 # A gate below the first is closed, above the second open (Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078).
 CLOSED, OPEN = 0.1, 0.9
@@ -91,7 +91,7 @@ def half_life(tape: Recorded) -> dict[str, Tensor]:
     return {
         f"{label}.{name}": half_life_of(each.by_step[tape.inside(label)])
         for label, call, number in tape.parts()
-        for name, each in kept(call, number).items()
+        for name, each in retentions(call, number).items()
     }
 
 
@@ -120,7 +120,7 @@ def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
     result = {}
     for label, call, number in tape.parts():
         inside, reverse = tape.inside(label), call.layer._parts[number].direction == 1
-        for name, each in kept(call, number).items():
+        for name, each in retentions(call, number).items():
             result[f"{label}.{name}"] = memory_of(each.by_step, inside, reverse, longest)
     return result
 

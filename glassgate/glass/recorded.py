@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from glassgate.engines.contract import Recording, Result, Steps
-from glassgate.glass.highway import Call
+from glassgate.glass.retention import Call
 from glassgate.glass.uncompiled import uncompiled
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout

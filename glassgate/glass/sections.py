@@ -118,7 +118,7 @@ def _flow(study: Study) -> Section:
     lines = [("flow", "trained: median and 10 to 90 % over answers")]
     if any(flow.initial is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("before", "at initialisation"))
-    if any(flow.highway is not None for each in study.directions for flow in each.flow.values()):
+    if any(flow.own_path is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("way", "the path of the state alone"))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = by_part(study, plots, "row")

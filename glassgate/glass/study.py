@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from glassgate.glass import measures
 from glassgate.glass.diagrams.values import wires
-from glassgate.glass.highway import kept
 from glassgate.glass.measures import Memory, Saturation, ranges
 from glassgate.glass.recorded import Recorded
+from glassgate.glass.retention import retentions
 
 _LONGEST_LAG = 200
 
@@ -101,7 +101,7 @@ class Flow:
         lags: the K lags
         each: the norms of every answer, (A, K), NaN beyond the sequence's end
         before: the same with the weights before training, (A, K); None without them
-        highway: median of the norms along the state's own path alone, from lag 0 on, (K,); None without such a path
+        own_path: median of the norms along the state's own path alone, from lag 0 on, (K,); None without such a path
         one_step: whether every answer reads its states at one step only; otherwise gradients enter at many steps,
             and lags count from the last of them
     """
@@ -109,7 +109,7 @@ class Flow:
     lags: list[int]
     each: np.ndarray
     before: np.ndarray | None = None
-    highway: np.ndarray | None = None
+    own_path: np.ndarray | None = None
     one_step: bool = True
 
     @cached_property
@@ -281,7 +281,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
         def of(found: dict[str, Any], label: str = label) -> dict[str, Any]:
             return {name.removeprefix(f"{label}."): v for name, v in found.items() if name.startswith(f"{label}.")}
 
-        left, reverse = kept(call, number), part.direction == 1
+        left, reverse = retentions(call, number), part.direction == 1
         memories = (
             {}
             if brief

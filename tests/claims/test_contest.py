@@ -43,14 +43,14 @@ def test_the_flow_of_gradients_is_what_autograd_gives_through_a_loop():
         loss.backward()
         norms += torch.stack([states[length - 1 - k].grad.norm() for k in range(13)]) / 32
         if n == 0:
-            first_highway = [
+            first_own_path = [
                 (torch.stack(forgets[length - k :] or [torch.ones(5)]).prod(0) * cells[-1].grad[0]).norm().item()
                 for k in range(13)
             ]
     assert found["h"] == pytest.approx(norms.tolist(), rel=1e-4)
-    assert len(first_highway) == len(found["highway"])
-    assert found["highway"][0] == pytest.approx(found["c"][0], rel=1e-6)
-    assert all(a > b for a, b in zip(found["highway"], found["highway"][1:], strict=False))
+    assert len(first_own_path) == len(found["own_path"])
+    assert found["own_path"][0] == pytest.approx(found["c"][0], rel=1e-6)
+    assert all(a > b for a, b in zip(found["own_path"], found["own_path"][1:], strict=False))
 
 
 def test_a_training_that_answers_rightly_is_solved(monkeypatch):

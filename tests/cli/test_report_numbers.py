@@ -156,7 +156,9 @@ def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
                     assert row[place] == pytest.approx(float(np.median(norms)), abs=1e-5)
                 if name == "c":
                     path = [f[[t + step * j for j in range(k)]].prod(0) * trained[t][label, name][t] for t in starts]
-                    assert flow["highway"][place] == pytest.approx(float(np.median([p.norm() for p in path])), abs=1e-5)
+                    assert flow["own_path"][place] == pytest.approx(
+                        float(np.median([p.norm() for p in path])), abs=1e-5
+                    )
     near = []
     for t, row in enumerate(np.abs(matrix)):
         order = sorted(range(L), key=lambda s, t=t: abs(s - t))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.glass.highway import kept
 from glassgate.glass.measures import ranges
+from glassgate.glass.retention import retentions
 
 L, N, D, H = 7, 3, 4, 5
 
@@ -73,7 +73,7 @@ def test_what_a_step_leaves_equals_autograd_unit_by_unit(make):
     x = torch.randn(L, 1, D, dtype=torch.float64)
     tape, output = recorded(layer, x)
     (label, call, number), *_ = tape.parts()
-    found = kept(call, number)["h"]
+    found = retentions(call, number)["h"]
     assert found.direct == (not isinstance(layer, gg.RNN))
     for t in (1, 4):
         before = output[t - 1].detach()

@@ -15,7 +15,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
-from glassgate.glass.highway import Call, by_step, inputs, states_before
+from glassgate.glass.retention import Call, by_step, inputs, states_before
 
 
 def wires(call: Call, number: int) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""What a step leaves of a state: the diagonal of ds_t/ds_{t-1} at recorded values, by autograd on the cell's step."""
+"""The fraction of a state that a step keeps: the diagonal of ds_t/ds_{t-1} at recorded values, by autograd."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Call(NamedTuple):
     results: list[Result]
 
 
-class Kept(NamedTuple):
+class Retention(NamedTuple):
     """The fraction of a state that one step keeps.
 
     Attributes:
@@ -37,20 +37,20 @@ class Kept(NamedTuple):
     direct: bool
 
 
-def kept(call: Call, number: int) -> dict[str, Kept]:
-    """For each state of one direction with a path of its own from step to step, the fraction that a step keeps."""
+def retentions(call: Call, number: int) -> dict[str, Retention]:
+    """The retention of each state of one direction that has a path of its own from step to step."""
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
     before = states_before(call, number)
     found = {
-        name: Kept(left, True)
+        name: Retention(left, True)
         for place, name in enumerate(layer.cell.state)
         if bool((left := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
     }
     if not found:
-        found = {layer.cell.state[0]: Kept(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}
-    return {name: Kept(by_step(call, each), direct) for name, (each, direct) in found.items()}
+        found = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}
+    return {name: Retention(by_step(call, each), direct) for name, (each, direct) in found.items()}
 
 
 def by_step(call: Call, rows: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
             signs = torch.ones(new.shape[1], dtype=new.dtype, device=new.device)
             signs[1::2] = -1
             if torch.allclose(pulled(signs.expand_as(new)) * signs, diagonal, atol=1e-6):
-                return diagonal  # no unit reads another one: one pass has them all
+                return diagonal  # no unit reads another one: one backward pass is enough
         for unit in range(new.shape[1]):
             alone = torch.zeros_like(new)
             alone[:, unit] = 1
@@ -84,7 +84,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
 
 
 def inputs(call: Call, number: int) -> Tensor:
-    """The rows that one direction of one layer read, (S, H_in), padding apart; noise of training is not in them."""
+    """The input rows of one direction of one layer, (S, H_in), without padding and without noise of training."""
     layer, parts = call.layer, call.layer._parts
     data = [call.steps.data.detach()]
     for depth in range(parts[number].layer):
@@ -99,7 +99,7 @@ def inputs(call: Call, number: int) -> Tensor:
 
 
 def states_before(call: Call, number: int) -> tuple[Tensor, ...]:
-    """Each state as each row's step found it, (S, H), padding apart."""
+    """Each state before the step of each row, (S, H), without padding."""
     part, steps, initial = call.layer._parts[number], call.steps, call.initial[number]
     N = len(initial[0])
     sizes = torch.full((len(steps.data) // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
