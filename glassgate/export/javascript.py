@@ -47,7 +47,7 @@ def runtime() -> str:
 
 @dataclass
 class Weights:
-    """The numbers of a page, one array after another.
+    """All arrays of a page, one after another.
 
     Attributes:
         half: whether they are stored with 16 bits.
@@ -100,14 +100,14 @@ def emit(
     operation: str = "live",
     read: Callable[[Equations], Equations] = lambda equations: equations,
 ) -> Script:
-    """The JavaScript of a layer in eval mode.
+    """Generate the JavaScript of a layer in eval mode.
 
     Args:
         layer: any cell, depth and directions.
         weights: where its numbers are stored.
-        name: of the layer in its model; it begins the names of directions, as in `gg.edit`.
-        operation: begins the messages of errors.
-        read: gives names to values that the steps store in addition to gates and states.
+        name: of the layer in its model, the prefix of the names of directions, as in `gg.edit`.
+        operation: the first word of error messages.
+        read: names values that the steps store in addition to gates and states.
 
     Raises:
         ExportError: its cell uses an operation that cannot be expressed; the message names it.
@@ -149,7 +149,7 @@ class _Emitter:
         self.text = "\n".join(self._lines())
 
     def described(self, cell: Cell, weights: Weights) -> dict[str, Any]:
-        """What runs and shows the direction, as JSON holds it."""
+        """The description of the direction for scripts, as JSON."""
         spec = self.spec
         return {
             "label": self.label,
@@ -167,7 +167,7 @@ class _Emitter:
 
     @property
     def values(self) -> dict[str, int]:
-        """The values that a step stores, and how many units each has."""
+        """The values that a step stores, with their numbers of units."""
         found = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
         for item in self.step.items:
             if id(item) in self.stored:
@@ -175,7 +175,7 @@ class _Emitter:
         return found
 
     def _rename(self) -> None:
-        """Gives changed states a name, and other names to values whose own are reserved."""
+        """Name the edited states, and rename values whose names are reserved."""
         inputs = [*self.step.states.values(), *self.step.noise.values(), self.step.input]
         taken = {*_RESERVED, *(item.name for item in (*self.step.items, *inputs))}
         for item in self.step.items:
@@ -200,7 +200,7 @@ class _Emitter:
         return uses
 
     def _stored(self) -> dict[int, str]:
-        """The values that are stored: those with a name, and those that a later phase reads; states are apart."""
+        """The stored values: those with a name, and those that a later phase reads; without states."""
         stored, taken = {}, {*self.results.values()}
         crossing = set()
         for item in self.step.items:
@@ -352,7 +352,7 @@ class _Emitter:
         return not self._is_named(item) and self.uses.get(id(item), 0) <= 1 and not kept and item.axis != "1"
 
     def _read(self, arg: Item | float, level: int, axis: str, loose: bool = False) -> str:
-        """A value in a line of a phase; loose, where an expression needs no brackets."""
+        """A value in a line of a phase; `loose` if an expression needs no brackets."""
         match arg:
             case float() | int():
                 return number(arg)

@@ -1,4 +1,4 @@
-"""What each gate, group of units, direction and layer is worth: the loss without it, which is at its mean."""
+"""The importance of each gate, group of units, direction and layer: the loss when it is held at its mean."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Ablation(Mapping[str, float]):
-    """By name, the increase of the loss when that part is held at its mean; printed, the largest first.
+    """The increase of the loss when a part is held at its mean, by name; printed in decreasing order.
 
     Attributes:
         loss: of the whole network.
@@ -58,16 +58,16 @@ def ablate(
     groups: int | Sequence[Sequence[int]] = 4,
     steps: Positions = None,
 ) -> Ablation:
-    """What the parts of a model's recurrent layers are worth: the loss that is added when one is held at its mean.
+    """Measure the increase of the loss when a part of a model's recurrent layers is held at its mean.
 
-    The model runs in eval mode, once over the data for each part, on one kernel for all of them.
+    The model runs in eval mode, once over the data for each part. All runs use one kernel.
 
     Args:
-        model: a layer, or a model that holds some.
+        model: a layer, or a model that contains some.
         data: batches of any kind.
         metric: called with the model and a batch, the loss of that batch; less is better.
-        groups: into how many groups of neighbouring units a direction is divided, or the units of each group.
-        steps: the steps at which a part is held; all where not given.
+        groups: the number of groups of neighbouring units in a direction, or the units of each group.
+        steps: the steps at which a part is held; all by default.
 
     Returns:
         by name, the mean loss without the part less the mean loss with it: a gate ("layer0.forward.f"), a state that is
@@ -101,7 +101,7 @@ def runs_without(
     held: Callable[[Places, Mapping[str, Tensor]], Mapping[str, Held]],
     per_step: bool = False,
 ) -> dict[str, T]:
-    """The results of a run with the whole model, under the name "", and with parts held at their means, by name.
+    """The results of a run with parts held at their means, by name, and of the unchanged model, under the name "".
 
     Args:
         model: a layer, or a model that contains some.
@@ -120,7 +120,7 @@ def runs_without(
 
 
 def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[str, Tensor], dict[str, list[int]]]:
-    """What can be edited, the means of it over a run, and for each layer's name how many rows each of its calls had."""
+    """The editable places, their means over a run, and the number of rows of each call, by the name of the layer."""
     places = editable(model)
     with torch.no_grad(), _in_eval_mode(model), _means(places) as means:
         rows: dict[str, list[int]] = {}
@@ -139,7 +139,7 @@ def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[s
 
 @contextmanager
 def held_in_rows(model: nn.Module, places: Places, held: Sequence[Held], length: int | None) -> Iterator[None]:
-    """Holds another part in each row of a batch, so that one pass measures many parts.
+    """Holds a different part in each row of a batch, so that one pass measures many parts.
 
     Args:
         model: the model whose layers are edited.
@@ -153,7 +153,7 @@ def held_in_rows(model: nn.Module, places: Places, held: Sequence[Held], length:
 
 
 def _in_rows(places: Places, held: Sequence[Held], length: int) -> Held:
-    """One change for each name that holds something else in each row."""
+    """One edit for each name, with different values in each row."""
     changes = {}
     for name, (*_, width) in places.items():
         # Infinity marks values that are not edited.
@@ -168,7 +168,7 @@ def _in_rows(places: Places, held: Sequence[Held], length: int) -> Held:
 
 
 def windows_held(places: Places, means: Mapping[str, Tensor], window: tuple[int, int]) -> Held:
-    """All states held at their means from one step to before another."""
+    """All states held at their means in a window of steps."""
     states = [name for name, (layer, _, own, _) in places.items() if own in layer.cell.state and name in means]
     return {name: hold(means[name], steps=slice(*window)) for name in states}
 
@@ -176,7 +176,7 @@ def windows_held(places: Places, means: Mapping[str, Tensor], window: tuple[int,
 def parts_held(
     places: Places, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
 ) -> dict[str, Held]:
-    """Each gate, state, group of units, direction and layer held, by its name."""
+    """The edits that hold each gate, state, group of units, direction and layer, by name."""
     parts: dict[str, Held] = {}
     for name, (layer, _, own, width) in places.items():
         if name not in means:
@@ -206,13 +206,13 @@ def _groups(groups: int | Sequence[Sequence[int]], width: int) -> Sequence[Seque
 
 
 def _span(units: Sequence[int]) -> str:
-    """Units as in a slice, where they are neighbours."""
+    """Units as a slice if they are adjacent."""
     in_a_row = list(units) == list(range(units[0], units[-1] + 1)) if units else False
     return f"[{units[0]}:{units[-1] + 1}]" if in_a_row else f"[{', '.join(map(str, units))}]"
 
 
 def _prepared(places: Places, held: Held, per_step: bool) -> dict[Recurrent, Edits]:
-    """The changes, among names all of which may be changed, so that one kernel does for every part."""
+    """The edits, with neutral edits for all other names, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     nothing = [hold(0.0, units=[], steps=[] if per_step else None)]
     for name, (layer, label, own, _) in places.items():

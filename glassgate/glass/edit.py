@@ -1,4 +1,4 @@
-"""Editing a network: gates and states held, scaled or replaced by name while its layers run."""
+"""Edits of a running network: gates and states are held, scaled or replaced by name."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,27 +13,27 @@ from glassgate.layers.stack import Recurrent
 
 
 def hold(value: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
-    """For `gg.edit`: the value that units have at steps.
+    """Hold units at a value, for `gg.edit`.
 
     Args:
         value: a number, or one for each of the units.
-        units, steps: which: a number, a slice, several numbers, a mask; all where not given. Steps are places in the
-            sequence, for a reverse direction too.
+        units, steps: a number, a slice, several numbers or a mask; all by default. Steps are positions in the sequence,
+            also for a reverse direction.
     """
     return Edit("hold", value, units, steps)
 
 
 def scale(factor: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
-    """For `gg.edit`: a factor for the values of units at steps; arguments as in `gg.hold`."""
+    """Multiply the values of units by a factor, for `gg.edit`; the arguments are those of `gg.hold`."""
     return Edit("scale", factor, units, steps)
 
 
 def replace(values: Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
-    """For `gg.edit`: values in the place of those of units at steps.
+    """Replace the values of units, for `gg.edit`.
 
     Args:
-        values: (L, N, H) as a recording has them, or (L, 1, H) for all sequences alike. What is not named by `units`
-            and `steps` is not read.
+        values: (L, N, H), as in a recording, or (L, 1, H) for all sequences. Only the values at `units` and `steps`
+            are read.
         units, steps: as in `gg.hold`.
     """
     if not isinstance(values, Tensor):
@@ -44,11 +44,11 @@ def replace(values: Tensor, *, units: Positions = None, steps: Positions = None)
 def patch(
     tape: Mapping[str, Tensor], names: str | Iterable[str], steps: Positions = None, units: Positions = None
 ) -> dict[str, Edit]:
-    """For `gg.edit`: the values of another run.
+    """Replace values by those of another call, for `gg.edit`.
 
     Args:
-        tape: what `gg.record` recorded of it.
-        names: of gates and states, "layer0.forward.f" and the like; the same units at the same steps are replaced.
+        tape: its recording, from `gg.record`.
+        names: of gates and states, such as "layer0.forward.f"; the same units at the same steps are replaced.
         steps, units: as in `gg.hold`.
 
     Example:
@@ -98,7 +98,7 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
 
 
 def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> dict[Recurrent, Edits]:
-    """The changes of each layer, checked."""
+    """The checked edits of each layer."""
     places = editable(module)
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     for name, given in edits.items():
@@ -115,7 +115,7 @@ def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> d
 
 
 def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
-    """All names that can be edited, each with its layer, its part, its own name there and its number of units.
+    """All names that can be edited, each with its layer, its direction, its name there and its number of units.
 
     Raises:
         TypeError: the module has no layer of glassgate, or has a cell that no graph can express.
@@ -140,7 +140,7 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
 
 @contextmanager
 def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
-    """Each layer with its changes, after those that it has already."""
+    """Apply edits to layers, after the edits that they already have."""
     before = {layer: layer._edits for layer in changes}
     with uncompiled("edit"):
         for layer, edits in changes.items():

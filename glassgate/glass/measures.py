@@ -132,7 +132,7 @@ def memory_of(left: Tensor, inside: Tensor, reverse: bool, longest: int) -> Memo
 
 
 def _left(rows: Sequence[Tensor], longest: int) -> Memory:
-    """From the fractions that the steps of each sequence keep, (L, H) each."""
+    """The memory from the fractions that the steps of each sequence keep, (L, H) each."""
     longest = min(longest, max(len(row) for row in rows) - 1)
     steps = lags(max(longest, 1))
     sums = [torch.cat([row.new_zeros(1, row.shape[1]), row.clamp(min=1e-300).log().cumsum(0)]) for row in rows]

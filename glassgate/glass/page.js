@@ -62,7 +62,7 @@ const report = (data, run, others) => {
   const spoken = (answer) => {
     if (!answer) return "";
     const [first, second] = answer.best;
-    let words = `says ${letter(first[0])}${chance(first[1])}`;
+    let words = `predicts ${letter(first[0])}${chance(first[1])}`;
     if (answer.target && first[1] === null) words += `, came ${answer.target[0]}`;
     else if (answer.target) words += first[0] === answer.target[0] ? " ✓" : ` ✗ target ${letter(answer.target[0])}${chance(answer.target[1])}`;
     return second ? `${words}, next ${letter(second[0])}${chance(second[1])}` : words;

@@ -162,7 +162,7 @@ def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> 
         for number, each in enumerate(passage.said)
         if each.step is None
     )
-    found = f'<p class="answer">says</p><div class="{kind}" dir="auto">{row}</div>'
+    found = f'<p class="answer">prediction</p><div class="{kind}" dir="auto">{row}</div>'
     if any(each.wrong for each in whole):
         right = [each.target[0] for each in whole if each.target]
         row = between.join(f'<span class="u{_ending(name)}">{escape(name)}</span>' for name in right)
@@ -187,7 +187,7 @@ def _wrong(said: Said) -> str:
 def spoken(said: Said) -> str:
     """An answer in words."""
     first, *others = said.best
-    words = f"says {_choice(first)}"
+    words = f"predicts {_choice(first)}"
     if said.target is not None:
         words += ", which is right" if said.right and first[1] is not None else f"; target {_choice(said.target)}"
     return words + (f"; next {_choice(others[0])}" if others else "")

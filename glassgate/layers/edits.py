@@ -1,4 +1,4 @@
-"""Changes of gates and states while a layer runs: other equations for its cell, and the numbers that they read."""
+"""Edits of gates and states while a layer runs: changed equations for its cell, and the numbers that they read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class Edit:
 
     @property
     def per_step(self) -> bool:
-        """Whether it differs from step to step."""
+        """Whether the edit differs between steps."""
         return self.steps is not None or self.kind == "replace"
 
     def check(self, name: str, width: int) -> None:
@@ -101,7 +101,7 @@ class Edit:
 
 
 def positions(what: str, where: Positions, count: int) -> list[int]:
-    """The numbers that `where` means, of `count`."""
+    """The positions selected by `where` among `count`."""
     if where is None:
         return list(range(count))
     if isinstance(where, slice):
@@ -120,7 +120,7 @@ def positions(what: str, where: Positions, count: int) -> list[int]:
 
 
 class Edits:
-    """What is changed in one layer.
+    """The edits of one layer.
 
     Args:
         changes: by part ("layer0.forward") and name of a gate or state, the changes in order.
@@ -179,7 +179,7 @@ class Edits:
 
 
 def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
-    """What the changes of one value need."""
+    """The kinds of edits of one value."""
     scales = any(edit.kind == "scale" for edit in edits)
     puts = any(edit.kind != "scale" for edit in edits)
     return (SCALE,) * scales + (PUT,) * puts

@@ -1,4 +1,4 @@
-"""What a stack consists of: each direction of each layer, with its sizes and the names of its parameters."""
+"""The directions of each layer of a stack, with their sizes and the names of their parameters."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ Sizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
 
 
 class Part(NamedTuple):
-    """One direction of one layer: parameters' shapes and full names by short name, widths of states."""
+    """One direction of one layer: the shapes and names of its parameters, and the widths of its states."""
 
     layer: int
     direction: int
@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 def sizes_by_layer(name: str, hidden_size: Any, layers: int, directions: int) -> list[tuple[int, ...]]:
-    """hidden_size in any of its forms as one tuple of sizes, one per direction, for each layer."""
+    """Convert `hidden_size` in any of its forms to a tuple per layer, with one size per direction."""
     by_layer = hidden_size if isinstance(hidden_size, list) else [hidden_size] * layers
     if len(by_layer) != layers:
         raise ValueError(f"{name}: hidden_size as a list must have num_layers = {layers} entries, got {len(by_layer)}")

@@ -1,4 +1,4 @@
-"""What a cell's diagram shows: the traced step read as its author wrote it, gates and functions as single items."""
+"""The contents of a cell's diagram: the traced step as its author wrote it, with gates and functions as items."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ LEAVES = ("parameter", "noise", "constant", "size")
 
 
 class Value(NamedTuple):
-    """A wire's beginning: an item, and which of its results."""
+    """The start of a wire: an item, and the number of its result."""
 
     item: "Item"
     port: int = 0
@@ -33,13 +33,13 @@ class Item:
     """One item of the picture.
 
     Attributes:
-        kind: "state" (before the step), "gate" (a product with its activation), "product" (one without), "operation",
+        kind: "state" (before the step), "gate" (a matrix product and activation), "product" (without one), "operation",
             "function" (of the author), "parameter" (outside of any of these).
         lines: its label.
         name: the author's name for its (first) result.
         equation: its equation, in the author's names.
         inputs: the wires that enter it, except the two buses.
-        reads: "x" and "h" if it multiplies the input and the output of the step before.
+        reads: "x" and "h" if it multiplies the input and the previous output by a matrix.
         results: the number of its results.
         nodes: the traced value of each result.
     """
@@ -71,7 +71,7 @@ class Flow:
 
 @dataclass(eq=False)
 class _Term:
-    """A value as the author wrote it: an operation, or a function of torch or of the author's own."""
+    """A value as its author wrote it: an operation, a function of torch, or a function of the author."""
 
     op: str
     args: tuple[Any, ...]
@@ -91,10 +91,10 @@ class _Term:
 
 
 def flow(cell: Cell, projected: bool = False) -> Flow:
-    """Reads a cell's step.
+    """Convert a cell's step to items and wires.
 
     Raises:
-        NotTraceable: the step uses what cannot be expressed as a graph; the message names it.
+        NotTraceable: the step uses an operation that no graph can express; the message names it.
     """
     try:
         states, _ = as_written(cell, projected)
@@ -105,7 +105,7 @@ def flow(cell: Cell, projected: bool = False) -> Flow:
 
 
 class _Reader:
-    """Converts nodes to terms: calls of functions in place of their operations, with equal values merged."""
+    """Converts nodes to terms: a call of a function replaces its operations, and equal values are merged."""
 
     def __init__(self) -> None:
         self._of_node: dict[Node, _Term] = {}
@@ -125,7 +125,7 @@ class _Reader:
         if halves.keys() == {"ih", "hh"} and halves["ih"].args[0] == halves["hh"].args[0]:
             op, args = "pre", halves["hh"].args
         args = tuple(self.term(arg) if isinstance(arg, Node) else arg for arg in args)
-        # A function with several results is one thing; the same function of the same values is the same value.
+        # A function with several results is one item. The same function of the same values is the same value.
         key = (op, port, *(id(arg) if isinstance(arg, _Term) else arg for arg in args))
         known = self._known.setdefault(key, _Term(op, args, node.name, node, call, port))
         known.name = known.name or node.name
@@ -133,7 +133,7 @@ class _Reader:
 
 
 class _Folder:
-    """Terms to items: activations into the gates that they follow, arithmetic with parameters into one item."""
+    """Converts terms to items: an activation joins its gate, and arithmetic with parameters becomes one item."""
 
     def __init__(self, cell: Cell, results: list[_Term]) -> None:
         self._cell, self._results = cell, results
@@ -178,7 +178,7 @@ class _Folder:
         return Item(kind, lines, term.name, _equation(term), inputs, (), results)
 
     def _gate(self, term: _Term) -> Item | None:
-        """A product, with the activation that is all that is made of it, and terms that look at a state."""
+        """A matrix product with its activation, if only that reads it, and with the terms that read a state."""
         if term.op in PRODUCTS:
             half = {"ih": "Wₓ", "hh": "Wₕ", "pre": "W"}[term.op]
             return self._product("product", (half,), term, term)
@@ -214,7 +214,7 @@ class _Folder:
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
     def _chain(self, term: _Term) -> list[_Term]:
-        """The term, and before it arithmetic with numbers and parameters that nothing else reads, last one first."""
+        """The term, and the arithmetic with numbers and parameters before it that only it reads, the last one first."""
         chain = [term]
         while _is_affine(chain[-1]):
             (before,) = chain[-1].wired

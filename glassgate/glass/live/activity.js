@@ -15,7 +15,7 @@ const rangeOf = (values, kind) => {
   return { gate, peak: gate ? 1 : peak };
 };
 
-// Units in the order of their likeness: each next to the one most like it.
+// An order of the units in which similar units are adjacent.
 const orderOf = (values, units) => {
   const count = values.length / units;
   const rows = Array.from({ length: units }, (_, u) => Float32Array.from({ length: count }, (_, t) => values[t * units + u]));

@@ -1,4 +1,4 @@
-// Changes of gates and states: rows of controls, the edits that they mean, their words, and their Python code.
+// Changes of gates and states: rows of controls, their edits, and the description and Python code of the edits.
 const KINDS = { hold: "hold at", scale: "multiply by", replace: "take from the text" };
 
 // "all", "3" or "0-7, 12" as units; null for all.
@@ -32,7 +32,7 @@ const wordsOf = (edit) => {
   return `${shortOf(edit)} of ${partOf(edit)}${units} ${done}${steps}`;
 };
 
-// The lines of Python that make the same edits; `setup` loads the model, `call` runs it.
+// The Python code that makes the same edits; `setup` loads the model, `call` runs it.
 const pythonOf = (edits, { setup, call, other }) => {
   const argumentsOf = ({ units, from, to }) => {
     const words = [];

@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
 
 
 class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
-    """Fill blanks; to train on are texts, to predict from lines that have blanks.
+    """Fill blanks. Training reads texts, prediction reads lines with blanks.
 
     Each direction stops at the blank: the answer is made only from the two states next to it, at any depth. The
     length of a blank is predicted as one uniformly drawn from 1 to `longest_blank`, as in training.
@@ -73,7 +73,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     own_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
-        """Read texts, or the lines that are to be filled."""
+        """Read texts, or lines with blanks."""
         if labelled:
             return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
         return [line for _, line in read_lines(path) if line.strip()]
@@ -133,13 +133,13 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         ]
 
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
-        """Return candidates for each blank of a line; for each unit of a text, as if it were missing."""
+        """Return candidates for each blank of a line; for a text, candidates for each token as if it were missing."""
         task = self.frozen()
         units = iter(super(FillBlanks, task).predict([each for each in examples if isinstance(each, Text)]))
         return [task.fill(each) if isinstance(each, str) else next(units) for each in examples]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
-        """Return a line with the likeliest in its blanks; of a text a line for each unit, and the likeliest there."""
+        """Return a line with its blanks filled; for a text, a line for each token and the most probable one."""
         if isinstance(example, Text):
             return "".join(f"{u!r}\t{best[0].text!r}\n" for u, best in zip(example.units, prediction, strict=True))
         first, *rest = self.parts(example)
@@ -247,7 +247,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return [Candidate(texts.join([symbols[n] for n in row], unit), chance) for chance, row in found[:most]]
 
     def _nats(self, output: Blanks, batch: Batch) -> Tensor:
-        """Minus the logarithm of the probability of each unit, `(S,)`."""
+        """The negative log probability of each token, `(S,)`."""
         inside = batch["units"] != PADDING
         targets = batch["units"][inside] - UNKNOWN
         return F.cross_entropy(full(output.units[inside]), targets, reduction="none")

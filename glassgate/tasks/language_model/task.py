@@ -1,4 +1,4 @@
-"""Language model: the next unit of a text, or the notes of the next step of a piece of music, from those before."""
+"""Language models: predict the next token of a text, or the next notes of a piece of music, from the previous ones."""
 
 import codecs
 import math
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
-    """Predict each unit from those before it; a prediction is each unit's surprise, in nats.
+    """Predict each token from the previous ones. A prediction is the surprise of each token, in nats.
 
     Example:
         >>> options = LanguageModelOptions(hidden_size=16, epochs=20, chunk=10, batch_size=2, learning_rate=0.05)
@@ -57,7 +57,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         super().__init__(options)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
-        """Read a text; or piano rolls, of a file in parts those for test."""
+        """Read a text, or piano rolls. If the file of rolls has parts, read its test part."""
         if self.options.unit != NOTES:
             return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
         parts = read_rolls(path)
@@ -91,7 +91,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
 
     def batching(self) -> Batching:
-        """Read files in columns, with the state carried from chunk to chunk; read lines and music one by one."""
+        """Batch files as streams whose state is carried from chunk to chunk; batch lines and music by sequence."""
         if self.options.sequence == "file" and self.options.unit != NOTES:
             return StreamBatching(self.options, self.options.chunk)
         return Batching(self.options)
@@ -129,7 +129,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return MetricCollection(scores)
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Score every unit; of music the steps from the second on, as published figures do."""
+        """Score every token. Of music, score the steps from the second one on, as in published results."""
         if self.options.unit == NOTES:
             later = {"targets": batch["targets"][:, 1:], "lengths": batch["lengths"] - 1}
             return {"nats": self._nats(output[:, 1:], later)}
@@ -141,7 +141,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return [row.tolist() for row in rows]
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
-        """Return a line for each unit, or step, with its surprise in nats."""
+        """Return a line for each token, or step of music, with its surprise in nats."""
         if isinstance(example, Roll):
             said = [notes_of(step) for step in example.steps]
         else:
@@ -149,7 +149,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))
 
     def record(self, example: Text | Roll, prediction: list[float]) -> Record:
-        """Return each token, or step of music, with its nats and its probability given those before it."""
+        """Return each token, or step of music, with its surprise in nats and its probability."""
         scores = [{"nats": nats, "probability": math.exp(-nats)} for nats in prediction]
         if isinstance(example, Roll):
             notes = [{"notes": notes_of(step)} for step in example.steps]
@@ -166,18 +166,18 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         top_p: float = 1.0,
         seed: int | None = None,
     ) -> Iterator[str]:
-        """Go on with a text, unit by unit, as each is made; or make music, a line of MIDI numbers a step.
+        """Continue a text token by token, or generate music: one line of MIDI numbers per step.
 
         Args:
             prompt: the beginning of the text, which is not repeated; empty for music
-            length: units to make; a model of lines begins again after a line end
-            temperature: below 1 keeps to the likely, above 1 leaves it, 0 takes the likeliest always
-            top_k: choose among so many of the likeliest alone; 0 for all
-            top_p: choose among the likeliest that together have this probability
-            seed: makes the same again; None for another text each time
+            length: number of tokens to generate; a model of lines starts again after a line end
+            temperature: below 1 favours probable tokens, above 1 improbable ones; 0 always takes the most probable one
+            top_k: choose among this many most probable tokens; 0 for all
+            top_p: choose among the most probable tokens whose probabilities sum to this value
+            seed: of the random choices; None for another text at each call
 
         Raises:
-            OptionError: a value out of range, one that music cannot use, a prompt in unknown units
+            OptionError: a value out of range; an option that music does not support; a prompt with unknown tokens
         """
         check_draw(length, temperature, top_k, top_p, seed)
         random = torch.Generator()
@@ -235,7 +235,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             yield notes_of(step.numpy()) + "\n"
 
     def _nats(self, output: Tensor, batch: Batch) -> Tensor:
-        """Minus the logarithm of the probability of each unit, or of all notes of a step, `(S,)`."""
+        """The negative log probability of each token, or of all notes of a step, `(S,)`."""
         inside = _inside(batch)
         scores, targets = full(output[inside]), batch["targets"][inside]
         if self.options.unit == NOTES:
@@ -245,20 +245,20 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
 
 @torch.inference_mode()
 def _heard(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor, object]:
-    """The scores after the last of some inputs, and the state reached."""
+    """The scores after the last input, and the final state."""
     assert isinstance(network, LanguageNetwork)
     logits, state = network.advance(inputs.to(next(network.parameters()).device), None, state)
     return logits[0, -1].float().cpu(), state
 
 
 def _inside(batch: Batch) -> Tensor:
-    """Which places of a padded batch are units, `(N, L)`."""
+    """The mask of the tokens in a padded batch, `(N, L)`."""
     steps = torch.arange(batch["targets"].shape[1], device=batch["lengths"].device)
     return steps < batch["lengths"][:, None]
 
 
 def surprise(output: Tensor, notes: Tensor) -> Tensor:
-    """Return minus the logarithm of the probability of chords, `(N, L, K)`, as `(N, L)`."""
+    """Return the negative log probability `(N, L)` of chords `(N, L, K)`."""
     return F.binary_cross_entropy_with_logits(output.float(), notes.float(), reduction="none").sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""The study of a trained run on a text or on examples: all numbers of the report."""
+"""The study of a trained run on a text or on examples: it computes all numbers of the report."""
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from glassgate.tasks.training.logs import FILE, FOLDER
 
 MOST_STEPS = 2000
 _LIMIT = f"a page has room for {MOST_STEPS:,}"
-# Without a text so many steps of the run's examples are shown, whole ones if possible.
+# Without a text, the page shows about this many steps of the run's examples, in whole examples if possible.
 _OWN_STEPS = 240
 _LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
@@ -42,7 +42,7 @@ class Excerpt(NamedTuple):
     """Some steps of an example.
 
     Attributes:
-        reference: whether the example holds right answers, and not the run's own
+        reference: whether the example has targets, rather than the run's own answers
         note: a sentence for the page
     """
 
@@ -131,7 +131,7 @@ class _Candidate(NamedTuple):
     """An excerpt that a page may show.
 
     Attributes:
-        right: the number of right answers less that of the average
+        right: the number of right answers minus the average number
         variety: the entropy of its right answers
     """
 
@@ -141,7 +141,7 @@ class _Candidate(NamedTuple):
 
 
 def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mapping[str, Any]) -> Excerpt:
-    """The excerpt of long examples with as many right answers as on average, and the most various of these.
+    """The excerpt of long examples with as many right answers as on average and the greatest variety of targets.
 
     Its answers may depend on the steps around it, so that the best candidates are run again alone.
     """
@@ -279,7 +279,7 @@ def study(
     tick("holding each part at its mean")
     causes(questions, batch_of, made, LAYER)
     if hasattr(network, "decoder"):
-        # Its parts are named after it, and those of the encoder likewise.
+        # The names of the parts begin with "decoder" or "encoder".
         for direction in (*made.directions, *chain(*made.controls)):
             direction.label = f"{LAYER}.{direction.label}"
     tick("reading the training's log")

@@ -1,4 +1,4 @@
-"""The network of sequence to sequence: an encoder, and a decoder that attends to its states."""
+"""The sequence-to-sequence network: an encoder, and a decoder that attends to the states of the encoder."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ class Output(NamedTuple):
     """The output for a batch.
 
     Attributes:
-        scores: of each next unit of the target, given those before it, `(N, T, units - 1)`; None without a target
-        memory: of the sources
-        state: that the decoder starts from
+        scores: the scores of each target token given the previous ones, `(N, T, tokens - 1)`; None without a target
+        memory: the encoder's states, to attend to
+        state: the initial state of the decoder
     """
 
     scores: Tensor | None
@@ -36,9 +36,9 @@ class Translator(nn.Module):
 
     Args:
         options: sizes, cell, attention
-        sources: units known on the source's side, padding and unknown included
-        targets: on the target's side
-        joint: whether both sides have one vocabulary, and so one vector a unit
+        sources: the size of the source vocabulary, including padding and unknown
+        targets: the size of the target vocabulary
+        joint: whether both sides share one vocabulary and its embedding
     """
 
     def __init__(self, options: Any, sources: int, targets: int, joint: bool = False):
@@ -51,7 +51,7 @@ class Translator(nn.Module):
         self.decoder = Decoder(options, targets, self.encoder)
 
     def forward(self, batch: Batch) -> Output:
-        """From `source`, `(N, S)`, `lengths`, `(N,)`, and `target`, `(N, T)`, if there is one, with its end in it."""
+        """Run a batch with `source`, `(N, S)`, `lengths`, `(N,)`, and `target`, `(N, T)`, if any, with its end."""
         memory, state = self.encode(batch["source"], batch["lengths"])
         if "target" not in batch:
             return Output(None, memory, state)
@@ -59,20 +59,20 @@ class Translator(nn.Module):
         return Output(self.decoder(before, memory, state, self.teacher if self.training else 1.0), memory, state)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
-        """Read sources, `(N, S)`, of so many units each, `(N,)`."""
+        """Read sources, `(N, S)`, with these lengths, `(N,)`."""
         vectors = (self.embedding or self.decoder.embedding)(source)
         states, last = self.encoder(self.dropout(vectors), lengths=lengths)
         return self.decoder.remember(self.dropout(states), lengths), self.bridge(last)
 
 
 class Bridge(nn.Module):
-    """From the last states of the encoder's directions to the first ones of the decoder, layer by layer.
+    """Map the final states of the encoder's directions to the initial states of the decoder, layer by layer.
 
     The output state, and a state called c, come from the states of the encoder. Others, such as the counters of sLSTM,
     start at zero.
 
     Args:
-        encoder: whose states they are
+        encoder: the layers whose states are mapped
     """
 
     def __init__(self, encoder: gg.Recurrent):
@@ -88,7 +88,7 @@ class Bridge(nn.Module):
         )
 
     def forward(self, last: Tensor | State) -> State:
-        """From `(num_layers * D, N, H)` to `(num_layers, N, H)`, for each state."""
+        """Map each state from `(num_layers * D, N, H)` to `(num_layers, N, H)`."""
         states = last if isinstance(last, tuple) else (last,)
         first = []
         for name, state in zip(self.names, states, strict=True):
@@ -104,18 +104,18 @@ class Bridge(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embeddings of the previous units, layers of one direction, attention to the source, scores for each next unit.
+    """Embed the previous tokens, run layers of one direction, attend to the source, and score the next token.
 
-    Scores are computed from Luong's equation 5, `tanh(W [context, state])`. With input feeding this vector is also
-    concatenated with the next unit's embedding, so that the decoder has a record of its attention; its steps then run
-    one after another. Without it, all steps of a sentence are one call. A wide output has no matrix W: scores are
-    computed from context, state and the embedding of the previous unit, and the context is fed (Bahdanau, Cho & Bengio
-    2015).
+    Scores are computed from the vector of Luong's equation 5, `tanh(W [context, state])`. With input feeding, this
+    vector is also concatenated with the embedding of the next step, so that the decoder knows its previous attention;
+    the steps then run one after another. Without input feeding, one call runs all steps of a sentence. A wide output
+    has no matrix W: scores are computed from the context, the state and the embedding of the previous token, and the
+    context is fed (Bahdanau, Cho & Bengio 2015).
 
     Args:
         options: sizes, cell, attention
-        units: the size of the vocabulary, padding and unknown included
-        reader: the encoder whose states it attends to
+        units: the size of the vocabulary, including padding and unknown
+        reader: the encoder whose states are attended to
     """
 
     def __init__(self, options: Any, units: int, reader: gg.Recurrent):
@@ -139,28 +139,28 @@ class Decoder(nn.Module):
         )
 
     def remember(self, states: Tensor, lengths: Tensor) -> Memory:
-        """Keep the encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""
+        """Store the encoder's states, `(N, S, M)`, of sources with these lengths, `(N,)`."""
         if self.attention is not None:
             return self.attention.memory(states, lengths)
         inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
         return Memory(states, states, inside)
 
     def forward(self, before: Tensor, memory: Memory, state: State, teacher: float = 1.0) -> Tensor:
-        """Score each next unit.
+        """Score each target token.
 
         Args:
-            before: each unit of the target's forerunner, `(N, T)`; padding before the first
-            memory: of the sources
-            state: the first one
-            teacher: chance that a step reads the true unit before it, and not the one that the decoder scored best
+            before: the token before each target token, `(N, T)`; padding before the first one
+            memory: the encoder's states
+            state: the initial state
+            teacher: the probability that a step reads the true previous token rather than the decoder's best one
 
         Returns:
-            `(N, T, units - 1)`
+            the scores, `(N, T, tokens - 1)`
         """
         return self.scores(self.read(before, memory, state, teacher)[0])
 
     def read(self, before: Tensor, memory: Memory, state: State, teacher: float = 1.0) -> tuple[Tensor, Tensor | None]:
-        """Return what scores are made of, `(N, T, H)`, and the weights of the source's units, `(N, T, S)`."""
+        """Return the vectors from which scores are computed, `(N, T, H)`, and the attention weights, `(N, T, S)`."""
         vectors = self.dropout(self.embedding(before))
         if not self.feeding and teacher == 1.0:
             output = self.layer(vectors, given(state))[0]
@@ -185,15 +185,15 @@ class Decoder(nn.Module):
         return torch.stack(looks, 1), torch.stack(weights, 1) if weights else None
 
     def input(self, vectors: Tensor, look: Tensor) -> Tensor:
-        """What the layers read: a unit's vector, `(N, E)`, and with input feeding of the last look, `(N, F)`."""
+        """The input of the layers: a token's embedding, `(N, E)`, and with input feeding the last `look`, `(N, F)`."""
         return torch.cat([vectors, look[:, : self.fed]], -1) if self.feeding else vectors
 
     def attend(self, output: Tensor, memory: Memory) -> tuple[Tensor | None, Tensor | None]:
-        """From the layers' output, `(N, T, H)`, to contexts and where they are from; None without attention."""
+        """Return the contexts and the attention weights for the layers' output, `(N, T, H)`; None without attention."""
         return (None, None) if self.attention is None else self.attention(output, memory)
 
     def look(self, output: Tensor, context: Tensor | None, vectors: Tensor) -> Tensor:
-        """What scores are made of: layers' output, contexts and vectors of the units before, `(..., H)` and so on."""
+        """The vectors from which scores are computed: of the layers' output, the contexts and the embeddings."""
         if self.wide:
             read = output if context is None else torch.cat([context, output], -1)
             return torch.cat([self.dropout(read), vectors], -1)
@@ -202,7 +202,7 @@ class Decoder(nn.Module):
         return self.dropout((context + self.combine(output)).tanh())
 
     def scores(self, looks: Tensor) -> Tensor:
-        """Score each unit but padding."""
+        """Score every token except padding."""
         if isinstance(self.head, Tied):
             scored: Tensor = self.head(looks, self.embedding.weight)
             return scored
@@ -211,5 +211,5 @@ class Decoder(nn.Module):
 
 
 def given(state: State) -> Any:
-    """A state as layers take it."""
+    """A state in the form that layers take."""
     return state if len(state) > 1 else state[0]

@@ -1,4 +1,4 @@
-"""Greedy and beam search: the decoder step by step on streams, many sentences and many beams at a time."""
+"""Greedy and beam search for batches of sentences; the decoder runs step by step on streams."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ from glassgate.tasks.translation.attention import Memory
 from glassgate.tasks.translation.network import Decoder, State, given
 
 END = FIRST
-"""The first unit of every target vocabulary: it ends a sentence."""
+"""The first token of every target vocabulary. It ends a sentence."""
 
-_SCORED_END = END - UNKNOWN  # scores begin with the unknown unit
+_SCORED_END = END - UNKNOWN  # the first score is that of the unknown token
 
-# A stream of whose rows no more than this fraction is in use is replaced by a smaller one.
+# A stream is replaced by a smaller one when at most this fraction of its rows is in use.
 _FULL = 0.75
 
 
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """One translation of a sentence.
 
     Attributes:
-        units: their numbers, without the end
+        units: the numbers of its tokens, without the end
         score: the logarithm of its probability, divided by the length penalty
     """
 
@@ -36,15 +36,15 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """How translations are looked for.
+    """The settings of a beam search.
 
     Args:
-        beam: how many unfinished translations of a sentence go on; 1 takes the likeliest unit at each step
-        length_penalty: the power a of `((5 + length) / 6) ** a`, which a log probability is divided by (Wu et al. 2016,
-            arXiv:1609.08144, equation 14); 0 favours short ones
+        beam: the number of unfinished translations per sentence; 1 takes the most probable token at each step
+        length_penalty: the exponent a of `((5 + length) / 6) ** a`, the divisor of log probabilities (Wu et al. 2016,
+            arXiv:1609.08144, equation 14); 0 favours short translations
 
     Raises:
-        OptionError: a beam of none, a penalty below 0
+        OptionError: the beam is below 1, or the penalty is below 0
     """
 
     beam: int = 5
@@ -52,16 +52,18 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.beam < 1:
-            raise OptionError(f"beam: expected 1 or more, got {self.beam}; 1 takes the likeliest unit at each step")
+            raise OptionError(
+                f"beam: expected 1 or more, got {self.beam}; 1 takes the most probable token at each step"
+            )
         if not self.length_penalty >= 0:
             raise OptionError(f"length_penalty: expected 0 or more, got {self.length_penalty}")
 
     def penalty(self, length: int) -> float:
-        """Return the divisor of the log probability of a translation; its length in units includes the end."""
+        """Return the divisor of the log probability of a translation with this many tokens, including the end."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
     def log_probability(self, found: Found) -> float:
-        """Return the logarithm of the probability of a translation, its end included."""
+        """Return the log probability of a translation, including its end."""
         return found.score * self.penalty(len(found.units) + 1)
 
 
@@ -69,31 +71,32 @@ class Search:
 def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], how: Search) -> list[list[Found]]:
     """Translate a batch of sentences.
 
-    A sentence has `beam` places. At each step the best continuations of its beams are considered, one per free place.
-    Those that end are translations, and keep their places; the best of the others fill the remaining places and
-    continue (Sutskever, Vinyals & Le 2014, arXiv:1409.3215, section 3.2). All end at the sentence's limit.
+    A sentence starts with `beam` places. At each step the search takes the best continuations of its unfinished
+    translations, one per place. A continuation that ends is a result and reduces the number of places by one. The best
+    others continue (Sutskever, Vinyals & Le 2014, arXiv:1409.3215, section 3.2). All translations end at the limit of
+    the sentence.
 
     Args:
         decoder: in eval mode
         memory, state: the encoder's results for N sentences
-        limits: units of the longest translation of each, its end counted
+        limits: the maximum number of tokens of each translation, including the end
         how: the size of the beam and the length penalty
 
     Returns:
-        for each sentence its translations, the best first: at least one, at most `beam`
+        the translations of each sentence, the best first: at least one and at most `beam`
     """
     device, steps = memory.values.device, _Steps(decoder, memory, state)
     found: list[list[Found]] = [[] for _ in limits]
-    # Of the sentences that go on: which they are, where they must end, for how many translations there is room.
+    # The unfinished sentences: their numbers, their limits, and their numbers of places.
     numbers, ends = torch.arange(len(limits)), torch.tensor(limits)
     room = torch.full((len(limits),), how.beam)
     before = torch.full((len(limits), 1), PADDING, device=device)
-    totals = torch.zeros(before.shape, device=device)  # log probabilities; of beams that are none, minus infinity
+    totals = torch.zeros(before.shape, device=device)  # log probabilities; minus infinity for unused beams
     history = before[..., None][..., :0]
     for length in range(1, max(limits) + 1):
         alive, last = totals.isfinite(), (ends == length).to(device)
         logs = steps(before, alive)
-        logs[:, 0] = -torch.inf  # the unknown unit is never generated
+        logs[:, 0] = -torch.inf  # the unknown token is never generated
         if last.any():
             must = (last[:, None] & alive)[alive]
             logs[must] = logs[must].where(torch.arange(logs.shape[1], device=device) == _SCORED_END, -torch.inf)
@@ -110,7 +113,7 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
         if not len(going):
             break
         numbers, ends, room = numbers[going], ends[going], room[going]
-        # The best of those that do not end, in their order, as many as there is room for.
+        # The best continuations that do not end, in order, one per place.
         order = (units[going] == END).to(torch.int8).sort(stable=True).indices[:, : int(room.max())]
         best = best.masked_fill(units == END, -torch.inf)
         totals, beams, before = (each[going].gather(1, order) for each in (best, beams, units))
@@ -121,7 +124,7 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
 
 
 def _best(totals: Tensor, alive: Tensor, logs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of each sentence, `(N, C)`: their log probabilities, their beams, and their units."""
+    """The best continuations of each sentence, `(N, C)`: their log probabilities, beams and tokens."""
     scores, units = logs.topk(min(most, logs.shape[1]))
     of_beams = totals.new_full((*alive.shape, scores.shape[1]), -torch.inf)
     units_of_beams = units.new_full(of_beams.shape, END)
@@ -131,7 +134,7 @@ def _best(totals: Tensor, alive: Tensor, logs: Tensor, most: int) -> tuple[Tenso
 
 
 class _Steps:
-    """The decoder one step at a time. Its rows are the beams that are alive, sentence by sentence, and no others."""
+    """Runs the decoder one step at a time. Its rows are the active beams, sentence by sentence."""
 
     def __init__(self, decoder: Decoder, memory: Memory, state: State):
         self.decoder, self.memory = decoder, memory
@@ -142,7 +145,7 @@ class _Steps:
         self.layer: Any = None
 
     def __call__(self, before: Tensor, alive: Tensor) -> Tensor:
-        """From each beam's last unit, `(N, K)`, to the log probabilities of the next, `(R, units - 1)`, R alive."""
+        """Return the log probabilities `(R, tokens - 1)` after each beam's last token, `(N, K)`; R are active."""
         decoder = self.decoder
         vectors = decoder.embedding(before[alive])
         output = self._advance(decoder.input(vectors, self.looks))
@@ -153,7 +156,7 @@ class _Steps:
         return decoder.scores(self.looks).float().log_softmax(-1)
 
     def go_on(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
-        """Let some sentences go on, `(N,)`: each beam that is alive where one of the last step left off, `(N, K)`."""
+        """Keep some sentences, `(N,)`; each active beam continues from the given beam of the last step, `(N, K)`."""
         rows = (self.alive.flatten().cumsum(0) - 1).unflatten(0, self.alive.shape)
         places = rows[sentences[:, None], beams][alive]
         if len(sentences) < len(self.memory.values):

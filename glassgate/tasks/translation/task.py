@@ -49,7 +49,7 @@ class Translated(NamedTuple):
     Attributes:
         text: the translation
         score: the logarithm of its probability, divided by the length penalty
-        probability: of all its units and its end
+        probability: the probability of all its tokens and its end
     """
 
     text: str
@@ -58,10 +58,10 @@ class Translated(NamedTuple):
 
 
 class Translation(Task[TranslationOptions, Pair, list[Translated]]):
-    """Translate a sequence; a prediction is the translations found, the best first.
+    """Translate a sequence. A prediction is a list of translations, the best first.
 
     Attributes:
-        search: how translations are looked for; set it to look in another way
+        search: the settings of the beam search; assign to it to change them
 
     Example:
         >>> pairs = [Pair(f"{a} {b}", f"{b} {a}") for a in "abcd" for b in "abcd"]
@@ -157,7 +157,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return fields
 
     def unknown(self, example: Pair) -> bool:
-        """Whether training met no unit of a source, so that its translation is a guess at nothing."""
+        """Whether no token of a source occurred in training, so that its translation is meaningless."""
         return not (self.vocabularies["source"].encode(self.source_units(example)) != UNKNOWN).any()
 
     def begin_step(self, done: float) -> None:
@@ -181,7 +181,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self._observed(output, batch, self.search)
 
     def glance(self, output: Output, batch: Batch) -> dict[str, Any]:
-        """Score what takes the likeliest unit at each step."""
+        """Score greedy translations, which take the most probable token at each step."""
         return self._observed(output, batch, Search(beam=1))
 
     def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:
@@ -207,7 +207,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return [found[0].text for found in self.predict([Pair(self.prepared(source)) for source in sources])]
 
     def attend(self, example: Pair) -> Attended:
-        """Return where the decoder looks while it writes a translation: the one given, or the best that it finds."""
+        """Return the attention of the decoder for the given translation, or for the best one that the search finds."""
         self._check_attention()
         if example.target is None:
             example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
@@ -221,10 +221,10 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     @torch.inference_mode()
     def weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the attention to each source unit while the decoder reads a translation, `(T, S)`.
+        """Return the attention of each target token to each source token, `(T, S)`.
 
         Args:
-            source, target: the numbers of their units
+            source, target: the numbers of the tokens
         """
         assert isinstance(self.network, Translator)
         device = next(self.network.parameters()).device
@@ -238,17 +238,17 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     @property
     def _raw_text(self) -> RawText | None:
-        """What splits raw text like the sources of the training data; None if they are not words."""
+        """The splitter that treats raw text like the sources of the training data; None if the tokens are not words."""
         if self.options.source_unit not in ("word", "token") or "vocabularies" not in vars(self):
             return None
         return raw_text_like(self.vocabularies["source"])
 
     def source_units(self, example: Pair) -> Sequence[str]:
-        """Return the units of the source."""
+        """Return the tokens of the source."""
         return self._split(self._lower(example.source), 0)
 
     def prepared(self, text: str) -> str:
-        """Return a source whose units are separated by blanks where raw text lacks them."""
+        """Return a source with blanks between tokens where raw text has none."""
         if self._raw_text is None:
             return text
         units = texts.split(self._lower(text), self.options.source_unit)
@@ -264,7 +264,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         }
 
     def references(self, batch: Batch) -> list[str]:
-        """Return the true translations of a batch as they were given."""
+        """Return the reference translations of a batch."""
         return [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()]
 
     def found(self, output: Output, batch: Batch, how: Search) -> list[list[Found]]:
@@ -300,7 +300,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return [content and Subwords(content) for content in self.facts["subwords"]]
 
     def _split(self, text: str, side: int) -> Sequence[str]:
-        """The units of a text of the source's side, 0, or the target's, 1."""
+        """The tokens of a text of the source (side 0) or of the target (side 1)."""
         subwords = self._subwords[side]
         unit = (self.options.source_unit, self.options.target_unit)[side]
         return subwords.split(text) if subwords else texts.split(text, unit)
@@ -311,7 +311,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self.joined([symbols[number - FIRST] for number in found.units], 1)
 
     def joined(self, units: Sequence[str], side: int) -> str:
-        """Join units of the source's side, 0, or of the target's, 1."""
+        """Join tokens of the source (side 0) or of the target (side 1)."""
         unit = (self.options.source_unit, self.options.target_unit)[side]
         return Subwords.join(units) if unit == SUBWORD else texts.join(units, unit)
 
@@ -325,7 +325,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
 
 def _inside(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The scores at each unit of the targets, and the units as scores number them."""
+    """The scores at each target token, and the indices of the target tokens among the scores."""
     inside = batch["target"] != PADDING
     assert output.scores is not None
     return full(output.scores[inside]), batch["target"][inside] - UNKNOWN

@@ -1,4 +1,4 @@
-"""The network of classification for the interactive report."""
+"""The data of classification for the script of the interactive report."""
 
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from glassgate.tasks.report.study import Excerpt
 
 
 def described(task: Classification, network: Network, excerpt: Excerpt) -> dict[str, Any]:
-    """The data of the script."""
+    """Return the data that `classification.js` reads."""
     model = cast(Classifier, task.network)
     found: dict[str, Any] = {
         "labels": task.vocabularies["labels"].symbols,

@@ -1,4 +1,4 @@
-"""The network of filling blanks for the interactive report."""
+"""The data of filling blanks for the script of the interactive report."""
 
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from glassgate.tasks.report.study import Excerpt
 
 
 def described(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str, Any]:
-    """The data of the script."""
+    """Return the data that `fill_blanks.js` reads."""
     model, known = cast(BlankNetwork, task.network), task.vocabularies["units"]
     return {
         "tokens": tokens(known, task.options.unit),

@@ -4,7 +4,7 @@ models.forecasting = (info, run) => {
   const counts = { known: known.length / (back + horizon), past: past.length / back };
   const softplus = (value) => (value > 20 ? value : Math.log1p(Math.exp(value)));
 
-  // The window, moved by what it holds up to the present.
+  // The look-back window, normalised by its own values.
   const windowOf = (values) => {
     const own = values.map((value) => (value - info.shift) / info.scale);
     let [center, spread] = [0, 1];
@@ -98,7 +98,7 @@ models.forecasting = (info, run) => {
   return {
     ...seriesModel({ title: () => (info.model === "recursive" ? "Each step, forecast from the true values before it:" : "The forecast, in the series' own units:") }),
     task: "forecasting",
-    lede: "Drag a value of the past: the forecast and its fan follow. Dotted, what came.",
+    lede: "Drag a value of the past: the forecast and its intervals follow. The dotted line shows the true values.",
     encoder: info.encoder,
     read,
   };

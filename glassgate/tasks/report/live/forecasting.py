@@ -1,4 +1,4 @@
-"""The network and the window of forecasting for the interactive report."""
+"""The data of forecasting for the script of the interactive report: the network and a look-back window."""
 
 from collections.abc import Sequence
 from typing import Any

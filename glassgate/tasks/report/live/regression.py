@@ -1,4 +1,4 @@
-"""The network of regression for the interactive report."""
+"""The data of regression for the script of the interactive report."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from glassgate.tasks.report.study import Excerpt
 
 
 def described(task: Regression, network: Network, excerpt: Excerpt) -> dict[str, Any]:
-    """The data of the script."""
+    """Return the data that `regression.js` reads."""
     model = task.network
     assert isinstance(model, Regressor)
     mean, deviation = task.facts["numbers"][:2]

@@ -64,7 +64,7 @@ models.tagging = (info, run) => {
       title: ({ step }, { labels }) => (step === null ? "The whole text:" : `Step ${step + 1}, ${quoted(labels[step])}, is:`),
     }),
     task: "tagging",
-    lede: "Type or paste another text: the network labels it here, as you type. Point at a unit, change it, and see which labels it holds up.",
+    lede: "Type or paste another text: the network labels each token as you type. Change a gate or a state to see which labels depend on it.",
     encoder: info.encoder,
     read,
   };

@@ -1,4 +1,4 @@
-"""The network of tagging for the interactive report."""
+"""The data of tagging for the script of the interactive report."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from glassgate.tasks.tagging.task import Tagging
 
 
 def described(task: Tagging, network: Network, excerpt: Excerpt) -> dict[str, Any]:
-    """The data of the script."""
+    """Return the data that `tagging.js` reads."""
     model = task.network
     known = task.vocabularies["units"]
     characters = task.options.format == "python" or raw_text_like(known).characters
