@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from glassgate.engines.choose import EngineError as EngineError
     from glassgate.engines.choose import engine as engine
     from glassgate.engines.source import source as source
+    from glassgate.export.audio import from_nam as from_nam
+    from glassgate.export.audio import from_rtneural as from_rtneural
+    from glassgate.export.audio import to_nam as to_nam
+    from glassgate.export.audio import to_rtneural as to_rtneural
     from glassgate.export.c_model import to_c as to_c
     from glassgate.export.onnx_import import from_onnx as from_onnx
     from glassgate.export.onnx_model import to_onnx as to_onnx
@@ -82,7 +86,9 @@ _HOMES = {
     "engine": "glassgate.engines.choose",
     "explain": "glassgate.layers.explain",
     "freeze": "glassgate.sessions.session",
+    "from_nam": "glassgate.export.audio",
     "from_onnx": "glassgate.export.onnx_import",
+    "from_rtneural": "glassgate.export.audio",
     "functional": "glassgate",
     "gates": "glassgate",
     "hold": "glassgate.glass.edit",
@@ -95,7 +101,9 @@ _HOMES = {
     "scale": "glassgate.glass.edit",
     "source": "glassgate.engines.source",
     "to_c": "glassgate.export.c_model",
+    "to_nam": "glassgate.export.audio",
     "to_onnx": "glassgate.export.onnx_model",
+    "to_rtneural": "glassgate.export.audio",
 }
 
 __all__ = list(_HOMES)

@@ -48,7 +48,7 @@ REFERENCE = {
         ["engine", "explain", "source", "convert", "restore", "EngineError", "ShapeError"],
     ),
     "sessions": ("Inference sessions", ["freeze", "load_session"]),
-    "export": ("Export", ["to_onnx", "from_onnx", "to_c"]),
+    "export": ("Export", ["to_onnx", "from_onnx", "to_c", "from_nam", "to_nam", "from_rtneural", "to_rtneural"]),
     "functional": ("Functions", ["functional"]),
     "init": ("Initial values", ["init"]),
     "gates": ("Gate by gate", ["gates"]),
