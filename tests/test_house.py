@@ -20,7 +20,7 @@ from tests.words import count, is_hard, messages, of_module, of_page, sentences
 ROOT = Path(__file__).parents[1]
 README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-LIBRARIES = ("torch", "numba", "llvmlite", "torchmetrics", "safetensors", "matplotlib", "rich", "yaml")
+LIBRARIES = ("torch", "numba", "llvmlite", "torchmetrics", "safetensors", "matplotlib", "tensorboard", "rich", "yaml")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -37,7 +37,10 @@ def relative(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-PREDICT = "import glassgate.cli.predict; from glassgate.tasks import TASKS, task_class; [*map(task_class, TASKS)]"
+PREDICT = (
+    "import glassgate.cli.predict, glassgate.cli.report; from glassgate.tasks import TASKS, task_class; "
+    "[*map(task_class, TASKS)]"
+)
 
 
 @pytest.mark.parametrize(

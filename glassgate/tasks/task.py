@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
@@ -34,15 +34,13 @@ from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, damaged, not_known_here
 from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.training.devices import check_device
+from glassgate.tasks.training.loop import train
 from glassgate.tasks.training.processes.group import Group, group
+from glassgate.tasks.training.rate_finder import Found, find_rate
 from glassgate.tasks.training.scoring import outputs, score
 from glassgate.tasks.wording import plural
 
 _LONGER = 4  # times the epochs chosen by the size of the data are the bound while the dev score improves
-
-# TensorBoard takes a second to load, and only trainings need it: what uses it is imported where a training begins.
-if TYPE_CHECKING:
-    from glassgate.tasks.training.rate_finder import Found
 
 __all__ = ["Split", "Task", "Vocabularies"]
 
@@ -126,16 +124,14 @@ class Task(Definition[OptionsType, Example, Prediction]):
         most = asked.max_epochs or (0 if asked.epochs else _LONGER * size.epochs)
         return replace(asked, batch_size=size.batch_size, epochs=size.epochs, max_epochs=most, learning_rate=rate)
 
-    def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> "Found":
+    def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> Found:
         """Take the learning rate at which the loss falls fastest."""
-        from glassgate.tasks.training.rate_finder import find_rate
-
         with self._new_network(threads, Progress()):
             found = find_rate(self, train, processes)
         self.options = replace(self.options, learning_rate=found.rate, lr_find=False)
         return found
 
-    def _plan(self, train: Lengths, found: "Found | None") -> str:
+    def _plan(self, train: Lengths, found: Found | None) -> str:
         """Describe the training: batch size, rate, epochs, and those chosen by the size of the data."""
         options = self.options
         examples = self.batching().examples(train)
@@ -288,8 +284,6 @@ class Task(Definition[OptionsType, Example, Prediction]):
         progress: Progress,
         processes: Group,
     ) -> dict[str, Any]:
-        from glassgate.tasks.training.loop import train
-
         place = processes.first(str(folder.path) if folder else "")
         processes.advice = f"; go on with: glassgate train --resume {place}" if place else ""
         with self._new_network(threads, progress):

@@ -7,8 +7,8 @@ _LOADED = [
     "glassgate.cli.train",
     "glassgate.tasks.forecasting.task",
     "glassgate.tasks.tagging.task",
-    "glassgate.tasks.training.loop",
     "torch._dynamo",  # of each optimizer
+    "torch.utils.tensorboard",
     "torchmetrics",
 ]
 

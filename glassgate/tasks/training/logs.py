@@ -1,4 +1,4 @@
-"""A run's logs while it trains: a CSV file, TensorBoard's events, and a picture of the curves where matplotlib is."""
+"""The logs of a training: a CSV file, TensorBoard's events, and a picture of the curves if matplotlib is installed."""
 
 import csv
 import io
@@ -7,9 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from torch.utils.tensorboard.summary import hparams
-from torch.utils.tensorboard.writer import SummaryWriter
 
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.pictures.charts import curves_picture, has_pictures
@@ -32,6 +29,10 @@ class Logs:
     """
 
     def __init__(self, run: Run, monitor: str, step: int):
+        # TensorBoard takes half a second to load, and only trainings need it.
+        from torch.utils.tensorboard.summary import hparams
+        from torch.utils.tensorboard.writer import SummaryWriter
+
         self.run = run
         self.monitor = monitor
         self.rows = [row for row in _read(run.path / FOLDER / FILE) if row["step"] <= step]
