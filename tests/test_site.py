@@ -1,6 +1,7 @@
 """The documentation site: each name has its place, the home page's lines run; `make docs` checks the rest."""
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -28,3 +29,18 @@ def test_the_lines_of_the_home_page_run(tmp_path: Path, monkeypatch: pytest.Monk
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/site/home.md").read_text("utf-8"), re.DOTALL)
     exec(code, {"gg": gg, "model": torch.nn.LSTM(3, 4), "x": torch.randn(6, 1, 3)})
     assert "layer0" in Path("report.html").read_text("utf-8")
+
+
+def test_notebooks_are_pages() -> None:
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs/site/notebooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    pages = module.pages()
+    assert {f"notebooks/{path.stem}.md" for path in (ROOT / "docs/notebooks").glob("*.ipynb")} == pages.keys()
+    for address, text in pages.items():
+        assert text.startswith("# "), address
+        assert text.count("```python\n") * 2 == text.count("```"), address
+    listed = (ROOT / "docs/README.md").read_text("utf-8")
+    assert all(f"({address.removesuffix('.md')}.ipynb)" in listed for address in pages)

@@ -26,6 +26,8 @@ SITE = Path(__file__).parent
 sys.path.insert(0, str(SITE))
 from checked import faults  # noqa: E402
 from index import INDEX, sections  # noqa: E402
+from notebooks import page_of as page_of_notebook  # noqa: E402
+from notebooks import pages as notebooks  # noqa: E402
 
 ELSEWHERE = {
     "zh-CN.md": "README.zh-CN.md",
@@ -83,12 +85,13 @@ def on_config(config: MkDocsConfig) -> None:
 def page_of(file: str) -> str:
     """Return the page of the site for a file that docs/README.md names."""
     path = posixpath.normpath(posixpath.join("docs", file))
-    return HOMES.get(path) or path.removeprefix("docs/")
+    return HOMES.get(path) or page_of_notebook(path.removeprefix("docs/"))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from outside of docs/."""
     written = {"index.md": home(), **reference()}
+    written |= {page: moved(text, f"docs/{page}", page) for page, text in notebooks().items()}
     written |= {page: moved((ROOT / file).read_text("utf-8"), file, page) for page, file in ELSEWHERE.items()}
     for address, text in written.items():
         files.append(File.generated(config, address, content=text))
@@ -127,7 +130,7 @@ def moved(markdown: str, file: str, address: str) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(file), match[2]))
         if not (ROOT / target).exists():
             raise PluginError(f"{file} leads to {match[2]}, which is not there")
-        there = HOMES.get(target) or target.removeprefix("docs/")
+        there = HOMES.get(target) or page_of_notebook(target.removeprefix("docs/"))
         if there == target:  # neither a page nor below docs/
             _COPIED.add(target)
             there = f"files/{target}" + _SHOWN.get(posixpath.splitext(target)[1], "")
