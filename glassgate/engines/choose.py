@@ -57,7 +57,7 @@ def order(steps: Steps, directions: list[Direction]) -> list[str]:
     return names
 
 
-class _Wanted(threading.local):
+class _Requested(threading.local):
     """The engine that the user named, per thread."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Wanted(threading.local):
         self.name = "auto"
 
 
-_wanted = _Wanted()
+_requested = _Requested()
 _warned: set[str] = set()
 
 
@@ -86,23 +86,23 @@ def engine(name: str) -> Iterator[None]:
         ...     output, h_n = gg.GRU(3, 4)(torch.randn(5, 2, 3))
     """
     check_choice("engine", "name", name, ("auto", *engines()))
-    before, _wanted.name = _wanted.name, name
+    before, _requested.name = _requested.name, name
     try:
         yield
     finally:
-        _wanted.name = before
+        _requested.name = before
 
 
-def wanted() -> str:
+def requested() -> str:
     """The engine that the user named, or "auto"."""
-    return _wanted.name
+    return _requested.name
 
 
 def setting() -> tuple[object, ...]:
     """The global settings that select the computation of a call: named engine, autocast, precision and threads."""
     cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     precision = torch._C._get_fp32_precision_getter("mkldnn", "rnn"), torch.get_float32_matmul_precision()
-    return _wanted.name, cast, *precision, *processors.setting()
+    return _requested.name, cast, *precision, *processors.setting()
 
 
 class EngineError(RuntimeError):
@@ -144,13 +144,13 @@ def run(
         raise EngineError("torch.jit.trace cannot follow these layers; torch.export.export takes them as they are")
     record = recordings is not None
     more = {"recordings": recordings} if record else {}
-    for name in order(steps, directions) if _wanted.name == "auto" else (_wanted.name,):
+    for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
         reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
             if record and name == "reference":
                 directions = [_with_equations(direction) for direction in directions]
             return engines()[name].run(steps, directions, all_states or record, **more)
-        if _wanted.name != "auto":
+        if _requested.name != "auto":
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _warn_once(reason)
     raise AssertionError("the reference runs everything")
@@ -191,7 +191,7 @@ def prepared(
 
 def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
     """The backend that runs a call: the named one, or with "auto" the first that can; None if another engine does."""
-    for name in order(steps, directions) if _wanted.name == "auto" else (_wanted.name,):
+    for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
             return Kernels(name)
         if name == "torch" and stock.why_not(steps, directions) is None:
@@ -203,8 +203,8 @@ def choose(steps: Steps, directions: list[Direction]) -> Choice:
     """The engine that `run` would select for a call, and every engine's reason for not running it."""
     found = {name: _why_not(name, steps, directions, False, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
-    wanted = _wanted.name
-    name = wanted if wanted != "auto" else next(n for n in order(steps, directions) if reasons[n] is None)
+    requested = _requested.name
+    name = requested if requested != "auto" else next(n for n in order(steps, directions) if reasons[n] is None)
     return Choice(name, reasons, BACKENDS[name].explain(steps, directions) if name in BACKENDS else None)
 
 

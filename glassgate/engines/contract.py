@@ -116,7 +116,7 @@ def result_type(dtype: torch.dtype, device: str = "cpu") -> torch.dtype:
 _TERMS = {"medium": 1, "bf16": 1, "high": 3, "tf32": 3}
 
 
-def terms_asked() -> int:
+def terms_allowed() -> int:
     """The number of bfloat16 products that torch's switches allow in place of one in float32: 3 if each operand is the
     sum of two numbers, 0 for float32 itself. The switch for recurrent layers takes precedence.
     """

@@ -64,11 +64,11 @@ def frozen(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
     """
     check_choice("freeze", "precision", precision, PRECISIONS)
     x = directions[0].initial[0].new_zeros(1, directions[0].weights["weight_ih"].shape[1])
-    wanted, reasons = choose.wanted(), list[str]()
+    requested, reasons = choose.requested(), list[str]()
     for name, backend in BACKENDS.items():
         if not isinstance(backend, Freezer):
             continue
-        reason = None if wanted in ("auto", name) else Reason(f"engine {wanted!r} was named")
+        reason = None if requested in ("auto", name) else Reason(f"engine {requested!r} was named")
         reason = reason or Kernels(name).why_not(Steps(x, None, None), list(directions))
         if reason is None:
             layer = backend.freeze(directions, precision, scales)

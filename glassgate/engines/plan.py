@@ -17,8 +17,8 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, differentiated
 
 
-def _way(direction: Direction) -> str:
-    """The direction of time as a string, see `Plan.way`."""
+def _order(direction: Direction) -> str:
+    """The direction of time as a string, see `Plan.order`."""
     return ("<" if direction.reverse else ">") * (2 if direction.restart else 1)
 
 
@@ -34,7 +34,7 @@ class Plan:
     Attributes:
         equations: the equations of one step.
         trace: the graphs of the step and of its gradient.
-        way: ">" from the first step to the last, "<" in reverse; ">>" or "<<" if states after a reset differ from the
+        order: ">" from the first step to the last, "<" in reverse; ">>" or "<<" if states after a reset differ from the
             initial ones.
         weights, noise: the names of the tensors, in order.
         record: whether gates and their gradients are results too.
@@ -43,7 +43,7 @@ class Plan:
 
     equations: Equations
     trace: Trace
-    way: str
+    order: str
     weights: tuple[str, ...]
     noise: tuple[str, ...]
     record: bool
@@ -52,7 +52,7 @@ class Plan:
     @cached_property
     def text(self) -> str:
         """The plan as a string, because torch operators accept strings and tensors, but no objects."""
-        return _text(self.equations, self.way, self.weights, self.noise, self.record)
+        return _text(self.equations, self.order, self.weights, self.noise, self.record)
 
     @cached_property
     def cell(self) -> GraphCell:
@@ -62,17 +62,17 @@ class Plan:
     @cached_property
     def reverse(self) -> bool:
         """Whether time runs from the last step to the first."""
-        return self.way[0] == "<"
+        return self.order[0] == "<"
 
     @cached_property
     def restarts(self) -> bool:
         """Whether the states after a reset differ from the initial ones."""
-        return len(self.way) == 2
+        return len(self.order) == 2
 
     @cached_property
     def states(self) -> int:
         """The number of state inputs: the initial states, and the states after a reset if they differ."""
-        return len(self.way) * len(self.cell.state)
+        return len(self.order) * len(self.cell.state)
 
     @cached_property
     def differentiable(self) -> list[bool]:
@@ -163,43 +163,45 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False, rows: bool
     """
     weights = direction.weights
     equations = cached_equations(direction.cell, "weight_hr" in weights)
-    return _plan(equations, costs, _way(direction), tuple(weights), tuple(direction.noise), record, rows)
+    return _plan(equations, costs, _order(direction), tuple(weights), tuple(direction.noise), record, rows)
 
 
 def _plan(
     equations: Equations,
     costs: Costs,
-    way: str,
+    order: str,
     weights: tuple[str, ...],
     noise: tuple[str, ...],
     record: bool,
     rows: bool = False,
 ) -> Plan:
-    key = equations, costs, way, weights, noise, record, rows
+    key = equations, costs, order, weights, noise, record, rows
     plan = _plans.get(key)
     if plan is None:
         trace = _traces.get((equations, costs, record, rows))
         if trace is None:
             trace = _traces[equations, costs, record, rows] = differentiated(equations, costs, record, rows)
-        plan = _plans[key] = Plan(equations, trace, way, weights, noise, record, rows)
+        plan = _plans[key] = Plan(equations, trace, order, weights, noise, record, rows)
     return plan
 
 
 def text_for(directions: Sequence[Direction], record: bool = False) -> str:
     """The plans of all directions as one string."""
-    ways = [(d.cell, _way(d), tuple(d.weights), tuple(d.noise)) for d in directions]
-    return "\n".join([_text_of(cell, way, weights, noise, record, guarded(cell)) for cell, way, weights, noise in ways])
+    static = [(d.cell, _order(d), tuple(d.weights), tuple(d.noise)) for d in directions]
+    return "\n".join(
+        [_text_of(cell, order, weights, noise, record, guarded(cell)) for cell, order, weights, noise in static]
+    )
 
 
 @constant
-def _text_of(cell: Cell, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
+def _text_of(cell: Cell, order: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
     """The string of one direction; the argument `_` makes `torch.compile` check again whether the cell has changed."""
-    return _text(meant(cell, "weight_hr" in weights), way, weights, noise, record)
+    return _text(meant(cell, "weight_hr" in weights), order, weights, noise, record)
 
 
-def _text(equations: Equations, way: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
+def _text(equations: Equations, order: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
     """The string of a plan. It contains the equations, but neither class names nor the backend."""
-    return "\t".join((way, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
+    return "\t".join((order, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
 
 
 @lru_cache(1024)
@@ -213,18 +215,18 @@ def plans_in(text: str, costs: Costs) -> tuple[Plan, ...]:
 
 
 def _read(line: str, costs: Costs) -> Plan:
-    way, names, noise, shown, content = (line.split("\t") + [""] * 5)[:5]
+    order, names, noise, shown, content = (line.split("\t") + [""] * 5)[:5]
     equations = interned(parse(content))
     weights, factors = tuple(names.split(",")), tuple(noise.split(",")) if noise else ()
-    if way not in _WAYS or shown not in ("", "recorded") or set(factors) != equations.noise.keys():
+    if order not in _ORDERS or shown not in ("", "recorded") or set(factors) != equations.noise.keys():
         raise NotEquations("this program's directions cannot be read")
     shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
     if weights != tuple(shapes):
         raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
-    return _plan(equations, costs, way, weights, factors, bool(shown))
+    return _plan(equations, costs, order, weights, factors, bool(shown))
 
 
-_WAYS = (">", "<", ">>", "<<")
+_ORDERS = (">", "<", ">>", "<<")
 
 
 def count_of_results(plans: Sequence[Plan]) -> int:

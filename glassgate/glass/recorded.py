@@ -46,6 +46,37 @@ class Values(Mapping[str, Tensor]):
         return len(self._rows)
 
 
+class _Reads:
+    """The steps of a direction's output that a differentiated answer, or a layer above, reads directly.
+
+    A gradient is examined when the mask is read or when the next gradient arrives, not in the training step.
+
+    Args:
+        layout: of the call.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._mask = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
+        self._last: Tensor | None = None
+
+    def add(self, grad: Tensor | None) -> None:
+        """Add the steps whose output gets a gradient (S, H) from outside the direction."""
+        if grad is not None:
+            self._examine()
+            self._last = grad.detach()
+
+    def mask(self) -> Tensor:
+        """(L, N), for every backward pass so far."""
+        self._examine()
+        return self._mask
+
+    def _examine(self) -> None:
+        grad, self._last = self._last, None
+        if grad is not None:
+            self._mask |= self._layout.by_step((grad != 0).any(-1, keepdim=True).float())[..., 0].cpu() > 0
+
+
 class Recorded(Values):
     """The gates and states of one call of each recorded layer.
 
@@ -61,7 +92,7 @@ class Recorded(Values):
         self._first = first
         self._recordings: dict[str, tuple[Layout, Recording]] = {}
         self._calls: dict[str, tuple[Call, int]] = {}
-        self._read: dict[str, Tensor] = {}
+        self._reads: dict[str, _Reads] = {}
 
     def _take(
         self,
@@ -81,17 +112,13 @@ class Recorded(Values):
             states = dict(zip(layer.cell.state, result.states, strict=True))
             self._recordings[label], self._calls[label] = (layout, recording), (call, number)
             self._add(label, layout, {**recording.values, **states})
-            self._read.pop(label, None)
+            self._reads.pop(label, None)
             if result.states[0].requires_grad:
                 self._watch_reads(label, layout, result, part.direction)
 
     def _watch_reads(self, label: str, layout: Layout, result: Result, direction: int) -> None:
         """Note in every backward pass which steps of a direction's output get a gradient from outside the direction."""
-        read = self.read(label)
-
-        def of_steps(grad: Tensor | None) -> None:
-            if grad is not None:
-                read.logical_or_(layout.by_step((grad != 0).any(-1, keepdim=True).float())[..., 0].cpu() > 0)
+        reads = self._reads_of(label)
 
         def of_final(grad: Tensor | None) -> None:
             if grad is None:
@@ -99,9 +126,9 @@ class Recorded(Values):
             inside = self.inside(label).cpu()
             rows = layout.to_rows((grad != 0).any(-1, keepdim=True).float())[:, 0].cpu() > 0
             last = (inside.sum(0) - 1).clamp(min=0) * (direction == 0)
-            read[last, torch.arange(len(last))] |= rows
+            reads.mask()[last, torch.arange(len(last))] |= rows
 
-        result.states[0].register_hook(of_steps)
+        result.states[0].register_hook(reads.add)
         for final in result.final:
             if final.requires_grad:
                 final.register_hook(of_final)
@@ -135,10 +162,12 @@ class Recorded(Values):
 
     def read(self, label: str) -> Tensor:
         """A mask (L, N) of the steps whose output a differentiated answer, or a layer above, read directly."""
-        if label not in self._read:
-            layout = self._recordings[label][0]
-            self._read[label] = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
-        return self._read[label]
+        return self._reads_of(label).mask()
+
+    def _reads_of(self, label: str) -> _Reads:
+        if label not in self._reads:
+            self._reads[label] = _Reads(self._recordings[label][0])
+        return self._reads[label]
 
     def call(self) -> Call:
         """The call of the first layer that was recorded."""
@@ -149,7 +178,7 @@ class Recorded(Values):
         for label, call in other._calls.items():
             longer = f"{name}.{label}" if name else label
             self._calls[longer], self._recordings[longer] = call, other._recordings[label]
-            self._read[longer] = other.read(label)
+            self._reads[longer] = other._reads_of(label)
         self._rows |= {f"{name}.{each}" if name else each: rows for each, rows in other._rows.items()}
 
     def forget_gradients(self) -> None:

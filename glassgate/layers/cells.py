@@ -144,7 +144,7 @@ class RecurrentCell(Shown, nn.Module):
             return None
         if [*map(_shape, weights)] != [(rows, D), (rows, H), (rows,), (rows,)][: len(weights)]:
             return None
-        if choose.wanted() not in ("auto", "torch") or len(given) != states:
+        if choose.requested() not in ("auto", "torch") or len(given) != states:
             return None
         try:
             return function(input, hx, *weights)

@@ -370,7 +370,7 @@ def freeze_layer(
             for own, part in zip(weights, layer._parts, strict=True)
         ]
         weights, scales = [own for own, _ in found], [own for _, own in found]
-    cell, projected = layer._calm_cell, bool(layer.proj_size)
+    cell, projected = layer._eval_cell, bool(layer.proj_size)
     cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(meant(cell, projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 

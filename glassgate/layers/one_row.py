@@ -37,13 +37,13 @@ def computed(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | No
 
 def torch_function(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
     """Return the function of torch that computes calls like this one. None if the call is not plain."""
-    cell = layer._noisy_cell if layer.training else layer._calm_cell
+    cell = layer._training_cell if layer.training else layer._eval_cell
     kind: type = type(cell)
     if kind not in _NAMES or type(input) is not Tensor or not torch.is_grad_enabled() or not is_plain(input):
         return None
     if input.shape != (1, 1, layer.input_size):
         return None
-    if not _is_plain_layer(layer) or choose.wanted() != "auto" or torch.is_autocast_enabled("cpu"):
+    if not _is_plain_layer(layer) or choose.requested() != "auto" or torch.is_autocast_enabled("cpu"):
         return None
     if input.dtype is not torch.float32 or getattr(layer.weight_ih_l0, "dtype", None) is not torch.float32:
         return None

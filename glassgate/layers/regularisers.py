@@ -82,9 +82,9 @@ class Noisy(Cell):
                 f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that marks it by "
                 "a.update(...)"
             )
-        return tuple(self._zone(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
+        return tuple(self._after_zoneout(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
 
-    def _zone(self, state: str, a: PreActivations, old: Any, new: Any) -> Any:
+    def _after_zoneout(self, state: str, a: PreActivations, old: Any, new: Any) -> Any:
         if state not in self.zoneout:
             return new
         keep = getattr(a.noise, f"keep_{state}") if self.training else self.zoneout[state]
@@ -118,7 +118,7 @@ def regularised(
     return Noisy(cell, rates, recurrent_dropout, on)
 
 
-def calm(cell: Cell) -> Cell:
+def without_noise(cell: Cell) -> Cell:
     """Return the cell that a layer uses in eval mode: without noise; zoneout becomes a weighted average."""
     inner, zoneout, on = (cell.cell, cell.zoneout, cell.on) if isinstance(cell, Noisy) else (cell, {}, "update")
     return Noisy(inner, zoneout, 0.0, on, training=False) if zoneout or inner.noise else inner

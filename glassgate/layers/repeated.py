@@ -307,7 +307,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _Shown | Non
     """A call like this one, if it is plain enough: on torch, or on kernels without noise between layers."""
     input, states, again, mask, hx, restart, learns, ragged, every_state, recorded = arguments
     shown = every_state or recorded
-    cell = layer._noisy_cell if layer.training else layer._calm_cell
+    cell = layer._training_cell if layer.training else layer._eval_cell
     dtype = layer.weight_ih_l0.dtype
     casts = result_type(dtype) is not dtype
     if ragged and (mask or casts or dtype not in _EXACT or cell.noise or layer._edits is not None):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from glassgate.engines.choose import engine, wanted
+from glassgate.engines.choose import engine, requested
 from glassgate.engines.choose import run as run_layer
 from glassgate.engines.contract import Direction, Result, Steps
 
@@ -31,7 +31,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
         restart = () if steps.resets is None else direction.restart or direction.initial
         call = direction._replace(noise=noise, restart=restart)
         flat = checkpoint(
-            _segment, wanted(), part, call, all_states, state, use_reentrant=False, preserve_rng_state=False
+            _segment, requested(), part, call, all_states, state, use_reentrant=False, preserve_rng_state=False
         )
         results[k], state = flat[:count], flat[count:]
     return Result(tuple(torch.cat(parts) for parts in zip(*results, strict=True)), state)

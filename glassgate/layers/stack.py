@@ -127,8 +127,8 @@ class Recurrent(Shown, nn.Module):
         self.zoneout, self.weight_dropout, self.variational_dropout = zoneout, weight_dropout, variational_dropout
         self.recurrent_dropout, self.recurrent_dropout_on = recurrent_dropout, recurrent_dropout_on
         self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
-        self._noisy_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
-        self._calm_cell = regularisers.calm(self._noisy_cell)
+        self._training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
+        self._eval_cell = regularisers.without_noise(self._training_cell)
         self._sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         self._check_sizes()
         self._parts = tuple(self._make_parts())
@@ -396,7 +396,7 @@ class Recurrent(Shown, nn.Module):
 
     def _calls(self, initial: States, anew: States | None = None) -> list[list[Direction]]:
         """What engines are asked, layer by layer, noise apart."""
-        D, cell = self.num_directions, self._noisy_cell if self.training else self._calm_cell
+        D, cell = self.num_directions, self._training_cell if self.training else self._eval_cell
         every = [
             Direction(cell, weights, state, part.direction == 1)
             for part, weights, state in zip(self._parts, self.checked_weights(), initial, strict=True)

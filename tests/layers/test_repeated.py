@@ -189,7 +189,7 @@ def test_whatever_changes_between_two_calls_counts():
         "another parameter": lambda: setattr(layer, "weight_hh_l0", nn.Parameter(noise(5, 24, 6))),
         "assigned": lambda: layer.load_state_dict({k: v + 1 for k, v in layer.state_dict().items()}, assign=True),
         "another form": lambda: setattr(layer, "batch_first", True),
-        "another cell": lambda: setattr(layer, "_calm_cell", gg.cells.LSTM()),
+        "another cell": lambda: setattr(layer, "_eval_cell", gg.cells.LSTM()),
         "parametrized": lambda: nn.utils.parametrizations.weight_norm(layer, "weight_hh_l0"),
     }
     layer.eval()
@@ -348,7 +348,7 @@ def test_prepared_calls_that_show_every_state_and_gate_give_the_same_bits(name):
             assert set(tape) == {
                 f"{part.label}.{value}" for part in layer._parts for value in {v.rpartition(".")[2] for v in tape}
             }
-    if not layer._noisy_cell.noise:
+    if not layer._training_cell.noise:
         assert torch.equal(output, plain)
 
 
@@ -424,7 +424,7 @@ def test_a_copy_remembers_nothing_and_threads_share_what_is_remembered():
 
 @pytest.mark.parametrize("size", [10, 5_000, workspace.MOST_KEPT + 1])
 def test_a_call_has_as_much_memory_as_it_needs(size):
-    address, memory = workspace.lent(size)
+    address, memory = workspace.borrow(size)
     assert memory is not None
     assert memory.data_ptr() <= address <= address + size <= memory.data_ptr() + memory.numel()
     assert size <= workspace.MOST_KEPT or memory.numel() < 2 * size

@@ -38,7 +38,7 @@ def with_amx(processor: Processor) -> Processor:
     return processor._replace(tiles="amx")
 
 
-def pays(terms: int, rows: int) -> bool:
+def is_faster(terms: int, rows: int) -> bool:
     """Whether so many products of bfloat16 are faster than one of float32, for so many rows at a time."""
     processor = multiplier(terms).of_rows(rows)
     return bool(processor.bfloat16 if terms == 1 else processor.tiles)
@@ -47,7 +47,7 @@ def pays(terms: int, rows: int) -> bool:
 def explained(terms: int = 1, rows: int = 1) -> str:
     """How products of bfloat16 are computed, so many in place of one of float32, for so many rows at a time."""
     processor, three = multiplier(terms), terms > 1
-    if not pays(terms, rows):
+    if not is_faster(terms, rows):
         limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"
         return "in float32" + (f"; three of them in place of one need {limit}" if three else "")
     if processor.tiles:

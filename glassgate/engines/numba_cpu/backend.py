@@ -38,17 +38,17 @@ class CPU:
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """The instructions that multiply, where the call asks for products in bfloat16."""
         from glassgate.engines.numba_cpu.amx import explained
-        from glassgate.engines.numba_cpu.run import terms_wanted
+        from glassgate.engines.numba_cpu.run import terms_requested
 
-        terms = terms_wanted(result_type(steps.data.dtype), given_of(list(directions)))
+        terms = terms_requested(result_type(steps.data.dtype), given_of(list(directions)))
         return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
 
     def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "Frozen | Reason":
         """`Freezer.freeze`."""
-        from glassgate.engines.numba_cpu.amx import pays
+        from glassgate.engines.numba_cpu.amx import is_faster
         from glassgate.engines.numba_cpu.packed import PackedLayer
 
-        if precision == "bfloat16" and not pays(1, rows=1):
+        if precision == "bfloat16" and not is_faster(1, rows=1):
             return Reason(
                 "precision='bfloat16' needs a processor with AVX512-BF16 or AMX-BF16, and this one has neither; "
                 "use precision='float32' or 'int8'"

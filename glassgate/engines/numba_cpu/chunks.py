@@ -9,17 +9,13 @@ from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 CHUNKS = '''
-def chunks(address):
+def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, loop_origin, tasks, moving, *parts):
     """Some steps at a time: tasks for all of their rows, then the loop over them.
 
-    Behind its own arguments stand each task's function, where its arguments are and where the last of them is, the
-    loop's, and each address that moves with the chunks, with the bytes of a row.
+    `parts` holds the function of each task, the offset of its arguments and that of their last one; the same three of
+    the loop; and for each address that moves with the chunks its offset and the bytes of a row.
     """
-    job = words(address)
-    steps, origin, starts, sizes = job[0], job[1], words(job[2]), words(job[3])
-    turn, most, loop_steps, loop_origin, tasks, moving = job[4], job[5], job[6], job[7], job[8], job[9]
-    loop = 10 + 3 * tasks
-    done, before = 0, 0
+    loop, done, before = 3 * tasks, 0, 0
     while done < steps:
         t = origin + done * turn
         count, rows = 1, sizes[t]
@@ -28,14 +24,14 @@ def chunks(address):
             count += 1
         first = starts[min(t, t + (count - 1) * turn)]
         for k in range(loop + 3, loop + 3 + 2 * moving, 2):
-            words(address + job[k])[0] -= (first - before) * job[k + 1]
+            words(address + parts[k])[0] -= (first - before) * parts[k + 1]
         before = first
-        for k in range(10, loop, 3):
-            share = words(address + job[k + 2])
+        for k in range(0, loop, 3):
+            share = words(address + parts[k + 2])
             share[-1], share[0] = first, first + rows
-            perform(job[k], address + job[k + 1])
+            perform(parts[k], address + parts[k + 1])
         words(address + loop_steps)[0], words(address + loop_origin)[0] = count, t
-        perform(job[loop], address + job[loop + 1])
+        perform(parts[loop], address + parts[loop + 1])
         done += count
 '''
 

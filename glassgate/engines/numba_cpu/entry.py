@@ -18,12 +18,11 @@ _METH_O = 0x0008
 
 
 ENTER = '''
-def enter(address):
-    """A launch, once the first number is written to some addresses."""
-    job = words(address)
-    for k in range(4, 4 + job[3]):
-        words(job[k])[0] = job[0]
-    perform(job[1], job[2])
+def enter(number, function, arguments, count, *places):
+    """A launch, after a number is written to some addresses."""
+    for k in range(count):
+        words(places[k])[0] = number
+    perform(function, arguments)
 '''
 
 

@@ -24,7 +24,7 @@ from glassgate.engines.numba_cpu.partition import Pace, Partition, bounds_of_row
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.numba_cpu.tasks import Bindings, Bounds, ParallelTask, Part, joined, template
-from glassgate.engines.numba_cpu.workspace import ALIGN, aligned, lent
+from glassgate.engines.numba_cpu.workspace import ALIGN, aligned, borrow
 
 Addresses = Mapping[Argument, int]
 """For each argument that a call gives, its index among the call's addresses."""
@@ -107,7 +107,7 @@ class Repeated:
     def run(self, data: int, others: Sequence[int]) -> None:
         """Run it, given the addresses of the data and of the last tensors."""
         numbers = self._numbers + array("q", others)
-        numbers[self._workspace], _memory = lent(self._size)
+        numbers[self._workspace], _memory = borrow(self._size)
         numbers[self._data] = data
         self._run(numbers.buffer_info()[0])
 
@@ -213,7 +213,7 @@ class Executable:
         """
         placed = self._placed.get(layout.steps) if layout.even else None
         placed = placed or self._place(layout)
-        start, _memory = lent(placed.size)
+        start, _memory = borrow(placed.size)
         barriers = torch.zeros(len(self.plans), 2, dtype=torch.int64, device="cpu") if self._waiting else None
         numbers = array("q", (start, 0 if barriers is None else barriers.data_ptr()))
         if packed is None:

@@ -19,11 +19,10 @@ class Launch(NamedTuple):
 
 
 SEQUENCE = '''
-def sequence(address):
-    """One launch after the other: how many, then each one's function and how far on its arguments begin, then these."""
-    job = words(address)
-    for k in range(job[0]):
-        perform(job[2 * k + 1], address + job[2 * k + 2])
+def sequence(count, *launches):
+    """One launch after the other: each one's function and the offset of its arguments in bytes; these follow."""
+    for k in range(0, 2 * count, 2):
+        perform(launches[k], address + launches[k + 1])
 '''
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from glassgate.engines.numba_cpu import atomics, runtime
 from glassgate.engines.numba_cpu.processor import Processor
-from glassgate.engines.numba_cpu.simd import bfloat16, int8, lying, mathematics, tiles, words
+from glassgate.engines.numba_cpu.simd import bfloat16, int8, mathematics, tiles, unpacked, words
 from glassgate.engines.numba_cpu.simd.addresses import memory as own_memory
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.microkernel import microkernel
@@ -23,13 +23,13 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     found |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory(bits, lanes)._asdict()
     for sums in {int(n) for n in re.findall(r"\b_?microkernel_(\d+)\(", text)}:
         packed = microkernel(bits, lanes, sums, processor)
-        found[f"microkernel_{sums}"] = lying.microkernel(packed, bits, lanes, sums, processor.rounds)
+        found[f"microkernel_{sums}"] = unpacked.microkernel(packed, bits, lanes, sums, processor.rounds)
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
         found[f"memory_{size}"] = own_memory(size)
     for sums in {int(n) for n in re.findall(r"\blong_microkernel_(\d+)\(", text)}:
         packed = microkernel(bits, lanes, sums, processor, long=True)
-        found[f"long_microkernel_{sums}"] = lying.microkernel(packed, bits, lanes, sums, processor.rounds)
+        found[f"long_microkernel_{sums}"] = unpacked.microkernel(packed, bits, lanes, sums, processor.rounds)
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     if "strided_microkernel(" in text:
         found["strided_microkernel"] = microkernel(bits, lanes, 1, processor, long=True, strided=True)

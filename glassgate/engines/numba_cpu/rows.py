@@ -7,30 +7,24 @@ from glassgate.engines.numba_cpu.native import native
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 ROWS = '''
-def rows(address):
+def rows(table: words, start, pitch, first, last):
     """The addresses of the rows of a buffer."""
-    job = words(address)
-    point(words(job[0]), job[3], job[4], job[1], job[2])
+    point(table, first, last, start, pitch)
 '''
 
 BEFORE = '''
-def before(address):
-    """The addresses of the state before each row of all steps."""
-    job = words(address)
-    table, turn, sizes, starts, resets = job[0], job[1], words(job[2]), words(job[3]), job[4]
-    state, pitch, initial, restart = job[5], job[6], job[7], job[8]
-    for t in range(job[9], job[10]):
+def before(table, turn, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
+    """The addresses of the state before each row of the steps from `first` to `last`."""
+    for t in range(first, last):
         here, there = words(table + starts[t] * 8), t + turn
         locate(here, 0, sizes[t], starts[t], resets, state, pitch, starts[there], sizes[there], initial, restart)
 '''
 
 LAST = '''
-def last(address):
-    """The state after the last step of each sequence, or the initial one."""
-    job = words(address)
-    out, pitch, width, state, initial = job[0], job[1], job[2], job[3], job[4]
-    sizes, starts, t, reverse = words(job[5]), words(job[6]), job[7] - 1, job[8]
-    for rank in range(job[9], job[10]):
+def last(out, pitch, width, state, initial, sizes: words, starts: words, steps, reverse, first, end):
+    """The state after the last step of each sequence from `first` to `end`, or the initial one."""
+    t = steps - 1
+    for rank in range(first, end):
         while t >= 0 and sizes[t] <= rank:
             t -= 1
         row = initial + rank * pitch
@@ -41,12 +35,11 @@ def last(address):
 '''
 
 ADD = '''
-def add(address):
-    """The sum of two vectors."""
-    job = words(address)
-    for unit in range(job[3], job[4], LANES):
-        live = job[4] - unit
-        store(job[0], unit, live, load(job[1], unit, live) + load(job[2], unit, live))
+def add(C, A, B, first, last):
+    """C = A + B for the numbers from `first` to `last`."""
+    for unit in range(first, last, LANES):
+        live = last - unit
+        store(C, unit, live, load(A, unit, live) + load(B, unit, live))
 '''
 
 

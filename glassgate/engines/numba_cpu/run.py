@@ -6,9 +6,9 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Recording, Steps, terms_asked
+from glassgate.engines.contract import Recording, Steps, terms_allowed
 from glassgate.engines.memory import COMPUTED_IN, computable, first_rows, unwritten
-from glassgate.engines.numba_cpu.amx import pays
+from glassgate.engines.numba_cpu.amx import is_faster
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.numba_cpu.passes import backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
@@ -104,13 +104,13 @@ def _sizes(plans: Sequence[Plan], given: Sequence[Tensor], data: Tensor, terms: 
 
 def terms_of(dtype: torch.dtype, plans: Sequence[Plan], given: Sequence[Tensor]) -> int:
     """`Sizes.terms` of a call: the requested terms if bfloat16 products are faster for its batch size, else 0."""
-    terms = terms_wanted(dtype, given)
-    return terms if terms and pays(terms, _sequences(plans, given)) else 0
+    terms = terms_requested(dtype, given)
+    return terms if terms and is_faster(terms, _sequences(plans, given)) else 0
 
 
-def terms_wanted(dtype: torch.dtype, given: Sequence[Tensor]) -> int:
+def terms_requested(dtype: torch.dtype, given: Sequence[Tensor]) -> int:
     """The requested terms: 1 for bfloat16 results, the choice of torch's precision settings for float32, else 0."""
-    of_results = {torch.bfloat16: 1, torch.float32: terms_asked()}
+    of_results = {torch.bfloat16: 1, torch.float32: terms_allowed()}
     return of_results.get(dtype, 0) if given[0].dtype is torch.float32 else 0
 
 

@@ -45,13 +45,12 @@ def joined(parts: Sequence[Part]) -> Part:
 
 
 COMPLETED = '''
-def completed(address):
-    """A launch whose arguments are completed first: to some of them one of the numbers at the end is added."""
-    job = words(address)
-    arguments, numbers = words(address + job[1]), words(address + job[3])
-    for k in range(4, 4 + 2 * job[2], 2):
-        arguments[job[k]] += numbers[job[k + 1]]
-    perform(job[0], address + job[1])
+def completed(function, arguments_at, count, numbers_at, *pairs):
+    """A launch whose arguments are completed first: each pair (argument, number) adds a number to an argument."""
+    arguments, numbers = words(address + arguments_at), words(address + numbers_at)
+    for k in range(0, 2 * count, 2):
+        arguments[pairs[k]] += numbers[pairs[k + 1]]
+    perform(function, address + arguments_at)
 '''
 
 

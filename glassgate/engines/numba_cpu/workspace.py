@@ -17,7 +17,7 @@ def aligned(size: int) -> int:
     return size + -size % ALIGN
 
 
-def lent(size: int) -> tuple[int, Tensor | None]:
+def borrow(size: int) -> tuple[int, Tensor | None]:
     """Lend `size` bytes until the thread's next call: their address, and the tensor that owns them."""
     if size > MOST_KEPT:
         fresh = empty([size + ALIGN], torch.uint8)

@@ -103,7 +103,7 @@ class Guard:
             self.memory.free()
 
         self._patch.setattr(passes.Pass, "run", guarded)
-        self._patch.setattr(executable, "lent", lambda size: (self.memory.take(size), None))
+        self._patch.setattr(executable, "borrow", lambda size: (self.memory.take(size), None))
         for module in (executable, packed):
             self._patch.setattr(module, "empty", lambda form, dtype: self.memory.tensor(torch.empty(form, dtype=dtype)))
         return self

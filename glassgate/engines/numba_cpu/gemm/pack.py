@@ -15,44 +15,32 @@ from glassgate.engines.numba_cpu.simd.blocking import pack_multiple
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 PACK = '''
-def pack(address):
+def pack(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
     """A matrix with one row a unit, some gates of it, as blocks of units: (block, column, gate, lane)."""
-    job = words(address)
-    matrix, pitch, gate_pitch, gates, order = job[0], job[1], job[2], job[3], words(job[4])
-    units, columns, packed, block_pitch = job[5], job[6], job[7], job[8]
-    first, last = job[9], job[10]
     for block in range(first, last):
         for gate in range(gates):
-            rows = matrix + order[gate] * gate_pitch + block * LANES * pitch
+            rows = B + order[gate] * gate_pitch + block * LANES * ldb
             out = packed + (block * block_pitch + gate * LANES) * BYTES
             for k in range(0, columns, PER_WORD * LANES):
                 at = out + k * TERMS // PER_WORD * gates * LANES * BYTES
-                transpose(rows + k * BYTES, pitch, units - block * LANES, columns - k, at, gates * LANES * BYTES)
+                transpose(rows + k * BYTES, ldb, units - block * LANES, columns - k, at, gates * LANES * BYTES)
 '''
 
 LAY = '''
-def lay(address):
+def lay(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
     """A matrix with one row a unit, some gates of it, as blocks of columns: (block, gate and unit, lane)."""
-    job = words(address)
-    matrix, pitch, gate_pitch, gates, order = job[0], job[1], job[2], job[3], words(job[4])
-    units, columns, packed, block_pitch = job[5], job[6], job[7], job[8]
-    first, last = job[9], job[10]
     for block in range(first, last):
         at = block * LANES
         for gate in range(gates):
             out = packed + (block * block_pitch + gate * units * LANES) * BYTES
             for unit in range(units):
-                row = matrix + order[gate] * gate_pitch + unit * pitch
+                row = B + order[gate] * gate_pitch + unit * ldb
                 store(out, unit * LANES, LANES, load(row, at, columns - at))
 '''
 
 LAY_PAIRS = '''
-def lay_pairs(address):
+def lay_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
     """As `lay`, with two numbers that follow each other down a column rounded to one word."""
-    job = words(address)
-    matrix, pitch, gate_pitch, gates, order = job[0], job[1], job[2], job[3], words(job[4])
-    units, columns, packed, block_pitch = job[5], job[6], job[7], job[8]
-    first, last = job[9], job[10]
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
         depth = gates * units * TERMS
@@ -60,7 +48,7 @@ def lay_pairs(address):
             low, high = fill(0.0), fill(0.0)
             for number in range(k, min(k + 2, depth)):
                 gate, unit = number // TERMS // units, number // TERMS % units
-                weights = load(matrix + order[gate] * gate_pitch + unit * pitch, at, columns - at)
+                weights = load(B + order[gate] * gate_pitch + unit * ldb, at, columns - at)
                 low, high = high, weight_term(weights, number % TERMS)
             if k + 1 == depth:
                 low, high = high, low

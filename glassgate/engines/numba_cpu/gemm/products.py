@@ -13,53 +13,51 @@ from glassgate.engines.numba_cpu.simd.blocking import LONG_BLOCKS, blocking, row
 from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
-def multiply_{SUMS}(address):
-    """out[row] = left[row] @ matrix for some rows, {SUMS} sums a unit; or added to what is there."""
-    job = words(address)
-    left, left_pitch, depth = job[0], job[1], job[2]
-    weights, pitch, gates, width = job[3], job[4], job[5], job[6]
-    out, out_pitch, added = job[7], job[8], job[9]
-    first, last = job[10], job[11]
+def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, last):
+    """C[row] = A[row] @ B, with `added` C[row] += A[row] @ B, for the rows from `first` to `last`.
+
+    B has N units of {SUMS} columns each. lda and ldc are in bytes, block_pitch is in numbers.
+    """
     sums, pointers = memory_{TILE}(), words(memory_{POINTERS}())
-    blocks = (width + LANES - 1) // LANES
+    blocks = (N + LANES - 1) // LANES
     for start in range(first, last, {ROWS}):
         count = min({ROWS}, last - start)
-        point(pointers, 0, count, left + start * left_pitch, left_pitch)
+        point(pointers, 0, count, A + start * lda, lda)
         block = 0
         while block < blocks:
             wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, ROOM_{SUMS}), 0
             while rank < count:
                 rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
-                at = weights + block * pitch * BYTES
-                long_microkernel_{SUMS}(pointers, rank, 0, at, pitch, gates, depth, sums, rows, wide)
+                at = B + block * block_pitch * BYTES
+                long_microkernel_{SUMS}(pointers, rank, 0, at, block_pitch, gates, K, sums, rows, wide)
                 for near in range(rows):
-                    out_at = out + (start + rank + near) * out_pitch
+                    C_row = C + (start + rank + near) * ldc
                     for k in range(wide):
                         unit = (block + k) * LANES
-                        live = width - unit
+                        live = N - unit
                         sums_at = sums + (near * wide + k) * {SUMS} * LANES * BYTES
                         for gate in range({SUMS}):
                             value = load(sums_at, gate * LANES, LANES)
                             if added:
-                                value = value + load(out_at, gate * width + unit, live)
-                            store(out_at, gate * width + unit, live, value)
+                                value = value + load(C_row, gate * N + unit, live)
+                            store(C_row, gate * N + unit, live, value)
                 rank += rows
             block += wide
 '''
 
 OUTER = '''
-def outer(address):
-    """out[unit] = sum over rows of d[row, unit] * right[row] for some units; in each total the sum of d alone."""
-    job = words(address)
-    d, d_pitch, rows = job[0], job[1], job[2]
-    rights, shift, width = words(job[3]), job[4], job[5]
-    out, out_pitch, total, also, added = job[6], job[7], job[8], job[9], job[10]
-    first, last, most = job[11], job[12], {ROWS} // PER_WORD * TERMS
+def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last):
+    """C[unit] = sum over K rows of A[row, unit] * B[row] for the units from `first` to `last`.
+
+    With `added` the sum is added to C. B is a table of the addresses of rows of N numbers; each row begins `shift`
+    bytes after its address. lda and ldc are in bytes. `total` and `also`, if not 0, take the sum of A alone.
+    """
+    most = {ROWS} // PER_WORD * TERMS
     lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
-    for start in range(0, rows, {ROWS}):
-        count, before = min({ROWS}, rows - start), added or start > 0
+    for start in range(0, K, {ROWS}):
+        count, before = min({ROWS}, K - start), added or start > 0
         depth = (count + PER_WORD - 1) // PER_WORD * PER_WORD
-        d_at = d + start * d_pitch
+        A_row = A + start * lda
         for near in range(first, last, {UNITS}):
             units = min({UNITS}, last - near)
             for unit in range(0, units, LANES):
@@ -68,7 +66,7 @@ def outer(address):
                     then = min(row + PER_WORD, count) - 1
                     both = row + PER_WORD == then + 1
                     for term in range(TERMS):
-                        word = left_word(d_at + row * d_pitch, d_at + then * d_pitch, near + unit, live, both, term)
+                        word = left_word(A_row + row * lda, A_row + then * lda, near + unit, live, both, term)
                         store(lefts, unit * most + (row // PER_WORD * TERMS + term) * LANES, LANES, word)
                         even, odd = odd, add_word(even, word, term)
                 for to in (total, also):
@@ -79,16 +77,16 @@ def outer(address):
                         store(to, near + unit, live, value)
             turn_registers(lefts, (units + LANES - 1) // LANES, most, depth * TERMS)
             column, fetched = 0, 0
-            while column < width:
-                wide = blocks_of_tile((width - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
+            while column < N:
+                wide = blocks_of_tile((N - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
                 for row in range(0, count, PER_WORD):
                     then = min(row + PER_WORD, count) - 1
                     both = row + PER_WORD == then + 1
-                    low, high = rights[start + row] + shift, rights[start + then] + shift
+                    low, high = B[start + row] + shift, B[start + then] + shift
                     for k in range(wide):
                         at = column + k * LANES
                         for term in range(TERMS):
-                            word = right_word(low, high, at, width - at, both, term)
+                            word = right_word(low, high, at, N - at, both, term)
                             store(packed, (k * most + row // PER_WORD * TERMS + term) * LANES, LANES, word)
                 fill_registers(packed, wide, most, depth * TERMS)
                 unit = 0
@@ -97,12 +95,12 @@ def outer(address):
                     for k in range(tall):
                         block = (unit + k) // LANES * LANES
                         pointers[k] = lefts + place_of_word(block, unit + k, most) * BYTES
-                    out_at = out + (near + unit) * out_pitch
+                    C_row = C + (near + unit) * ldc
                     if before:
-                        fetch(out_at + column * BYTES, out_pitch, tall, 1, 0, wide * LANES * BYTES)
+                        fetch(C_row + column * BYTES, ldc, tall, 1, 0, wide * LANES * BYTES)
                     if fetched < count:
-                        ahead = d_at + ({ROWS} + fetched) * d_pitch + near * BYTES // PER_WORD * TERMS
-                        fetch(ahead, d_pitch, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
+                        ahead = A_row + ({ROWS} + fetched) * lda + near * BYTES // PER_WORD * TERMS
+                        fetch(ahead, lda, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
                         fetched += tall
                     strided_microkernel(pointers, 0, LANES, packed, most * LANES, depth, sums, tall, wide)
                     for beside in range(tall):
@@ -110,9 +108,9 @@ def outer(address):
                             at = column + k * LANES
                             value = load(sums, (beside * wide + k) * LANES, LANES)
                             if before:
-                                value = value + load(out_at, at, width - at)
-                            store(out_at, at, width - at, value)
-                        out_at += out_pitch
+                                value = value + load(C_row, at, N - at)
+                            store(C_row, at, N - at, value)
+                        C_row += ldc
                     unit += tall
                 column += wide * LANES
 '''
@@ -182,12 +180,10 @@ def outer(
 
 
 ROUND = '''
-def rounded(address):
-    """Rows of numbers rounded to bfloat16, each to whole vectors, zero from its end on."""
-    job = words(address)
-    source, pitch, width, out, out_pitch = job[0], job[1], job[2], job[3], job[4]
-    for row in range(job[5], job[6]):
-        round_row(source + row * pitch, width, out + row * out_pitch)
+def rounded(A, lda, K, out, out_pitch, first, last):
+    """Rows of K numbers rounded to bfloat16, each to whole vectors, zero from its end on."""
+    for row in range(first, last):
+        round_row(A + row * lda, K, out + row * out_pitch)
 '''
 
 

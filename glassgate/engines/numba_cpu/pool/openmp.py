@@ -25,26 +25,25 @@ PATIENCE = 1_000_000
 
 MEMBER = f'''
 def member(table):
-    """Do jobs that nobody has begun, and see whether all members have come by then; too small a team does nothing."""
-    job, turns = words(table), 0
-    if team_size(job[{SIZE}]) < job[{MEMBERS}]:
+    """Run jobs that no thread has begun; report whether all members had arrived. Too small a team does nothing."""
+    fields, polls = words(table), 0
+    if team_size(fields[{SIZE}]) < fields[{MEMBERS}]:
         return
     arrive(table + 8 * {CAME})
     mine = take(table + 8 * {BEGUN})
-    while mine < job[{COUNT}]:
-        perform(job[{JOBS} + 2 * mine], job[{JOBS} + 2 * mine + 1])
+    while mine < fields[{COUNT}]:
+        perform(fields[{JOBS} + 2 * mine], fields[{JOBS} + 2 * mine + 1])
         mine = take(table + 8 * {BEGUN})
-    while turns < {PATIENCE} and look(table + 8 * {CAME}) < job[{MEMBERS}]:
-        turns += 1
-    if turns == {PATIENCE}:
-        job[{LATE}] = 1
+    while polls < {PATIENCE} and look(table + 8 * {CAME}) < fields[{MEMBERS}]:
+        polls += 1
+    if polls == {PATIENCE}:
+        fields[{LATE}] = 1
 '''
 
 GATHER = '''
-def gather(address):
-    """Let a team do the jobs of a table."""
-    job = words(address)
-    in_parallel(job[0], job[1], job[2])
+def gather(parallel, table, members):
+    """Let a thread pool run the jobs of a table."""
+    in_parallel(parallel, table, members)
 '''
 
 
