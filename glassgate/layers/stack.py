@@ -16,7 +16,7 @@ from glassgate.cell import Cell, Weights, check_cell
 from glassgate.display import Shown
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
-from glassgate.layers import one_row, regularisers, segments, states
+from glassgate.layers import one_row, opacus_rule, regularisers, segments, states
 from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer
@@ -138,6 +138,7 @@ class Recurrent(Shown, nn.Module):
         self._repeated = Repeated()
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
+        opacus_rule.register(type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

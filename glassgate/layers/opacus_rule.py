@@ -1,0 +1,63 @@
+"""Per-sample gradients for Opacus, the library for training with differential privacy."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+if TYPE_CHECKING:
+    from glassgate.layers.stack import Recurrent
+
+
+def register(layer: type) -> None:
+    """Register the rule for a class of layers, if Opacus has been imported."""
+    module = sys.modules.get("opacus.grad_sample.grad_sample_module")
+    if module is not None:
+        for hooks in (module.GradSampleHooks, module.GradSampleModule):
+            getattr(hooks, "GRAD_SAMPLERS", {}).setdefault(layer, per_sample_gradients)
+
+
+class _Bare(nn.Module):
+    """A layer without its hooks, which would count this call as another one of the model."""
+
+    def __init__(self, layer: "Recurrent") -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The output."""
+        output: Tensor = self.layer.forward(input)[0]
+        return output
+
+
+def per_sample_gradients(
+    layer: "Recurrent", activations: list[Tensor], backprops: Tensor
+) -> dict[nn.Parameter, Tensor]:
+    """The gradients of each parameter for each sequence, (N, *shape).
+
+    Args:
+        layer: the layer.
+        activations: its input, (N, L, H_in).
+        backprops: the gradient of its output, (N, L, H). Opacus does not pass gradients of final states.
+
+    Raises:
+        RuntimeError: the layer draws random numbers in training, which this second pass would draw again.
+    """
+    random = layer._noisy_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
+    if layer.training and random:
+        raise RuntimeError(
+            f"{type(layer).__name__}: per-sample gradients need a layer without dropout, zoneout and noise, got "
+            f"{layer!r}; apply dropout outside of the layer"
+        )
+    parameters = {name: weight.detach() for name, weight in layer.named_parameters()}
+    batch = 0 if layer.batch_first else 1
+
+    def score(weights: dict[str, Tensor], row: Tensor, d: Tensor) -> Tensor:
+        named: Any = {f"layer.{name}": weight for name, weight in weights.items()}
+        return (functional_call(_Bare(layer), named, (row.unsqueeze(batch),)).squeeze(batch) * d).sum()
+
+    with torch.enable_grad():
+        found = vmap(grad(score), (None, 0, 0))(parameters, activations[0], backprops)
+    return {weight: found[name] for name, weight in layer.named_parameters()}
