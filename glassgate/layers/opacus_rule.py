@@ -45,7 +45,7 @@ def per_sample_gradients(
     Raises:
         RuntimeError: the layer draws random numbers in training, which this second pass would draw again.
     """
-    random = layer._noisy_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
+    random = layer._training_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
     if layer.training and random:
         raise RuntimeError(
             f"{type(layer).__name__}: per-sample gradients need a layer without dropout, zoneout and noise, got "
