@@ -82,27 +82,30 @@ class Guard:
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Guard":
-        run = passes.Pass.run
+        run, rows_of = passes.Pass.run, passes._Gradients.rows
 
         def guarded(
             own: passes.Pass,
             layout: BatchLayout,
             resets: Tensor | None,
             tensors: Sequence[Tensor],
-            rows: Sequence[Tensor] = (),
+            rows: Sequence[int] = (),
             packed: Sequence[Tensor] | None = None,
             executable: executable.Executable | None = None,
         ) -> None:
             copies = [*map(self.copy, tensors)]
-            apart = [self.copy(v.contiguous()) if v.stride(-2) else v for v in rows]
-            run(own, layout, None if resets is None else self.copy(resets), copies, apart, packed, executable)
+            run(own, layout, None if resets is None else self.copy(resets), copies, rows, packed, executable)
             self.passes += 1
             for tensor, copy in zip(tensors, copies, strict=True):
                 if tensor.numel():  # without a new version, which autograd would notice
                     ctypes.memmove(tensor.data_ptr(), copy.data_ptr(), tensor.nbytes)
             self.memory.free()
 
+        def guarded_rows(own: passes._Gradients, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
+            return rows_of(own, [d if d is None else self.copy(d.contiguous()) for d in d_states], rows)
+
         self._patch.setattr(passes.Pass, "run", guarded)
+        self._patch.setattr(passes._Gradients, "rows", guarded_rows)
         self._patch.setattr(executable, "borrow", lambda size: (self.memory.take(size), None))
         for module in (executable, packed):
             self._patch.setattr(module, "empty", lambda form, dtype: self.memory.tensor(torch.empty(form, dtype=dtype)))
