@@ -141,7 +141,7 @@ def _large_inputs(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     with engine("reference"), torch.no_grad():
         finite = bool(layer(100 * x)[0].isfinite().all())
-    meaning = "pre-activations of some hundred give nan or infinity; subtract a running maximum before exp, or clamp"
+    meaning = "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
     return [Finding("large inputs give finite outputs", finite, meaning)]
 
 

@@ -1,4 +1,4 @@
-"""The pictures of a comparison, as SVG that takes its page's colours for text and lines."""
+"""The pictures of a comparison, as SVG whose text and lines take the text colour of the page."""
 
 import io
 import math
@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from glassgate.claims.problems import PROBLEMS
 
 NAMES = frozenset({"gradients", "success", "learning", "forget-bias"})
-"""Of all pictures of long lags."""
+"""The names of all pictures of the comparison over long lags."""
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
 """After Okabe and Ito (2008): colour-blind readers can distinguish them, on white and on black."""
-_INK = "#123456"  # replaced by the page's own colour
-_ALONE = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
+_INK = "#123456"  # a placeholder, replaced by the text colour of the page
+_OWN_COLOUR = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "glassgate",
@@ -46,9 +46,9 @@ class Picture:
 
     @property
     def standing_alone(self) -> str:
-        """The SVG where no page gives it a colour."""
+        """The SVG with its own text colour, for use outside a page."""
         start = self.svg.index(">") + 1
-        return self.svg[:start] + _ALONE + self.svg[start:]
+        return self.svg[:start] + _OWN_COLOUR + self.svg[start:]
 
 
 def _escaped(text: str) -> str:
@@ -57,7 +57,7 @@ def _escaped(text: str) -> str:
 
 @contextmanager
 def drawing(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> Iterator[tuple[Figure, Any]]:
-    """A figure in the house's style, and its axes."""
+    """A figure in the style of all comparisons, and its axes."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure((width, height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **more)
@@ -69,112 +69,117 @@ def colours(cells: Sequence[str]) -> dict[str, str]:
 
 
 def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """|dL/dh_{t-k}| over k as `torch.nn` starts a cell, and after a training; dashed, the forget gates alone."""
-    of_cell = colours(cells)
-    with drawing(8.2, 3.4, 1, 2, sharey=True) as (figure, ((start, trained),)):
+    """|dL/dh_{t-k}| over k, with the initial values of `torch.nn` and after training; dashed: forget gates alone."""
+    colour_of = colours(cells)
+    with drawing(8.2, 3.4, 1, 2, sharey=True) as (figure, ((initial, trained),)):
         for row in rows:
-            axes = trained if row["trained"] else start
+            axes = trained if row["trained"] else initial
             bias = row["forget_bias"]
             if bias is not None and bias not in (1.0, 3.0, 5.0):
                 continue
-            colour = of_cell[row["cell"]]
-            first = row["h"][0]
+            colour = colour_of[row["cell"]]
+            at_end = row["h"][0]
             alpha = (
                 0.2 + 0.16 * bias if bias is not None else 0.25 if row["cell"] == "lstm" and not row["trained"] else 1.0
             )
             label = row["label"].replace(", trained", "")
-            axes.plot([v / first for v in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
+            axes.plot([v / at_end for v in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
             if "own_path" in row and (row["trained"] or bias == 3.0):
-                first = row["c"][0]
+                at_end = row["c"][0]
                 label = "its forget gates alone" if row["trained"] else "forget gates alone, bias 3"
-                axes.plot([v / first for v in row["own_path"]], color=colour, ls="--", lw=1, label=label)
-        start.set(title="at the start", ylabel="gradient left", ylim=(1e-12, 10))
+                axes.plot([v / at_end for v in row["own_path"]], color=colour, ls="--", lw=1, label=label)
+        initial.set(title="at the start", ylabel="gradient left", ylim=(1e-12, 10))
         trained.set(title="trained")
-        for axes in (start, trained):
+        for axes in (initial, trained):
             axes.set(yscale="log", xlabel="steps back, k")
             axes.axhline(1e-2, color=_INK, lw=0.5, ls=":")
             axes.legend(fontsize=7, loc="lower left")
-        return Picture("gradients", figure, _sentence_of_flow(rows))
+        return Picture("gradients", figure, _flow_in_words(rows))
 
 
-def _sentence_of_flow(rows: Sequence[dict[str, Any]]) -> str:
-    def left(row: dict[str, Any]) -> float:
+def _flow_in_words(rows: Sequence[dict[str, Any]]) -> str:
+    def fraction_left(row: dict[str, Any]) -> float:
         return float(row["h"][-1] / row["h"][0])
 
-    parts = [f"{row['label']} {left(row):.1e}" for row in rows]
+    parts = [f"{row['label']} {fraction_left(row):.1e}" for row in rows]
     steps = len(rows[0]["h"]) - 1 if rows else 0
-    return f"Part of the gradient of the output that is left {steps} steps back: {', '.join(parts)}."
+    return f"Fraction of the gradient of the output that is left {steps} steps back: {', '.join(parts)}."
 
 
 @contextmanager
-def _by_problem(rows: Sequence[dict[str, Any]], below: str) -> Iterator[tuple[Figure, dict[str, Axes]]]:
-    """A figure with a panel for each problem of the rows, in per cent upward; `below` says what runs to the right."""
+def _panel_per_problem(rows: Sequence[dict[str, Any]], x_label: str) -> Iterator[tuple[Figure, dict[str, Axes]]]:
+    """A figure with a panel for each problem of the rows. The y axes are in per cent; `x_label` names the x axes."""
     problems = list(dict.fromkeys(row["problem"] for row in rows))
     columns = min(4, len(problems))
-    lines = math.ceil(len(problems) / columns)
-    width, height = max(4.4, 2.1 * columns + 0.8), max(2.9, 1.9 * lines + 0.5)
-    with drawing(width, height, lines, columns, sharey=True) as (figure, grid):
+    panel_rows = math.ceil(len(problems) / columns)
+    width, height = max(4.4, 2.1 * columns + 0.8), max(2.9, 1.9 * panel_rows + 0.5)
+    with drawing(width, height, panel_rows, columns, sharey=True) as (figure, grid):
         for axes in grid.flat[len(problems) :]:
             axes.set_visible(False)
         for axes in grid[-1]:
-            axes.set_xlabel(below)
+            axes.set_xlabel(x_label)
         grid.flat[0].set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
         yield figure, dict(zip(problems, grid.flat, strict=False))
 
 
 def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """In how many seeds each cell solves each problem, by lag."""
+    """The percentage of seeds in which each cell solves each problem, by lag."""
     rows = [row for row in rows if row["forget_bias"] is None]
-    of_cell = colours(cells)
-    with _by_problem(rows, "lag in steps") as (figure, panels):
+    colour_of = colours(cells)
+    with _panel_per_problem(rows, "lag in steps") as (figure, panels):
         for problem, axes in panels.items():
             lags = sorted({row["lag"] for row in rows if row["problem"] == problem})
             for k, cell in enumerate(cells):
-                of = {r["lag"]: r for r in rows if (r["problem"], r["cell"]) == (problem, cell)}
-                shares = [100 * of[lag]["solved"] / of[lag]["seeds"] + 1.5 * (k - 1) for lag in lags if lag in of]
-                places = [x for x, lag in enumerate(lags) if lag in of]
-                axes.plot(places, shares, marker="o", ms=4, color=of_cell[cell], label=cell, lw=1.2)
+                of_lag = {r["lag"]: r for r in rows if (r["problem"], r["cell"]) == (problem, cell)}
+                shares = [
+                    100 * of_lag[lag]["solved"] / of_lag[lag]["seeds"] + 1.5 * (k - 1) for lag in lags if lag in of_lag
+                ]
+                positions = [x for x, lag in enumerate(lags) if lag in of_lag]
+                axes.plot(positions, shares, marker="o", ms=4, color=colour_of[cell], label=cell, lw=1.2)
             axes.set(title=PROBLEMS[problem].title, ylim=(-7, 107), xlim=(-0.4, len(lags) - 0.6))
             axes.set_xticks(range(len(lags)), [str(lag) if lag else "its own" for lag in lags])
         next(iter(panels.values())).legend(fontsize=7)
-        told = [f"{r['cell']} {r['problem']} at {r['lag']}: {r['solved']} of {r['seeds']}" for r in rows]
-        return Picture("success", figure, f"Seeds in which a problem is solved: {'; '.join(told)}.")
+        counts = [f"{r['cell']} {r['problem']} at {r['lag']}: {r['solved']} of {r['seeds']}" for r in rows]
+        return Picture("success", figure, f"Seeds in which a problem is solved: {'; '.join(counts)}.")
 
 
 def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """Sequences answered rightly over those seen: a thin line a seed, a thick one their median."""
+    """The percentage of correct answers over sequences seen: a thin line for each seed, a thick line for the median."""
     results = [row for row in results if row["forget_bias"] is None]
-    of_cell = colours(cells)
-    with _by_problem(results, "sequences seen") as (figure, panels):
+    colour_of = colours(cells)
+    with _panel_per_problem(results, "sequences seen") as (figure, panels):
         for problem, axes in panels.items():
             lags = {row["lag"] for row in results if row["problem"] == problem}
             lag = min(lags, key=lambda lag: abs(lag - 100))
             for cell in cells:
                 curves = [r["curve"] for r in results if (r["problem"], r["cell"], r["lag"]) == (problem, cell, lag)]
-                _curves(axes, curves, of_cell[cell], cell)
+                _curves(axes, curves, colour_of[cell], cell)
             axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105))
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
         next(iter(panels.values())).legend(fontsize=7)
-        sentence = "Share of sequences answered rightly against sequences seen, a thin line for each seed."
+        sentence = "Share of sequences answered correctly against sequences seen, a thin line for each seed."
         return Picture("learning", figure, sentence)
 
 
 def _curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], colour: str, label: str) -> None:
     for curve in curves:
         axes.plot([p[0] for p in curve], [100 * p[2] for p in curve], color=colour, alpha=0.3, lw=0.7)
-    places = sorted({point[0] for curve in curves for point in curve})
-    at = [{p[0]: p[2] for p in curve} for curve in curves]
-    # A solved training stays at its last point.
+    seen = sorted({point[0] for curve in curves for point in curve})
+    shares_of = [{p[0]: p[2] for p in curve} for curve in curves]
+    # Training stops when the problem is solved: after that, its last value holds.
     shares = [
-        [of.get(x, curve[-1][2] if x > curve[-1][0] else math.nan) for of, curve in zip(at, curves, strict=True)]
-        for x in places
+        [
+            share_at.get(x, curve[-1][2] if x > curve[-1][0] else math.nan)
+            for share_at, curve in zip(shares_of, curves, strict=True)
+        ]
+        for x in seen
     ]
     medians = [statistics.median(v for v in row if v == v) if any(v == v for v in row) else math.nan for row in shares]
-    axes.plot(places, [100 * m for m in medians], color=colour, lw=1.8, label=label)
+    axes.plot(seen, [100 * m for m in medians], color=colour, lw=1.8, label=label)
 
 
 def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], most: int) -> Picture:
-    """Sequences until the LSTM solves adding, by forget bias, if it ever does; below, the part its state keeps."""
+    """Sequences until the LSTM solves adding, by forget bias, if any seed does; below, the fraction its state keeps."""
     rows = sorted((row for row in rows if row["forget_bias"] is not None), key=lambda row: row["forget_bias"])
     solved = any(row["solved"] for row in rows)
     height, ratios = (4.4, (2, 1)) if solved else (2.2, (1,))
@@ -183,9 +188,9 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
             _until_solved(panels[0, 0], rows, most)
         measured = [row for row in gradients if row["forget_bias"] is not None]
         kept = [row["own_path"][-1] / row["c"][0] for row in measured]
-        below = panels[-1, 0]
-        below.plot([row["forget_bias"] for row in measured], kept, "o-", ms=4, color=_PALETTE[2])
-        below.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")
+        lower = panels[-1, 0]
+        lower.plot([row["forget_bias"] for row in measured], kept, "o-", ms=4, color=_PALETTE[2])
+        lower.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")
         counts = [
             f"{row['forget_bias']:g}{' with the input gate closed' * row['closed']}: {row['solved']} of {row['seeds']}"
             for row in rows
@@ -195,15 +200,15 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
 
 
 def _until_solved(axes: Axes, rows: Sequence[dict[str, Any]], most: int) -> None:
-    """A point for each training that solved the problem, a cross where some seed did not."""
-    kinds = {
+    """A point for each training that solved the problem, a cross for each bias with a seed that did not."""
+    input_biases = {
         False: ("input gate's bias 0", -0.08, _PALETTE[4]),
         True: ("input gate's bias minus that", 0.08, _PALETTE[2]),
     }
-    for closed, (label, aside, colour) in kinds.items():
-        some = [row for row in rows if row["closed"] == closed]
-        points = [(r["forget_bias"] + aside, after) for r in some for after in r["sequences_until_solved"]]
-        failed = [(r["forget_bias"] + aside, r["seeds"] - r["solved"]) for r in some if r["solved"] < r["seeds"]]
+    for closed, (label, offset, colour) in input_biases.items():
+        chosen = [row for row in rows if row["closed"] == closed]
+        points = [(r["forget_bias"] + offset, count) for r in chosen for count in r["sequences_until_solved"]]
+        failed = [(r["forget_bias"] + offset, r["seeds"] - r["solved"]) for r in chosen if r["solved"] < r["seeds"]]
         axes.plot([x for x, _ in points], [y for _, y in points], "o", ms=4.5, color=colour, label=label)
         height = most * (1.12 + 0.12 * closed)
         axes.plot([x for x, _ in failed], [height] * len(failed), "x", ms=5, color=colour)

@@ -24,21 +24,27 @@ def command(words: list[str]) -> None:
         "--to",
         required=True,
         choices=[*TARGETS],
-        help="form: session, a file for gg.load_session; onnx; c, a folder with a program in C",
+        help="format: session (a file for gg.load_session), onnx, or c (a folder with a program in C)",
     )
     parser.add_argument(
         "-o", "--output", metavar="PATH", help="the file or folder (RUN/session.safetensors, RUN/model.onnx, RUN/c)"
     )
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default="float32", help="of the recurrent layers' weights (float32)"
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="precision of the recurrent layers' weights (float32)",
     )
     parser.add_argument("--no-verify", action="store_true", help="do not compare an ONNX model with the run")
     parser.add_argument("--name", default="model", help="name of the files and functions in C (model)")
     parser.add_argument(
-        "--weights", choices=("const", "file"), default="const", help="weights in the C code, or in a file (const)"
+        "--weights",
+        choices=("const", "file"),
+        default="const",
+        help="const: weights in the C code; file: in a separate file (const)",
     )
     parser.add_argument(
-        "--max-steps", type=int, default=4096, help="longest sequence of stacked bidirectional layers in C (4096)"
+        "--max-steps", type=int, default=4096, help="longest sequence for a stack of bidirectional layers in C (4096)"
     )
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)
@@ -46,7 +52,7 @@ def command(words: list[str]) -> None:
 
 
 def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
-    """Write a session."""
+    """Write a session and return the line to print."""
     path = Path(arguments.output or run / "session.safetensors")
     try:
         gg.freeze(task.network.eval(), arguments.precision).save(path)
@@ -58,7 +64,7 @@ def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
 
 
 def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
-    """Write ONNX models."""
+    """Write ONNX models and return the lines to print."""
     if arguments.precision != "float32":
         raise OptionError(f"--to onnx writes float32, got --precision {arguments.precision}")
     path = Path(arguments.output or run / "model.onnx")
@@ -66,12 +72,12 @@ def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
 
 
 def _c(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
-    """Write a program in C."""
+    """Write a program in C and return the line to print."""
     if arguments.precision != "float32":
         raise OptionError(f"--to c writes float32, got --precision {arguments.precision}")
     folder, name = Path(arguments.output or run / "c"), arguments.name
-    *others, program = write_program(task, folder, name, weights=arguments.weights, max_steps=arguments.max_steps)
-    sources = " ".join(str(path) for path in (*others, program) if path.suffix == ".c")
+    *other_files, program = write_program(task, folder, name, weights=arguments.weights, max_steps=arguments.max_steps)
+    sources = " ".join(str(path) for path in (*other_files, program) if path.suffix == ".c")
     return f"{program}: build it with: cc -std=c99 -O3 {sources} -lm -o {folder / name}"
 
 
@@ -80,4 +86,4 @@ TARGETS: dict[str, Callable[[Task[Any, Any, Any], Path, Namespace], str]] = {
     "onnx": _onnx,
     "c": _c,
 }
-"""For each form the function that writes it and returns a line for the user."""
+"""The function that writes each form. It returns the line to print."""

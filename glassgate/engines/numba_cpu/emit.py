@@ -15,10 +15,10 @@ class Kernel:
     """A printed kernel and the arguments that its caller passes.
 
     Attributes:
-        text: the Python source of one function of one argument, the address of the others.
-        arguments: the 64-bit integers at that address, in order, with FIRST and LAST at the end.
-        products: the matrices to pack, by number.
-        temporaries: scratch memory, one row per sequence, or a single row of whole vectors for those of one pass.
+        text: the Python source of a function. Its only argument is the address of the arguments below.
+        arguments: the 64-bit integers at that address, in order; the last two are FIRST and LAST.
+        products: the matrix products, whose weights are packed, by number.
+        temporaries: scratch memory: one row per sequence, or one row of whole vectors where only one pass reads it.
         row_sums: the number of sums over a row.
         split_units: whether threads can divide the units of a row.
     """
@@ -37,7 +37,7 @@ def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool
     Args:
         program: the lowered program.
         title: the docstring of the kernel.
-        rounds: whether row vectors are rounded for matrix products.
+        rounds: whether the left operands of matrix products are rounded to bfloat16.
         rounds_output: whether the output can be rounded too.
     """
     return _Emitter(program, rounds, rounds_output).kernel(title)
@@ -54,7 +54,7 @@ class _Emitter:
         self.depth = 1
 
     def kernel(self, title: str) -> Kernel:
-        """Print the loop over time, then the head of the function, which unpacks the arguments."""
+        """Print the loop over time, then the first lines of the function, which unpack the arguments."""
         name = "backward" if self.program.backward else "forward"
         for argument in (given.STEPS, given.ORIGIN, given.TURN, given.SIZES, given.STARTS):
             self.argument(argument)
@@ -74,12 +74,12 @@ class _Emitter:
             self._round_output()
         for argument in (given.FIRST, given.LAST):
             self.argument(argument)
-        head = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
-        for k, (argument, called) in enumerate(self.arguments.items()):
-            head.append((1, f"{called} = {f'_words(_job[{k}])' if argument.table else f'_job[{k}]'}"))
+        preamble = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
+        for k, (argument, name_in_kernel) in enumerate(self.arguments.items()):
+            preamble.append((1, f"{name_in_kernel} = {f'_words(_job[{k}])' if argument.table else f'_job[{k}]'}"))
         if barriers:
-            head.append((1, "_waits = 1"))
-        text = "\n".join("    " * depth + line for depth, line in [*head, *self.lines]) + "\n"
+            preamble.append((1, "_waits = 1"))
+        text = "\n".join("    " * depth + line for depth, line in [*preamble, *self.lines]) + "\n"
         return Kernel(
             text,
             tuple(self.arguments),
@@ -90,11 +90,11 @@ class _Emitter:
         )
 
     def line(self, text: str, deeper: int = 0) -> None:
-        """One line of the kernel."""
+        """Append a line to the kernel."""
         self.lines.append((self.depth + deeper if text else 0, text))
 
     def argument(self, argument: Argument) -> str:
-        """The name of an argument, which is added to the kernel's arguments."""
+        """Add an argument to those of the kernel, unless it is there already, and return its name."""
         if argument not in self.arguments:
             temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
             label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
@@ -134,20 +134,20 @@ class _Emitter:
 
     def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
         """Prints phases one after the other for each row, so that their common values stay in the cache."""
-        known: set[str] = set()
+        printed: set[str] = set()
         self.line("for _one in range(_first, _here):")
         self.depth += 1
         for phase in phases:
             body = self._equations(phase)
-            self._lines([line for line in body.row if line not in known])
-            known |= set(body.row)
-            ahead = {}
+            self._lines([line for line in body.row if line not in printed])
+            printed |= set(body.row)
+            row_names = {}
             for buffer, columns in body.columns.items():
                 if buffer not in self.fetched:
                     address, pitch = self.argument(given.address(buffer)), self.argument(given.pitch(buffer))
                     name = self.names.machine(("ahead", buffer), f"{buffer.label}_ahead")
                     self.line(f"{name} = {address} + (_starts[_t + _turn] + _one) * {pitch}")
-                    ahead[name] = pitch, columns
+                    row_names[name] = pitch, columns
             sums = {term: self.names.machine(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
             self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
             first, last = map(self.argument, given.units(phase.axis))
@@ -155,26 +155,26 @@ class _Emitter:
             self.line(f"for _unit in range({first}, {last}, _LANES):")
             self.line(f"_live = {width} - _unit", 1)
             self.depth += 1
-            for name, (pitch, columns) in ahead.items():
+            for name, (pitch, columns) in row_names.items():
                 H = self.argument(given.width("H"))
                 self.line(f"_fetch({name} + _unit * _BYTES, {pitch}, 1, {columns}, {H} * _BYTES, _LANES * _BYTES)")
             self.fetched |= set(body.columns)
             self._lines(body.units)
             self.depth -= 1
-            self._totals(sums)
+            self._store_totals(sums)
         self.depth -= 1
 
     def _phase_of_products(self, phase: Phase) -> None:
-        at = {term: f"{partial_sums(term.number, self.argument)}, 0, _LANES" for term in phase.sums}
-        if at:
+        places = {term: f"{partial_sums(term.number, self.argument)}, 0, _LANES" for term in phase.sums}
+        if places:
             self.line("for _one in range(_first, _here):")
-        for where in at.values():
-            self.line(f"_store({where}, _fill(0.0))", 1)
+        for place in places.values():
+            self.line(f"_store({place}, _fill(0.0))", 1)
         self._product_loops(phase, self._equations(phase))
-        if at:
+        if places:
             self.line("for _one in range(_first, _here):")
             self.depth += 1
-            self._totals({term: f"_load({where})" for term, where in at.items()})
+            self._store_totals({term: f"_load({place})" for term, place in places.items()})
             self.depth -= 1
 
     def _lines(self, lines: list[str]) -> None:
@@ -186,7 +186,7 @@ class _Emitter:
         heads = phase.products[0].heads
         self.fetched |= set(body.columns)
         for multiply in phase.products:
-            self._point(multiply)
+            self._operand_addresses(multiply)
         most = max(len(multiply.product.results) for multiply in phase.products)
         room = "1" if heads > 1 else f"_ROOM_{most}"
         self.line(f"_high, _wide = _shape_of_tiles(_here - _first, _MOST_ROWS_{most}, {room})")
@@ -212,9 +212,9 @@ class _Emitter:
         if from_input := input_columns(phase):
             columns |= {buffer: from_input for buffer in body.columns if buffer.kind is Kind.INPUT}
         for buffer, count in columns.items():
-            self._fetch(buffer, count)
+            self._prefetch(buffer, count)
         for multiply in phase.products:
-            self._tile(multiply, phase.axis)
+            self._multiply_tile(multiply, phase.axis)
         self.line("for _near in range(_rows):")
         self.depth += 1
         self.line("_one = _rank + _near")
@@ -241,26 +241,26 @@ class _Emitter:
         self.line("_done += _wide")
         self.depth -= 1
 
-    def _fetch(self, buffer: Buffer, columns: int) -> None:
+    def _prefetch(self, buffer: Buffer, columns: int) -> None:
         """Prefetch the parts of a buffer's rows that a tile reads."""
         address, pitch = self.argument(given.address(buffer)), self.argument(given.pitch(buffer))
         H = self.argument(given.width("H"))
         self.line(f"_ahead = {address} + (_row + _rank) * {pitch} + _block * _LANES * _BYTES")
         self.line(f"_fetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _wide * _LANES * _BYTES)")
 
-    def _left_rows(self, multiply: Multiply) -> str:
-        """The table of the addresses of a product's operand rows."""
+    def _operand_table(self, multiply: Multiply) -> str:
+        """The name of the table with the addresses of the rows of a product's left operand."""
         if isinstance(multiply.left.rows, Before) and not self.rounds:
             return self.argument(given.before(multiply.left.rows.state))
         return self.argument(given.of_product("left", multiply.number))
 
-    def _point(self, multiply: Multiply) -> None:
-        """Prints the calculation of the addresses of a product's operand rows."""
+    def _operand_addresses(self, multiply: Multiply) -> None:
+        """Prints the calculation of the addresses of the rows of a product's left operand."""
         if isinstance(multiply.left.rows, Before):
             if self.rounds:
-                self._round(multiply, self.argument(given.before(multiply.left.rows.state)))
+                self._round_operand(multiply, self.argument(given.before(multiply.left.rows.state)))
             return
-        rows, buffer = self._left_rows(multiply), multiply.left.rows.buffer
+        rows, buffer = self._operand_table(multiply), multiply.left.rows.buffer
         base = self.argument(given.address(buffer))
         if buffer.kind.rows is Rows.STEP:
             starts = self.argument(given.starts(buffer)) if buffer.kind is Kind.STATE else "_starts"
@@ -268,44 +268,44 @@ class _Emitter:
             self.line(f"_point({rows}, _first, _here, {base} + {starts}[_t] * {pitch}, {pitch})")
         else:
             self.line(f"_point({rows}, _first, _here, {base}, {self.argument(given.axis_pitch(buffer.axis))})")
-        if self._rounds(multiply):
-            self._round(multiply, rows)
+        if self._is_rounded(multiply):
+            self._round_operand(multiply, rows)
 
-    def _rounds(self, multiply: Multiply) -> bool:
-        """Whether a product's operand is rounded first."""
+    def _is_rounded(self, multiply: Multiply) -> bool:
+        """Whether a product's left operand is rounded first."""
         rows = multiply.left.rows
         return self.rounds and (isinstance(rows, Before) or rows.buffer.kind not in given.ROUNDED)
 
-    def _round(self, multiply: Multiply, rows: str) -> None:
-        """Prints the conversion of a product's operand to bfloat16, in separate memory."""
-        column, width = self._extent(multiply)
+    def _round_operand(self, multiply: Multiply, rows: str) -> None:
+        """Prints the conversion of a product's left operand to bfloat16, in separate memory."""
+        column, width = self._operand_columns(multiply)
         to = self.argument(given.of_product("rounded", multiply.number))
-        self.line(f"_round_rows({self._left_rows(multiply)}, {rows}, _first, _here, {column}, {width}, {to})")
+        self.line(f"_round_rows({self._operand_table(multiply)}, {rows}, _first, _here, {column}, {width}, {to})")
 
-    def _extent(self, multiply: Multiply) -> tuple[str, str]:
-        """The offset of a product's operand in its row, and its width."""
+    def _operand_columns(self, multiply: Multiply) -> tuple[str, str]:
+        """The offset of a product's left operand in its row, and its width."""
         left, width = multiply.left, self.argument(given.width(multiply.left.axis))
         column = left.rows.column if isinstance(left.rows, Place) else 0
         depth = f"{left.columns} * {width}" if left.columns > 1 else width
         return f"{column} * {width}" if column else "0", depth
 
-    def _tile(self, multiply: Multiply, axis: str) -> None:
+    def _multiply_tile(self, multiply: Multiply, axis: str) -> None:
         k, heads = multiply.number, multiply.heads
-        first, depth = self._extent(multiply)
-        if self._rounds(multiply):
+        first, depth = self._operand_columns(multiply)
+        if self._is_rounded(multiply):
             first = "0"
         if heads > 1:
             blocks, size = self.argument(given.head(axis)[1]), self.argument(given.head(multiply.left.axis)[0])
             first, depth = f"{first} + _block // {blocks} * {size}", size
         of_matrix = (given.of_product(what, k) for what in ("weights", "block_pitch", "gates", "sums"))
         weights, pitch, gates, sums = map(self.argument, of_matrix)
-        n, rows = len(multiply.product.results), self._left_rows(multiply)
+        n, rows = len(multiply.product.results), self._operand_table(multiply)
         self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
         self.line(
             f"_microkernel_{n}({rows}, _rank, {first}, _weights, {pitch}, {gates}, {depth}, {sums}, _rows, _wide)"
         )
 
-    def _totals(self, partial: dict[SumIntoRow, str]) -> None:
+    def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:
         """Prints the totals of a row's sums over its units."""
         for term, sum_ in partial.items():
             total = self.argument(given.of_row_sum("total", term.number))

@@ -25,7 +25,7 @@ from glassgate.engines.lowering.ir import (
 )
 
 CHEAP = 3
-"""A value that so few elementwise operations compute from memory is computed again where another phase needs it."""
+"""A value that at most this many elementwise operations compute from memory is computed again in other phases."""
 
 
 @dataclass(eq=False)
@@ -33,14 +33,14 @@ class Phase:
     """The part of a step between two points where all units must be available.
 
     Attributes:
-        number: 0 for the part before the first product of a step. It runs at the end of the step before.
+        number: 0 for the part before the first product of a step. It runs at the end of the previous step.
         products: the matrix products that it starts with.
         lines: the other operations.
-        taken: values of an earlier phase of the step that it reads.
-        stored: values that a later phase of the step reads, of the same rows and units.
+        taken: values that it reads from earlier phases of the step.
+        stored: values that later phases of the step read at the same rows and units.
         published: the left operands of the next phase's products, which every unit reads.
-        writes: the sequences that it writes.
-        commits: whether the carries take their next values after it.
+        writes: the writes to sequences that it runs.
+        commits: whether the carries get their next values after it.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Phases:
         >>> from glassgate.engines.symbolic.trace import differentiated
         >>> from glassgate.engines.triton_gpu.costs import COSTS
         >>> equations = equations_of(gg.cells.GRUv1())
-        >>> len(Phases(forward_pass(equations, differentiated(equations, COSTS), Form())).all)  # r * h is a product's
+        >>> len(Phases(forward_pass(equations, differentiated(equations, COSTS), Form())).all)  # r * h is an operand
         3
     """
 
@@ -102,7 +102,7 @@ class Phases:
 
     @cached_property
     def by_rows(self) -> bool:
-        """Whether some operation sums over the units of a row, so that a program must own whole rows."""
+        """Whether some operation sums over the units of a row, so that a Triton program must own whole rows."""
         return any(isinstance(line.operation, Sum) for line in self.loop.body)
 
     @cached_property
@@ -111,13 +111,13 @@ class Phases:
         return [line for line in self.loop.body if isinstance(line.operation, Contract)]
 
     def left(self, level: int) -> list[Value]:
-        """The left operands of the products of a level."""
+        """The left operands of the products of a level. The first products of a step have level 1."""
         found = [p.operation for p in self.products if self.level[p.result] == level]
         return [operation.a for operation in found if isinstance(operation, Contract)]
 
     @cached_property
     def widths(self) -> list[tuple[Line, str, str, bool]]:
-        """For each product its axes of units and of columns, and whether each head has its own."""
+        """For each product: the axes of the rows and columns of its matrix, and whether each head has its own."""
         found = []
         for product in self.products:
             assert isinstance(product.operation, Contract)
@@ -128,30 +128,30 @@ class Phases:
 
     @cached_property
     def heavy(self) -> dict[Value, bool]:
-        """For values of level 0, whether computing them again costs more than storing them."""
-        count: dict[Value, frozenset[Value]] = {}
+        """For values before the first product (level 0): whether computing them again costs more than storing them."""
+        computed_by: dict[Value, frozenset[Value]] = {}
         for line in self.loop.body:
-            found = frozenset(v for arg in operands(line.operation) for v in count.get(arg, ()))
+            operations = frozenset(v for arg in operands(line.operation) for v in computed_by.get(arg, ()))
             own = {line.result} if isinstance(line.operation, Elementwise | Sum) else set()
-            count[line.result] = found | own
+            computed_by[line.result] = operations | own
         sums = {line.result for line in self.loop.body if isinstance(line.operation, Sum)}
-        return {v: len(found) > CHEAP or not sums.isdisjoint(found) for v, found in count.items()}
+        return {v: len(operations) > CHEAP or not sums.isdisjoint(operations) for v, operations in computed_by.items()}
 
     @cached_property
     def ahead(self) -> frozenset[Value]:
-        """The values of phase 0: the ancestors of the first products, and everything that reads an expensive one."""
+        """The values of phase 0: ancestors of the first products, and values of level 0 that read an expensive one."""
         found: set[Value] = set()
-        self._closure(self.left(1), found)
+        self._add_ancestors(self.left(1), found)
         for line in self.loop.body:
             if self.level[line.result] == 0 and any(v in found and self.heavy[v] for v in operands(line.operation)):
                 found.add(line.result)
         return frozenset(found)
 
-    def _closure(self, values: Iterable[Value], found: set[Value]) -> None:
+    def _add_ancestors(self, values: Iterable[Value], found: set[Value]) -> None:
         for value in values:
             if value in self.line and value not in found:
                 found.add(value)
-                self._closure(operands(self.line[value].operation), found)
+                self._add_ancestors(operands(self.line[value].operation), found)
 
     @cached_property
     def all(self) -> list[Phase]:
@@ -183,7 +183,7 @@ class Phases:
         return level if level or self.origin(value) in self.ahead else last
 
     def _needed(self, values: Iterable[Value], phase: int, needed: dict[Value, None], taken: dict[Value, None]) -> None:
-        """Collects the lines that a phase runs for some values, and the values that it takes from earlier phases."""
+        """Collects what a phase computes to get some values, and the values that it reads from earlier phases."""
         for value in map(self.origin, values):
             if value in needed or value not in self.line:
                 continue
@@ -199,7 +199,7 @@ class Phases:
                     self._needed(operands(operation), phase, needed, taken)
 
     def origin(self, value: Value) -> Value:
-        """The value that another one is under other axes."""
+        """The value before all changes of its axes by `Reshape`."""
         while (line := self.line.get(value)) and isinstance(line.operation, Reshape):
             value = line.operation.x
         return value
@@ -209,9 +209,9 @@ class Phases:
         return next((axis for axis in value.type.axes if self.axes[axis].labels), None)
 
     def units_of(self, value: Value) -> str | None:
-        """The axis of units of a value by which programs own it: "H", "P", or None for one number per row."""
+        """The axis of units by which programs divide a value: "H", "P", or None for one number per row."""
         return next((self.units_of_axis(axis) for axis in value.type.axes if axis in "HUPJV"), None)
 
     def units_of_axis(self, axis: str) -> str:
-        """The axis "H" or "P" that an axis is, or is one head's part of."""
+        """The axis "H" or "P" that an axis equals, or of which it is the part of one head."""
         return "H" if axis in "HU" or "P" not in self.axes else "P"

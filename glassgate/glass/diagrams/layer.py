@@ -1,4 +1,4 @@
-"""The diagram of a layer, drawn upward: a box per direction, sizes on the wires, and states that enter and leave."""
+"""The diagram of a layer, drawn from bottom to top: a box per direction with its sizes, initial and final states."""
 
 from html import escape
 
@@ -19,8 +19,8 @@ def draw_layer(layer: Recurrent) -> svg.Diagram:
 class _Drawing:
     def __init__(self, layer: Recurrent) -> None:
         self._layer, self._y = layer, 0.0
-        each = BOX[0] + 2 * SIDE
-        self._centres = [SIDE + BOX[0] / 2 + each * d for d in range(layer.num_directions)]
+        column = BOX[0] + 2 * SIDE
+        self._centres = [SIDE + BOX[0] / 2 + column * d for d in range(layer.num_directions)]
         self._middle = sum(self._centres) / len(self._centres)
         self._unmerged = layer.num_directions == 2 and layer.merge == "none"
         self._body: list[str] = []
@@ -29,29 +29,29 @@ class _Drawing:
         layer, D = self._layer, self._layer.num_directions
         self._text(self._middle, f"input, {layer.input_size} features", "input-name")
         self._y -= 10
-        heads, widths = [(self._middle, self._y)], [layer.input_size]
+        ends, widths = [(self._middle, self._y)], [layer.input_size]
         for k in range(layer.num_layers):
-            heads, widths = self._level(k, layer._parts[k * D : k * D + D], heads, widths)
+            ends, widths = self._one_layer(k, layer._parts[k * D : k * D + D], ends, widths)
         top = self._y - STEP
-        for (x, y), width in zip(heads, widths, strict=True):
+        for (x, y), width in zip(ends, widths, strict=True):
             self._wire([(x, y), (x, top)])
-            name = "output" if len(heads) == 1 else f"output {('forward', 'reverse')[heads.index((x, y))]}"
+            name = "output" if len(ends) == 1 else f"output {('forward', 'reverse')[ends.index((x, y))]}"
             self._body.append(svg.text(x, top - 10, f"{name}, {width} features", "input-name"))
-        low = top - FOOT + 8
+        upper = top - FOOT + 8
         size, name = layer.hidden_size, type(layer).__name__
         title = f"{name} from {layer.input_size} features to {size} units, {layer.num_layers} deep"
-        move = f'<g transform="translate(0 {svg.number(-low)})">'
+        group = f'<g transform="translate(0 {svg.number(-upper)})">'
         return svg.Diagram(
-            svg.document(2 * self._middle, FOOT - 10 - low, title, repr(layer), [move, *self._body, "</g>"])
+            svg.document(2 * self._middle, FOOT - 10 - upper, title, repr(layer), [group, *self._body, "</g>"])
         )
 
-    def _level(
+    def _one_layer(
         self, k: int, parts: tuple[Part, ...], below: list[svg.Place], widths: list[int]
     ) -> tuple[list[svg.Place], list[int]]:
         """Draw one layer: the wires up to its boxes, the boxes, and the merge of their outputs."""
         layer, before = self._layer, below
         if k and layer.dropout:
-            below = [self._pill(x, y, f"dropout {layer.dropout:g}") for x, y in below]
+            below = [self._dropout(x, y, f"dropout {layer.dropout:g}") for x, y in below]
         y = self._y = min(y for _, y in below) - STEP
         middle = y - BOX[1] / 2
         for d, (part, x) in enumerate(zip(parts, self._centres, strict=True)):
@@ -62,21 +62,21 @@ class _Drawing:
         outputs = [part.widths[layer.cell.state[0]] for part in parts]
         self._y = y - BOX[1]
         if len(parts) == 1 or self._unmerged:
-            heads, widths_out = [(x, self._y) for x in self._centres], outputs
+            ends, widths_out = [(x, self._y) for x in self._centres], outputs
         else:
             at = self._y - STEP
             for x in self._centres:
                 side = -1 if x < self._middle else 1
-                self._wire([(x, self._y), (x, at), (self._middle + side * self._half(layer.merge), at)])
-            heads, widths_out = (
-                [self._place(self._middle, at, layer.merge)],
+                self._wire([(x, self._y), (x, at), (self._middle + side * self._half_width(layer.merge), at)])
+            ends, widths_out = (
+                [self._operation(self._middle, at, layer.merge)],
                 [sum(outputs) if layer.merge == "concat" else outputs[0]],
             )
-            self._y = heads[0][1]
+            self._y = ends[0][1]
         if layer.residual and k and widths == widths_out:
-            heads = [self._residual(start, end) for start, end in zip(before, heads, strict=True)]
-            self._y = heads[0][1]
-        return heads, widths_out
+            ends = [self._residual(start, end) for start, end in zip(before, ends, strict=True)]
+            self._y = ends[0][1]
+        return ends, widths_out
 
     def _box(self, part: Part, x: float, y: float) -> None:
         layer = self._layer
@@ -92,12 +92,12 @@ class _Drawing:
         )
         states, sign = layer.cell.state, 1 if part.direction == 0 else -1
         for when, side in (("0", -sign), ("n", sign)):
-            near, far = x + side * BOX[0] / 2, x + side * (BOX[0] / 2 + 26)
-            self._wire([(far, y), (near, y)] if when == "0" else [(near, y), (far, y)], "state")
+            at_box, outside = x + side * BOX[0] / 2, x + side * (BOX[0] / 2 + 26)
+            self._wire([(outside, y), (at_box, y)] if when == "0" else [(at_box, y), (outside, y)], "state")
             names = '<tspan dy="-3">, </tspan>'.join(state_name(state, when) for state in states)
-            room = x + side * (BOX[0] / 2 + 30)
-            end = "at-start" if side > 0 else "at-end"
-            self._body.append(svg.text(room, y + 5, names, f"name state-name {end}"))
+            label_x = x + side * (BOX[0] / 2 + 30)
+            anchor = "at-start" if side > 0 else "at-end"
+            self._body.append(svg.text(label_x, y + 5, names, f"name state-name {anchor}"))
 
     def _residual(self, start: svg.Place, end: svg.Place) -> svg.Place:
         """Draw the residual wire of a layer: from its input, around its box, to an addition with its output."""
@@ -105,20 +105,20 @@ class _Drawing:
         side = (start[0] if self._unmerged else self._centres[-1]) + BOX[0] / 2 + 12
         self._wire([end, (end[0], at + 15)])
         self._wire([(start[0], turn), (side, turn), (side, at), (end[0] + 15, at)])
-        return self._place(end[0], at, "+")
+        return self._operation(end[0], at, "+")
 
-    def _pill(self, x: float, y: float, label: str) -> svg.Place:
+    def _dropout(self, x: float, y: float, label: str) -> svg.Place:
         self._wire([(x, y), (x, y - STEP + 15)])
-        return self._place(x, y - STEP, label)
+        return self._operation(x, y - STEP, label)
 
-    def _place(self, x: float, y: float, label: str) -> svg.Place:
+    def _operation(self, x: float, y: float, label: str) -> svg.Place:
         """Draw an operation centred on a point; return the point at which its output leaves."""
-        body = svg.box(x, y, 2 * self._half(label), 30, 15) + svg.text(x, y + 5, escape(label))
+        body = svg.box(x, y, 2 * self._half_width(label), 30, 15) + svg.text(x, y + 5, escape(label))
         self._body.append(f'<g class="operation">{body}</g>')
         return x, y - 15
 
     @staticmethod
-    def _half(label: str) -> float:
+    def _half_width(label: str) -> float:
         """Return half the width of an operation with this label."""
         return max(15.0, len(label) * 4.0 + 10)
 

@@ -1,4 +1,4 @@
-"""A network inside a page: its weights, the functions of its recurrent layers, and a description that scripts read."""
+"""A network as data of a page: its weights, the functions of its recurrent layers, and a description for scripts."""
 
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from glassgate.layers.stack import Recurrent
 
 
 class Network:
-    """Collects the parts of a network.
+    """Collects the weights and functions of a network.
 
     Args:
         half: whether weights are stored with 16 bits.
@@ -34,22 +34,22 @@ class Network:
         self.steps: list[str] = []
 
     def array(self, values: Tensor) -> dict[str, Any]:
-        """The address of an array."""
+        """Add an array to the weights and return its address."""
         return self.weights.add(values.detach().float().cpu().numpy())
 
     def linear(self, module: nn.Module | None) -> dict[str, Any] | None:
-        """A module with `weight` (O, I) and `bias` (O,) or None; None for no module."""
+        """Add a module with `weight` (O, I) and `bias` (O,) or None; return None if there is no module."""
         if module is None:
             return None
         weight, bias = getattr(module, "weight"), getattr(module, "bias", None)  # noqa: B009
         return {"weight": self.array(weight), "bias": None if bias is None else self.array(bias)}
 
     def layer(self, layer: Recurrent, name: str) -> dict[str, Any]:
-        """A recurrent layer.
+        """Add a recurrent layer and return its description.
 
         Args:
             layer: any cell, depth and directions.
-            name: of the layer in its model, "encoder" for example.
+            name: the name of the layer in its model, "encoder" for example.
 
         Raises:
             ValueError: its cell uses an operation that JavaScript cannot express; the message names it.
@@ -65,30 +65,30 @@ class Network:
 
 
 def wired(cell: Cell, projected: bool, equations: Equations) -> Equations:
-    """The equations with a name for each value that the diagram of the cell shows: `wire_2_0` for its `2.0`.
+    """Name each value of the equations that the cell's diagram shows: `2.0` of the diagram becomes `wire_2_0`.
 
-    A layer whose equations differ from those of its cell, because of a regulariser, keeps its own names.
+    If a regulariser changes the equations of a layer, they are returned unchanged.
     """
-    fresh = equations_of(cell, projected)
-    if fresh.text != equations.text:
+    of_cell = equations_of(cell, projected)
+    if of_cell.text != equations.text:
         return equations
     try:
-        read = flow(cell, projected)
+        diagram = flow(cell, projected)
     except NotTraceable:
         return equations
-    states = [value.item.nodes[value.port] for value in read.new.values()]
-    new = merged(states)
-    drawn, places = ordered(new[state] for state in states), {}
-    for item in read.items:
+    states = [value.item.nodes[value.port] for value in diagram.new.values()]
+    merged_node = merged(states)
+    drawn, diagram_names = ordered(merged_node[state] for state in states), {}
+    for item in diagram.items:
         for port, node in enumerate(item.nodes):
-            if node in new:
-                places[new[node]] = name_of(Value(item, port), read)
-    if [node.op for node in drawn] != [node.op for node in fresh.nodes]:
+            if node in merged_node:
+                diagram_names[merged_node[node]] = name_of(Value(item, port), diagram)
+    if [node.op for node in drawn] != [node.op for node in of_cell.nodes]:
         return equations
-    for node, own in zip(drawn, fresh.nodes, strict=True):
-        if node in places and _is_unnamed(own):
-            own.name = wire_key(places[node])
-    return fresh
+    for node, node_of_cell in zip(drawn, of_cell.nodes, strict=True):
+        if node in diagram_names and _is_unnamed(node_of_cell):
+            node_of_cell.name = wire_key(diagram_names[node])
+    return of_cell
 
 
 def _is_unnamed(node: Node) -> bool:
@@ -96,7 +96,7 @@ def _is_unnamed(node: Node) -> bool:
 
 
 def wire_key(name: str) -> str:
-    """The name of a value in scripts, for its name in a diagram.
+    """Return the name in scripts of a value with this name in a diagram.
 
     Example:
         >>> wire_key("f"), wire_key("2.0")
@@ -106,7 +106,7 @@ def wire_key(name: str) -> str:
 
 
 def parameters(module: nn.Module) -> int:
-    """The count of a module's parameters."""
+    """The number of a module's parameters."""
     return sum(each.numel() for each in module.parameters())
 
 

@@ -15,7 +15,7 @@ State = Tensor | tuple[Tensor, ...] | None
 
 
 class Blanks(NamedTuple):
-    """Scores for a blank at each unit of a batch.
+    """Scores for a blank that begins at each unit of a batch.
 
     Attributes:
         units: `(N, L, U)`, scores for the blank's first unit
@@ -39,18 +39,18 @@ class BlankNetwork(nn.Module):
     def __init__(self, options: FillBlanksOptions, units: int):
         super().__init__()
         size = options.hidden_size
-        beside = size * (1 + options.bidirectional)
+        states_size = size * (1 + options.bidirectional)
         self.longest = options.longest_blank
         self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options, merge="none")
-        self.beside = nn.Linear(beside, size)
+        self.beside = nn.Linear(states_size, size)
         self.left = nn.Embedding(self.longest + 1, size)
         self.lengths = nn.Linear(size, self.longest)
         self.units = nn.Linear(size, units - UNKNOWN)
 
     def forward(self, batch: Batch) -> Blanks:
-        """Score a blank at each unit of a batch: its length is random in training, otherwise one unit.
+        """Score a blank that begins at each unit of a batch. Its length is random in training, otherwise one unit.
 
         Args:
             batch: with `units`, `(N, L)`, and `lengths`, `(N,)`
@@ -59,11 +59,11 @@ class BlankNetwork(nn.Module):
         forward, backward, _ = self.read(numbers, lengths)
         left = torch.ones_like(numbers)
         if self.training:
-            rest = lengths[:, None] - torch.arange(numbers.shape[1], device=numbers.device)
+            remaining = lengths[:, None] - torch.arange(numbers.shape[1], device=numbers.device)
             drawn = drawn_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
-            left = drawn.minimum(rest.clamp(min=1))
+            left = drawn.minimum(remaining.clamp(min=1))
         before = F.pad(forward, (0, 0, 1, 0))[:, :-1]
-        after = None if backward is None else _after(backward, left, self.longest)
+        after = None if backward is None else _outputs_after(backward, left, self.longest)
         return Blanks(self.unit_scores(before, after, left), self.length_scores(before, after), left)
 
     def unit_scores(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
@@ -82,22 +82,22 @@ class BlankNetwork(nn.Module):
 
     def _joined(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
         """Combine the two states and the blank's length (0 if unknown) in one vector."""
-        both = before if after is None else torch.cat([before, after], -1)
-        return self.dropout(torch.tanh(self.beside(both) + self.left(left)))
+        states = before if after is None else torch.cat([before, after], -1)
+        return self.dropout(torch.tanh(self.beside(states) + self.left(left)))
 
     def read_before(self, numbers: Tensor) -> tuple[Tensor, State]:
         """Read the text before a blank, `(1, L)`; return the output at its end, `(1, H)`, and the state to continue."""
         if not numbers.shape[1]:
-            return self._nothing(), None
+            return self._zero_output(), None
         forward, _, state = self.read(numbers)
         return forward[:, -1], state
 
     def read_after(self, numbers: Tensor) -> Tensor | None:
-        """Read the text after a blank, `(1, L)`, in reverse; return the output next to it, None with one direction."""
+        """Read the text after a blank, `(1, L)`, in reverse; return the output next to it (None with one direction)."""
         if not self.encoder.bidirectional:
             return None
         _, backward, _ = self.read(numbers) if numbers.shape[1] else (None, None, None)
-        return self._nothing() if backward is None else backward[:, 0]
+        return self._zero_output() if backward is None else backward[:, 0]
 
     def go_on(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one more unit in each row, `(N,)`; return the output and the state to continue from."""
@@ -107,7 +107,7 @@ class BlankNetwork(nn.Module):
     def read(
         self, numbers: Tensor, lengths: Tensor | None = None, state: State = None
     ) -> tuple[Tensor, Tensor | None, State]:
-        """Read units, `(N, L)`; return the output of each direction, None for a missing one, and the states."""
+        """Read units, `(N, L)`; return the outputs of both directions (the second may be None) and the states."""
         vectors = self.dropout(self.embedding(numbers))
         output, state = self.encoder(vectors, state, lengths=lengths)
         if not self.encoder.bidirectional:
@@ -115,18 +115,18 @@ class BlankNetwork(nn.Module):
         forward, backward = output
         return self.dropout(forward), self.dropout(backward), state
 
-    def _nothing(self) -> Tensor:
+    def _zero_output(self) -> Tensor:
         return self.beside.weight.new_zeros(1, self.encoder.output_size)
 
 
 def rows_of(state: State, origin: Tensor) -> State:
-    """Select rows of a recurrent state; None, the initial state, is the same in every row."""
+    """Select rows of a recurrent state. None, the initial state, is returned unchanged: its rows are all the same."""
     if isinstance(state, tuple):
         return tuple(part.index_select(1, origin) for part in state)
     return None if state is None else state.index_select(1, origin)
 
 
-def _after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
+def _outputs_after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
     """The output of the reverse direction after a blank that begins at each unit; zero after the end of the text."""
     steps = torch.arange(left.shape[1], device=left.device) + left
     padded = F.pad(backward, (0, 0, 0, longest))

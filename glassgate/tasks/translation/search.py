@@ -16,10 +16,10 @@ from glassgate.tasks.translation.network import Decoder, State, given
 END = FIRST
 """The first token of every target vocabulary. It ends a sentence."""
 
-_SCORED_END = END - UNKNOWN  # the first score is that of the unknown token
+_END_COLUMN = END - UNKNOWN  # the column of END in the scores, which begin with the unknown token
 
 # A stream is replaced by a smaller one when at most this fraction of its rows is in use.
-_FULL = 0.75
+_MOST_USED = 0.75
 
 
 class Found(NamedTuple):
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
     Attributes:
         units: the numbers of its tokens, without the end
-        score: the logarithm of its probability, divided by the length penalty
+        score: the logarithm of its probability, divided by the length penalty, see `Search.penalty`
     """
 
     units: tuple[int, ...]
@@ -89,7 +89,7 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
     found: list[list[Found]] = [[] for _ in limits]
     # The unfinished sentences: their numbers, their limits, and their numbers of places.
     numbers, ends = torch.arange(len(limits)), torch.tensor(limits)
-    room = torch.full((len(limits),), how.beam)
+    places_left = torch.full((len(limits),), how.beam)
     before = torch.full((len(limits), 1), PADDING, device=device)
     totals = torch.zeros(before.shape, device=device)  # log probabilities; minus infinity for unused beams
     history = before[..., None][..., :0]
@@ -98,28 +98,28 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
         logs = steps(before, alive)
         logs[:, 0] = -torch.inf  # the unknown token is never generated
         if last.any():
-            must = (last[:, None] & alive)[alive]
-            logs[must] = logs[must].where(torch.arange(logs.shape[1], device=device) == _SCORED_END, -torch.inf)
+            must_end = (last[:, None] & alive)[alive]
+            logs[must_end] = logs[must_end].where(torch.arange(logs.shape[1], device=device) == _END_COLUMN, -torch.inf)
         best, beams, units = _best(totals, alive, logs, 2 * how.beam)
-        place = torch.arange(best.shape[1])
-        ended = ((units == END) & best.isfinite()).cpu() & (place < room[:, None])
+        rank = torch.arange(best.shape[1])
+        ended = ((units == END) & best.isfinite()).cpu() & (rank < places_left[:, None])
         rows, places = ended.nonzero(as_tuple=True)
         written = history[rows, beams[rows, places]].tolist()
         scores = (best[rows, places] / how.penalty(length)).tolist()
-        for number, its_units, score in zip(numbers[rows].tolist(), written, scores, strict=True):
-            found[number].append(Found(tuple(its_units), score))
-        room = room - ended.sum(1)
-        going = ((room > 0) & (ends > length)).nonzero().squeeze(1)
-        if not len(going):
+        for number, tokens, score in zip(numbers[rows].tolist(), written, scores, strict=True):
+            found[number].append(Found(tuple(tokens), score))
+        places_left = places_left - ended.sum(1)
+        continued = ((places_left > 0) & (ends > length)).nonzero().squeeze(1)
+        if not len(continued):
             break
-        numbers, ends, room = numbers[going], ends[going], room[going]
+        numbers, ends, places_left = numbers[continued], ends[continued], places_left[continued]
         # The best continuations that do not end, in order, one per place.
-        order = (units[going] == END).to(torch.int8).sort(stable=True).indices[:, : int(room.max())]
+        order = (units[continued] == END).to(torch.int8).sort(stable=True).indices[:, : int(places_left.max())]
         best = best.masked_fill(units == END, -torch.inf)
-        totals, beams, before = (each[going].gather(1, order) for each in (best, beams, units))
-        totals = totals.masked_fill((place[: order.shape[1]] >= room[:, None]).to(device), -torch.inf)
-        history = torch.cat([history[going[:, None], beams], before[..., None]], -1)
-        steps.go_on(going, beams, totals.isfinite())
+        totals, beams, before = (each[continued].gather(1, order) for each in (best, beams, units))
+        totals = totals.masked_fill((rank[: order.shape[1]] >= places_left[:, None]).to(device), -torch.inf)
+        history = torch.cat([history[continued[:, None], beams], before[..., None]], -1)
+        steps.go_on(continued, beams, totals.isfinite())
     return [sorted(each, key=lambda one: -one.score) for each in found]
 
 
@@ -145,7 +145,7 @@ class _Steps:
         self.layer: Any = None
 
     def __call__(self, before: Tensor, alive: Tensor) -> Tensor:
-        """Return the log probabilities `(R, tokens - 1)` after each beam's last token, `(N, K)`; R are active."""
+        """Return log probabilities, `(R, tokens - 1)`, of R active beams after their last tokens, `(N, K)`."""
         decoder = self.decoder
         vectors = decoder.embedding(before[alive])
         output = self._advance(decoder.input(vectors, self.looks))
@@ -156,7 +156,7 @@ class _Steps:
         return decoder.scores(self.looks).float().log_softmax(-1)
 
     def go_on(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
-        """Keep some sentences, `(N,)`; each active beam continues from the given beam of the last step, `(N, K)`."""
+        """Keep these sentences, `(N,)`. Each active beam, `(N, K)`, continues from the given beam of the last step."""
         rows = (self.alive.flatten().cumsum(0) - 1).unflatten(0, self.alive.shape)
         places = rows[sentences[:, None], beams][alive]
         if len(sentences) < len(self.memory.values):
@@ -165,7 +165,7 @@ class _Steps:
         self._reorder(places)
 
     def _advance(self, inputs: Tensor) -> Tensor:
-        """One step of the layers, from `(R, I)` to `(R, H)`."""
+        """Run one step of the layers, from `(R, I)` to `(R, H)`."""
         if self.stream is None:
             output, state = self.decoder.layer(inputs[:, None], given(self.state))
             self.state = state if isinstance(state, tuple) else (state,)
@@ -175,7 +175,7 @@ class _Steps:
 
     def _reorder(self, places: Tensor) -> None:
         """Keep only the rows at these places."""
-        if self.stream is not None and _FULL * self.stream.batch_size < len(places) <= self.stream.batch_size:
+        if self.stream is not None and _MOST_USED * self.stream.batch_size < len(places) <= self.stream.batch_size:
             for of_layer in self.stream.states:
                 for state in of_layer:
                     state[: len(places)] = state[places]

@@ -50,17 +50,17 @@ class Lanes:
 
     @property
     def bits(self) -> int:
-        """The LLVM type of one number."""
+        """The number of bits of one number: 32 or 64."""
         return 32 if self.type.element == ir.FloatType() else 64
 
     def like(self, other: "Lanes | float | int") -> "Lanes":
-        """The number in every lane; a vector is returned unchanged."""
+        """Return a vector with the number in every lane. A vector is returned unchanged."""
         if isinstance(other, Lanes):
             return other
         return Lanes(self.builder, ir.Constant(self.type, [other] * self.type.count))
 
     def call(self, name: str, *others: "Lanes | float") -> "Lanes":
-        """An LLVM intrinsic of vectors of this type."""
+        """Call an LLVM intrinsic for vectors of this type."""
         values = [self.value, *(self.like(x).value for x in others)]
         return Lanes(self.builder, self._intrinsic(name, values))
 
@@ -72,27 +72,27 @@ class Lanes:
     def suffix(self) -> str:
         return f".v{self.type.count}f{self.bits}"
 
-    def _do(self, instruction: str, a: Any, b: Any, **options: Any) -> "Lanes":
+    def _binary(self, instruction: str, a: Any, b: Any, **options: Any) -> "Lanes":
         a, b = self.like(a), self.like(b)
         return Lanes(self.builder, getattr(self.builder, instruction)(a.value, b.value, **options))
 
     def __add__(self, x: Any) -> "Lanes":
-        return self._do("fadd", self, x, flags=["contract"])
+        return self._binary("fadd", self, x, flags=["contract"])
 
     def __sub__(self, x: Any) -> "Lanes":
-        return self._do("fsub", self, x, flags=["contract"])
+        return self._binary("fsub", self, x, flags=["contract"])
 
     def __rsub__(self, x: Any) -> "Lanes":
-        return self._do("fsub", x, self, flags=["contract"])
+        return self._binary("fsub", x, self, flags=["contract"])
 
     def __mul__(self, x: Any) -> "Lanes":
-        return self._do("fmul", self, x, flags=["contract"])
+        return self._binary("fmul", self, x, flags=["contract"])
 
     def __truediv__(self, x: Any) -> "Lanes":
-        return self._do("fdiv", self, x)
+        return self._binary("fdiv", self, x)
 
     def __rtruediv__(self, x: Any) -> "Lanes":
-        return self._do("fdiv", x, self)
+        return self._binary("fdiv", x, self)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -100,7 +100,7 @@ class Lanes:
         return Lanes(self.builder, self.builder.fneg(self.value))
 
     def compare(self, x: Any, sign: str) -> "Lanes":
-        """A mask; with NaN only `!=` is true."""
+        """Compare with a vector or a number; return a mask. With NaN only `!=` is true."""
         build = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
         return Lanes(self.builder, build(sign, self.value, self.like(x).value))
 
@@ -119,19 +119,19 @@ class Lanes:
         )
 
     def integer(self, x: "Lanes | int", instruction: str) -> "Lanes":
-        """An instruction of integers or masks: add, sub, shl, lshr, ashr, and_, or_, xor."""
-        return self._do(instruction, self, x)
+        """Append an instruction of integers or masks: add, sub, shl, lshr, ashr, and_, or_, xor."""
+        return self._binary(instruction, self, x)
 
     def as_float(self, like: "Lanes") -> "Lanes":
-        """These integers' bits, as numbers of another vector's type."""
+        """The bits of these integers, as floating-point numbers of the type of `like`."""
         return Lanes(self.builder, self.builder.bitcast(self.value, like.type))
 
 
 def splat(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
-    """A number in every lane."""
+    """A vector with a number in every lane."""
     kind = ir.VectorType(scalar.type, lanes)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.IntType(32)(0))
-    return shuffled(builder, one, one, [0] * lanes)
+    first_lane = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.IntType(32)(0))
+    return shuffled(builder, first_lane, first_lane, [0] * lanes)
 
 
 Code = Callable[..., Lanes]
@@ -150,8 +150,8 @@ def define(function: Any, code: Code, *arguments: type[types.Type], result: type
             for arg, wanted in zip(args, arguments, strict=True):
                 if not isinstance(arg, wanted if wanted is MaskType else wanted | types.Number):
                     return None
-            taken = [a if isinstance(a, MaskType) else like for a in args]
-            return signature(like if isinstance(like, result) else MaskType(like.llvm.count), *taken)
+            argument_types = [a if isinstance(a, MaskType) else like for a in args]
+            return signature(like if isinstance(like, result) else MaskType(like.llvm.count), *argument_types)
 
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         return code(*(Lanes(builder, a) for a in args)).value
@@ -183,12 +183,12 @@ for _operator, _instruction in ((operator.and_, "and_"), (operator.or_, "or_")):
 define(operator.invert, lambda m: m.integer(1, "xor"), MaskType, result=MaskType)
 
 
-def _place(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value) -> ir.Value:
+def _pointer(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value) -> ir.Value:
     first = builder.inttoptr(address, V.element.as_pointer())
     return builder.bitcast(builder.gep(first, [at]), V.llvm.as_pointer())
 
 
-def _first(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
+def _mask_of_first(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
     """The mask of the first `live` lanes."""
     lanes = V.llvm.count
     numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
@@ -206,14 +206,14 @@ def _alignment(V: VectorType) -> ir.Value:
 
 
 def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value, live: ir.Value) -> ir.Value:
-    """The first `live` lanes from memory, the others zero."""
+    """Read the first `live` lanes from memory; the others are zero."""
     zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
-    place, mask = _place(builder, V, address, at), _first(builder, V, live)
-    return _masked(builder, V, "load", V.llvm, place, _alignment(V), mask, zero)
+    pointer, mask = _pointer(builder, V, address, at), _mask_of_first(builder, V, live)
+    return _masked(builder, V, "load", V.llvm, pointer, _alignment(V), mask, zero)
 
 
 def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The first `live` numbers from memory in two vectors, padded with zeros."""
+    """Read the first `live` numbers from memory into two vectors, padded with zeros."""
     lanes = INT64(V.llvm.count)
     first = masked_load(builder, V, address, INT64(0), live)
     return first, masked_load(builder, V, address, lanes, builder.sub(live, lanes))
@@ -227,9 +227,9 @@ def shuffled(builder: ir.IRBuilder, first: ir.Value, then: ir.Value, places: Seq
 def masked_store(
     builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value, live: ir.Value, vector: ir.Value
 ) -> None:
-    """The first `live` lanes to memory."""
-    place, mask = _place(builder, V, address, at), _first(builder, V, live)
-    _masked(builder, V, "store", ir.VoidType(), vector, place, _alignment(V), mask)
+    """Write the first `live` lanes to memory."""
+    pointer, mask = _pointer(builder, V, address, at), _mask_of_first(builder, V, live)
+    _masked(builder, V, "store", ir.VoidType(), vector, pointer, _alignment(V), mask)
 
 
 def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
@@ -238,26 +238,26 @@ def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
 
 
 class Memory(NamedTuple):
-    """How a kernel reads and writes vectors of one type. Addresses are of the first number; `at` counts numbers."""
+    """How a kernel reads and writes vectors of one type. `address` is that of an array, `at` an index into it."""
 
     type: VectorType
     load: Any
-    """load(address, at, live): the first `live` lanes, the others zero."""
+    """load(address, at, live): reads the first `live` lanes; the others are zero."""
     store: Any
-    """store(address, at, live, vector): the first `live` lanes."""
+    """store(address, at, live, vector): writes the first `live` lanes."""
     fill: Any
-    """fill(number): the number in every lane."""
+    """fill(number): a vector with the number in every lane."""
     number: Any
-    """number(address): one number."""
+    """number(address): reads one number."""
     keep: Any
-    """keep(vector, live): zero beyond the first `live` lanes."""
+    """keep(vector, live): the vector with zeros after the first `live` lanes."""
     put_total: Any
-    """put_total(address, vector): the sum of its lanes as one number."""
+    """put_total(address, vector): writes the sum of the lanes as one number."""
 
 
 @cache
 def memory(bits: int, lanes: int) -> Memory:
-    """The functions of memory for one type of vector."""
+    """The functions that read and write vectors of one type."""
     V = VectorType(bits, lanes)
     scalar = types.float32 if bits == 32 else types.float64
 
@@ -267,13 +267,13 @@ def memory(bits: int, lanes: int) -> Memory:
             address, at, live = args
             with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
                 with whole:
-                    every = builder.load(_place(builder, V, address, at), align=_alignment(V).constant)
-                    after_every = builder.block
+                    whole_vector = builder.load(_pointer(builder, V, address, at), align=_alignment(V).constant)
+                    after_whole = builder.block
                 with part:
-                    some, after_some = masked_load(builder, V, address, at, live), builder.block
+                    partial_vector, after_part = masked_load(builder, V, address, at, live), builder.block
             found = builder.phi(V.llvm)
-            found.add_incoming(every, after_every)
-            found.add_incoming(some, after_some)
+            found.add_incoming(whole_vector, after_whole)
+            found.add_incoming(partial_vector, after_part)
             return found
 
         return V(types.int64, types.int64, types.int64), code
@@ -284,7 +284,7 @@ def memory(bits: int, lanes: int) -> Memory:
             address, at, live, vector = args
             with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
                 with whole:
-                    builder.store(vector, _place(builder, V, address, at)).align = _alignment(V).constant
+                    builder.store(vector, _pointer(builder, V, address, at)).align = _alignment(V).constant
                 with part:
                     masked_store(builder, V, address, at, live, vector)
             return context.get_dummy_value()
@@ -305,7 +305,7 @@ def memory(bits: int, lanes: int) -> Memory:
     @intrinsic
     def keep(context, vector, live):
         def code(context, builder, sig, args):
-            return builder.select(_first(builder, V, args[1]), args[0], ir.Constant(V.llvm, [0.0] * lanes))
+            return builder.select(_mask_of_first(builder, V, args[1]), args[0], ir.Constant(V.llvm, [0.0] * lanes))
 
         return V(V, types.int64), code
 

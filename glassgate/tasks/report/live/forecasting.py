@@ -1,4 +1,4 @@
-"""The data of forecasting for the script of the interactive report: the network and a look-back window."""
+"""The data of a forecasting run for the script of the interactive report: the network and a look-back window."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,14 +16,14 @@ from glassgate.tasks.report.study import Excerpt
 
 
 def described(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str, Any]:
-    """The data of the script, with the last window of an excerpt."""
+    """Return the data that `forecasting.js` reads, with the last window of an excerpt."""
     model, options = task.network, task.options
     assert isinstance(model, Forecaster)
-    rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
+    batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     with torch.no_grad():
-        window = model.window(rows)
-    shift, scale = float(rows["shift"][0]), float(rows["scale"][0])
-    values = (rows["values"][0, -model.back - model.horizon :] * scale + shift).tolist()
+        window = model.window(batch)
+    shift, scale = float(batch["shift"][0]), float(batch["scale"][0])
+    values = (batch["values"][0, -model.back - model.horizon :] * scale + shift).tolist()
     shown = questions_of(task).shown(excerpt.example, excerpt.start, excerpt.stop)
     return {
         "model": options.model,
@@ -36,7 +36,7 @@ def described(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "size": task.head.size,
         "levels": list(options.levels),
         "median": min(range(len(options.levels)), key=lambda k: abs(options.levels[k] - 0.5)) if options.levels else 0,
-        "deviates": _deviates(options.levels),
+        "deviates": _normal_quantiles(options.levels),
         "shift": shift,
         "scale": scale,
         "known": network.array(window.known[0]),
@@ -45,7 +45,7 @@ def described(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "target": values[model.back :],
         "times": list(shown.times[model.back :]),
         "encoder": network.layer(_encoder(model), "encoder"),
-        **_heads(model, network),
+        **_output_layers(model, network),
         "given": {
             "rows": [[value] for value in values[: model.back]],
             "target": values[model.back :],
@@ -61,7 +61,7 @@ def _encoder(model: Forecaster) -> gg.Recurrent:
     return encoder
 
 
-def _heads(model: Forecaster, network: Network) -> dict[str, Any]:
+def _output_layers(model: Forecaster, network: Network) -> dict[str, Any]:
     match model:
         case Direct():
             ahead = [network.linear(model.ahead[0]), network.linear(model.ahead[2])] if model.sizes.known else None
@@ -78,7 +78,7 @@ def _heads(model: Forecaster, network: Network) -> dict[str, Any]:
     raise AssertionError(f"unknown network {type(model).__name__}")
 
 
-def _deviates(levels: Sequence[float]) -> list[float]:
-    """The quantiles of the standard normal distribution."""
-    found: Tensor = torch.special.ndtri(torch.tensor(list(levels), dtype=torch.float64))
-    return found.tolist()
+def _normal_quantiles(levels: Sequence[float]) -> list[float]:
+    """The quantiles of the standard normal distribution at these levels."""
+    quantiles: Tensor = torch.special.ndtri(torch.tensor(list(levels), dtype=torch.float64))
+    return quantiles.tolist()
