@@ -33,7 +33,7 @@ NOT_MADE = {
     ],
     "said in Python alone, of objects made by other code": [
         "is that of a layer ",
-        "no two time stamps of which the second is later",
+        "no time stamp is later than the one before it",
         "expected a frame that turns into an Arrow table",
         ": expected a Split of examples, got rows of a table",
         " has no attention to look at",

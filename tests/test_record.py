@@ -175,7 +175,7 @@ def test_errors():
     layer = gg.GRU(D, H)
     with gg.record(layer) as tape:
         layer(torch.randn(L, N, D))
-    with pytest.raises(KeyError, match=r"'layer0.forward.f' was not recorded; there is layer0\.forward\.r"):
+    with pytest.raises(KeyError, match=r"'layer0.forward.f' was not recorded; recorded names: layer0\.forward\.r"):
         tape["layer0.forward.f"]
     with (
         pytest.raises(TypeError, match="record: the module must be or hold a recurrent layer of glassgate, got Linear"),

@@ -25,7 +25,7 @@ class Values(Mapping[str, Tensor]):
         self._values: dict[str, Tensor] = {}
 
     def _add(self, label: str, layout: Layout, rows: Mapping[str, Tensor]) -> None:
-        """Add values of a direction, each (S, H) in the rows of a layout."""
+        """Add the values of a direction, each (S, H), with the layout that says which step each row belongs to."""
         for name, value in rows.items():
             self._rows[f"{label}.{name}"] = layout, value
             self._values.pop(f"{label}.{name}", None)
@@ -33,8 +33,8 @@ class Values(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
             if name not in self._rows:
-                known = ", ".join(self._rows) or "nothing yet"
-                raise KeyError(f"tape: {name!r} was not recorded; there is {known}")
+                known = ", ".join(self._rows) or "none"
+                raise KeyError(f"tape: {name!r} was not recorded; recorded names: {known}")
             layout, rows = self._rows[name]
             self._values[name] = layout.by_step(rows.detach())
         return self._values[name]
@@ -46,33 +46,34 @@ class Values(Mapping[str, Tensor]):
         return len(self._rows)
 
 
-class _Reads:
-    """The steps of a direction's output that a differentiated answer, or a layer above, reads directly.
+class _StepsWithGradient:
+    """The steps at which a direction's output receives a gradient from the loss or from the layer above.
 
-    A gradient is examined when the mask is read or when the next gradient arrives, not in the training step.
+    An arriving gradient is only stored. It is examined later, when the next one arrives or the mask is read, and not in
+    the training step.
 
     Args:
-        layout: of the call.
+        layout: the layout of the call.
     """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._mask = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
-        self._last: Tensor | None = None
+        self._pending: Tensor | None = None
 
     def add(self, grad: Tensor | None) -> None:
-        """Add the steps whose output gets a gradient (S, H) from outside the direction."""
+        """Add the steps at which a gradient (S, H) of the output, from outside the direction, is not zero."""
         if grad is not None:
-            self._examine()
-            self._last = grad.detach()
+            self._examine_pending()
+            self._pending = grad.detach()
 
     def mask(self) -> Tensor:
-        """(L, N), for every backward pass so far."""
-        self._examine()
+        """The steps (L, N) of all backward passes so far."""
+        self._examine_pending()
         return self._mask
 
-    def _examine(self) -> None:
-        grad, self._last = self._last, None
+    def _examine_pending(self) -> None:
+        grad, self._pending = self._pending, None
         if grad is not None:
             self._mask |= self._layout.by_step((grad != 0).any(-1, keepdim=True).float())[..., 0].cpu() > 0
 
@@ -80,11 +81,11 @@ class _Reads:
 class Recorded(Values):
     """The gates and states of one call of each recorded layer.
 
-    A gate has the name of its variable in `step`, a state its own name. All tensors are time-major, (L, N, H), and zero
-    at padded positions.
+    The name of a gate is that of its variable in `step`. All tensors are time-major, (L, N, H), and zero at padded
+    positions.
 
     Args:
-        first: keep the first call of a layer that is called several times; otherwise the last.
+        first: whether to keep the first call of a layer that is called several times, instead of the last.
     """
 
     def __init__(self, first: bool = False) -> None:
@@ -92,9 +93,9 @@ class Recorded(Values):
         self._first = first
         self._recordings: dict[str, tuple[Layout, Recording]] = {}
         self._calls: dict[str, tuple[Call, int]] = {}
-        self._reads: dict[str, _Reads] = {}
+        self._reads: dict[str, _StepsWithGradient] = {}
 
-    def _take(
+    def _add_call(
         self,
         name: str,
         layer: Recurrent,
@@ -102,10 +103,10 @@ class Recorded(Values):
         steps: Steps,
         initial: list[tuple[Tensor, ...]],
         results: list[Result],
-        shown: list[Recording],
+        recordings: list[Recording],
     ) -> None:
         call = Call(layer, layout, steps, initial, results)
-        for number, (part, result, recording) in enumerate(zip(layer._parts, results, shown, strict=True)):
+        for number, (part, result, recording) in enumerate(zip(layer._parts, results, recordings, strict=True)):
             label = f"{name}.{part.label}" if name else part.label
             if self._first and label in self._calls:
                 continue
@@ -117,21 +118,21 @@ class Recorded(Values):
                 self._watch_reads(label, layout, result, part.direction)
 
     def _watch_reads(self, label: str, layout: Layout, result: Result, direction: int) -> None:
-        """Note in every backward pass which steps of a direction's output get a gradient from outside the direction."""
+        """Find, in each backward pass, the steps at which the output receives a gradient from outside the direction."""
         reads = self._reads_of(label)
 
-        def of_final(grad: Tensor | None) -> None:
+        def add_final(grad: Tensor | None) -> None:
             if grad is None:
                 return
             inside = self.inside(label).cpu()
-            rows = layout.to_rows((grad != 0).any(-1, keepdim=True).float())[:, 0].cpu() > 0
+            has_gradient = layout.to_rows((grad != 0).any(-1, keepdim=True).float())[:, 0].cpu() > 0
             last = (inside.sum(0) - 1).clamp(min=0) * (direction == 0)
-            reads.mask()[last, torch.arange(len(last))] |= rows
+            reads.mask()[last, torch.arange(len(last))] |= has_gradient
 
         result.states[0].register_hook(reads.add)
         for final in result.final:
             if final.requires_grad:
-                final.register_hook(of_final)
+                final.register_hook(add_final)
 
     @property
     def grad(self) -> Values:
@@ -151,22 +152,22 @@ class Recorded(Values):
         return layout.by_step(rows.to(steps.data.device))[..., 0]
 
     def parts(self) -> Iterator[tuple[str, Call, int]]:
-        """Each recorded direction: its label, its call, and its index in the layer."""
+        """The label of each recorded direction, its call, and its index in the layer."""
         if not self._calls:
             raise ValueError("tape: nothing was recorded; call the module inside the `with`")
         return ((label, call, number) for label, (call, number) in self._calls.items())
 
     def call_of(self, label: str) -> tuple[Call, int]:
-        """The call of a direction, by its label, and its index in the layer."""
+        """The call in which the direction with this label was recorded, and the index of the direction in the layer."""
         return self._calls[label]
 
     def read(self, label: str) -> Tensor:
-        """A mask (L, N) of the steps whose output a differentiated answer, or a layer above, read directly."""
+        """A mask (L, N) of the steps at which the output received a gradient from the loss or from the layer above."""
         return self._reads_of(label).mask()
 
-    def _reads_of(self, label: str) -> _Reads:
+    def _reads_of(self, label: str) -> _StepsWithGradient:
         if label not in self._reads:
-            self._reads[label] = _Reads(self._recordings[label][0])
+            self._reads[label] = _StepsWithGradient(self._recordings[label][0])
         return self._reads[label]
 
     def call(self) -> Call:
@@ -174,12 +175,12 @@ class Recorded(Values):
         return next(self.parts())[1]
 
     def take_over(self, other: "Recorded", name: str) -> None:
-        """Add the recording of a layer under a name."""
+        """Add the recording of a layer; its names get the prefix `name`."""
         for label, call in other._calls.items():
-            longer = f"{name}.{label}" if name else label
-            self._calls[longer], self._recordings[longer] = call, other._recordings[label]
-            self._reads[longer] = other._reads_of(label)
-        self._rows |= {f"{name}.{each}" if name else each: rows for each, rows in other._rows.items()}
+            prefixed = f"{name}.{label}" if name else label
+            self._calls[prefixed], self._recordings[prefixed] = call, other._recordings[label]
+            self._reads[prefixed] = other._reads_of(label)
+        self._rows |= {f"{name}.{key}" if name else key: rows for key, rows in other._rows.items()}
 
     def forget_gradients(self) -> None:
         """Set the recorded gradients to zero."""
@@ -201,7 +202,7 @@ def watched(module: nn.Module, tape: R) -> Iterator[R]:
         raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
     with uncompiled("record"):
         for name, layer in layers.items():
-            layer._watchers.append(partial(tape._take, name, layer))
+            layer._watchers.append(partial(tape._add_call, name, layer))
         try:
             yield tape
         finally:

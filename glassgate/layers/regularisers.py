@@ -17,19 +17,20 @@ from glassgate.shapes import check_rate
 
 
 class Noisy(Cell):
-    """A cell with zoneout and recurrent dropout: the same gates, states and parameters, and a step with random factors.
+    """A cell with zoneout and recurrent dropout. Its gates, states and parameters are those of the cell without noise.
 
-    Zoneout (Krueger et al. 2016, arXiv:1606.01305): each unit of a state keeps its old value with a probability, the
-    rate of the state; in evaluation the new state is the average of old and new value with the rate as weight. Dropout
-    on "update" applies to the update of a state, with a new mask at each step (Semeniuta et al. 2016,
-    arXiv:1603.05118). Dropout on "state" applies to h before its matrix product, with one mask per sequence (Gal and
-    Ghahramani 2016, arXiv:1512.05287).
+    Zoneout (Krueger et al. 2016, arXiv:1606.01305): in training, each unit of a state keeps its old value with a
+    probability, the rate of the state. In evaluation, the new state is the weighted average of the old value and the
+    new value, and the rate is the weight of the old value. Recurrent dropout on "update" drops entries of the update
+    of a state, with a new mask at each step (Semeniuta et al. 2016, arXiv:1603.05118). Recurrent dropout on "state"
+    drops entries of h before its matrix product, with one mask per sequence (Gal and Ghahramani 2016,
+    arXiv:1512.05287).
 
     Args:
         cell: the cell without noise.
         zoneout: the rate of each state, by name.
-        recurrent_dropout: its rate.
-        on: the value that recurrent dropout is applied to, "update" or "state".
+        recurrent_dropout: the rate of recurrent dropout.
+        on: the value to which recurrent dropout is applied, "update" or "state".
         training: whether to apply noise.
     """
 
@@ -68,19 +69,19 @@ class Noisy(Cell):
         hh = a.hh if self.recurrent else None
         if hh is not None and "state" in self.noise:
             hh = hh * a.noise.state
-        marked = []
-        drawn = a.noise if self.training else Named(self.cell.noise, [0.0] * len(self.cell.noise))
+        updates = []
+        cell_noise = a.noise if self.training else Named(self.cell.noise, [0.0] * len(self.cell.noise))
 
         def update(g: Any) -> Any:
-            marked.append(g)
+            updates.append(g)
             return g * a.noise.update
 
-        noisy = PreActivations(a.ih, hh, drawn, update if "update" in self.noise else None)
+        noisy = PreActivations(a.ih, hh, cell_noise, update if "update" in self.noise else None)
         new = self.cell.new_state(noisy, s, p, projection)
-        if "update" in self.noise and not marked:
+        if "update" in self.noise and not updates:
             raise ValueError(
-                f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that marks it by "
-                "a.update(...)"
+                f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that passes the "
+                "update to a.update(...)"
             )
         return tuple(self._after_zoneout(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
 
@@ -94,10 +95,11 @@ class Noisy(Cell):
 def regularised(
     name: str, cell: Cell, zoneout: float | tuple[float, ...] | Mapping[str, float], recurrent_dropout: float, on: str
 ) -> Cell:
-    """Return the cell that a layer uses in training: `cell` itself if all rates are zero.
+    """Return the cell that a layer uses in training. It is `cell` itself if all rates are zero.
 
     Raises:
-        ValueError: a rate outside [0, 1], a state that the cell lacks, or an update that its step does not mark.
+        ValueError: a rate outside [0, 1], a state that the cell lacks, or dropout on the state of a
+            cell without a product of the state.
     """
     if isinstance(zoneout, Mapping):
         rates = dict(zoneout)
@@ -119,7 +121,7 @@ def regularised(
 
 
 def without_noise(cell: Cell) -> Cell:
-    """Return the cell that a layer uses in eval mode: without noise; zoneout becomes a weighted average."""
+    """Return the cell that a layer uses in eval mode. It has no noise, and zoneout is a weighted average."""
     inner, zoneout, on = (cell.cell, cell.zoneout, cell.on) if isinstance(cell, Noisy) else (cell, {}, "update")
     return Noisy(inner, zoneout, 0.0, on, training=False) if zoneout or inner.noise else inner
 
@@ -127,7 +129,7 @@ def without_noise(cell: Cell) -> Cell:
 def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int) -> dict[str, Tensor]:
     """Draw the random factors of a call, by name.
 
-    Factors of zoneout are 1 where the old value is kept, else 0. Those of dropout are 0 or 1 / (1 - rate).
+    A factor of zoneout is 1 where the old value is kept, else 0. A factor of dropout is 0 or 1 / (1 - rate).
     """
     factors = {}
     for name, noise in cell.noise.items():
@@ -148,14 +150,14 @@ def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
     if steps.batch_sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
     sizes = steps.batch_sizes.to(data.device)
-    first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    rank = torch.arange(len(first), device=data.device) - first
-    padding = data.shape[0] - len(first)
+    step_starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    rank = torch.arange(len(step_starts), device=data.device) - step_starts
+    padding = data.shape[0] - len(step_starts)
     return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
 
 
 def dropped(weight: Tensor, rate: float) -> Tensor:
-    """Return the weight (rows, columns) after dropout of single entries."""
+    """Return the weight (rows, columns) after dropout of its entries."""
     rows, columns = weight.shape
     return weight * _dropout_factors(weight, rows, columns, rate)
 
@@ -174,7 +176,7 @@ def _drawn(like: Tensor, rows: int, width: int, rate: float, hit: float, miss: f
     bits = torch.randint(-(2**63), 2**63 - 1, (-(-rows * width // 4),), device=like.device).view(torch.int16)
     bits, highest = bits[: rows * width].view(rows, width), math.ceil(rate * 2**16) - 2**15 - 1
     if is_plain(bits) and like.dtype in (torch.float32, torch.float64):
-        # NumPy, because torch would divide this work of microseconds among threads. Either `hit` or `miss` is zero.
-        marked = bits.numpy() <= highest if hit else bits.numpy() > highest
-        return torch.from_numpy(marked * like.new_tensor(hit or miss).numpy())
+        # torch would divide these microseconds of work among threads; NumPy does not. `hit` or `miss` is zero.
+        nonzero = bits.numpy() <= highest if hit else bits.numpy() > highest
+        return torch.from_numpy(nonzero * like.new_tensor(hit or miss).numpy())
     return torch.where(bits <= highest, hit, miss).to(like.dtype)

@@ -1,7 +1,7 @@
 """Prepared calls: a layer caches the executable for each call signature.
 
-The first call of a signature takes the general path. The second one is prepared: from then on a call is one look-up
-and the kernel.
+The first call with a signature takes the general path. The second one prepares the executable. From then on, a call
+looks up the executable and runs it.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,25 +27,25 @@ from glassgate.layout import Layout
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
-_MOST = 256
-"""Signatures that a layer prepares."""
+_MAX_SIGNATURES = 256
+"""The maximum number of signatures that a layer prepares."""
 
 _form = attrgetter("shape", "dtype", "is_cpu", "layout")
 _wants_gradient = attrgetter("requires_grad")
-_EXACT = frozenset({torch.float32, torch.float64})
+_COMPUTED_DTYPES = frozenset({torch.float32, torch.float64})
 
 
 class Repeated:
     """The prepared calls of a layer. A copy of a layer has none."""
 
     def __init__(self) -> None:
-        self._known: _Known | None = None
+        self._known: _LayerCalls | None = None
 
     def __reduce__(self) -> tuple[type["Repeated"], tuple[()]]:
         return Repeated, ()
 
     def forget(self) -> None:
-        """Drop them: an attribute of the layer has changed."""
+        """Drop the prepared calls, because an attribute of the layer has changed."""
         self._known = None
 
     def answer(
@@ -58,12 +58,12 @@ class Repeated:
         lengths: Any = None,
         return_states: bool = False,
     ) -> Any:
-        """The results of a call that is prepared; None if it must take the general path."""
+        """The results of a prepared call; None if the call must take the general path."""
         data = input.data if type(input) is PackedSequence else input
         if type(data) is not Tensor or not is_undisturbed():
             return None
-        shown = return_states, bool(layer._watchers)
-        if shown[1] and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
+        observed = return_states, bool(layer._watchers)
+        if observed[1] and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
             return None
         known, parameters = self._known, layer._parameters
         if (
@@ -71,50 +71,50 @@ class Repeated:
             or not all(map(is_, map(parameters.get, known.names), known.weights))
             or [*map(_form, known.weights)] != known.forms
         ):
-            known = self._known = _looked_at(layer)
+            known = self._known = _layer_calls(layer)
             if known is None:
                 return None
         states = () if hx is None else hx if type(hx) is tuple else (hx,)
-        again = () if restart is None else restart if type(restart) is tuple else (restart,)
+        restart_states = () if restart is None else restart if type(restart) is tuple else (restart,)
         mask = () if resets is None else (resets,)
-        tensors = data, *states, *again, *mask
+        tensors = data, *states, *restart_states, *mask
         counts: Sequence[int] | Packed | None = None
         if data is not input:
             counts = None if lengths is not None else _packed(input)
         elif lengths is not None:
             counts = _counts(lengths, input, layer.batch_first)
-        missing = counts is None and (lengths is not None or data is not input)
-        if missing or not PLAIN.issuperset(map(type, tensors)):
+        unread_lengths = counts is None and (lengths is not None or data is not input)
+        if unread_lengths or not PLAIN.issuperset(map(type, tensors)):
             return None
-        learns = torch.is_grad_enabled() and (shown[1] or any(map(_wants_gradient, (*tensors, *known.weights))))
-        ragged, parts = bool(counts), (len(states), len(again), len(mask))
-        key = (*map(_form, tensors), *parts, ragged, learns, shown, layer.training, choose.setting())
+        learns = torch.is_grad_enabled() and (observed[1] or any(map(_wants_gradient, (*tensors, *known.weights))))
+        ragged, parts = bool(counts), (len(states), len(restart_states), len(mask))
+        key = (*map(_form, tensors), *parts, ragged, learns, observed, layer.training, choose.setting())
         if isinstance(counts, Packed):
-            # One signature for any number of steps. Calls of very different sizes use different kernels.
+            # The number of rows counts only by its order of magnitude: very different sizes use different kernels.
             key = (data.shape[1:], len(data).bit_length(), len(counts.order), *_form(data)[1:], *key[1:])
         call = known.calls.get(key)
         if call is None:
-            arguments = _Arguments(input, states, again, mask, hx, restart, learns, ragged, *shown)
+            arguments = _Arguments(input, states, restart_states, mask, hx, restart, learns, ragged, *observed)
             call = known.prepared(layer, key, arguments)
         if call is None or not call.holds():
             return None
         run: Any = call
-        if profiler._is_profiler_enabled:  # torch.compile returned above, so it has no guard on this
+        if profiler._is_profiler_enabled:  # under torch.compile this is not reached, so it adds no guard
             run = profiler.record_function(layer.profile_row)(run)
-        if isinstance(call, _Shown):
-            layout, steps, first, outputs, results, recordings = run(data, known.weights, states, again, mask)
+        if isinstance(call, _ObservedCall):
+            layout, steps, first, outputs, results, recordings = run(data, known.weights, states, restart_states, mask)
             return layer._finished(layout, steps, first, outputs, results, recordings, return_states)
-        found = run(data, known.weights, states, again, mask, counts or None)
+        found = run(data, known.weights, states, restart_states, mask, counts or None)
         return found if data is input else (PackedSequence(found[0], *input[1:]), found[1])
 
 
 class _Arguments(NamedTuple):
-    """The arguments of a call, as tuples of tensors and as the user has passed them, and its properties."""
+    """The arguments of a call, as the user passed them and as tuples of tensors, and properties of the call."""
 
     input: Any
     """A tensor or a `PackedSequence`."""
     states: tuple[Tensor, ...]
-    again: tuple[Tensor, ...]
+    restart_states: tuple[Tensor, ...]
     """The states that resets fall back to."""
     mask: tuple[Tensor, ...]
     hx: Any
@@ -129,7 +129,7 @@ class _Arguments(NamedTuple):
 
 
 def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
-    """The lengths of a batch; empty if all are as long as the input; None if the general path has to read them."""
+    """The lengths of a batch; empty if all are equal to that of the input; None if the general path must read them."""
     if type(lengths) is Tensor and lengths.dtype is torch.int64 and lengths.dim() == 1 and lengths.is_cpu:
         lengths = lengths.tolist()
     if type(lengths) is not list or input.dim() != 3 or not {int}.issuperset(map(type, lengths)):
@@ -141,7 +141,7 @@ def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
 
 
 def _packed(input: PackedSequence) -> Packed | None:
-    """The lengths of a `PackedSequence`; None if the general path has to read or to refuse them."""
+    """The lengths of a `PackedSequence`; None if the general path must read or reject them."""
     data, batch_sizes, order, _ = input
     for numbers in (batch_sizes,) if order is None else (batch_sizes, order):
         if type(numbers) is not Tensor or numbers.dtype is not torch.int64 or numbers.dim() != 1 or not numbers.is_cpu:
@@ -160,48 +160,48 @@ class _Call(NamedTuple):
     """A prepared call of one signature."""
 
     run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | Packed | None], Sequence[Tensor]]
-    """Returns the output and the final states. Takes the input, the parameters and states in order, the mask of resets
-    and the lengths of sequences if they differ. All tensors are contiguous."""
+    """A function of the input, the parameters and states in order, the mask of resets, and the lengths of sequences if
+    they differ. It returns the output and the final states. All tensors are contiguous."""
     holds: Callable[[], bool]
     """Returns whether the cell still has the same equations."""
     resting: tuple[Tensor, ...]
-    """Zeros, where no states are given."""
+    """The initial states if none are given: zeros."""
     transposed: bool
-    """Whether the layer is batch-first and the order matters."""
+    """Whether to transpose input and output: the layer is batch-first, and both axes are longer than 1."""
     dtype: torch.dtype | None = None
-    """The type of the parameters, if that of the results differs."""
+    """The type of the parameters, if the results have another type."""
 
     def __call__(
         self,
         input: Tensor,
         weights: tuple[Tensor, ...],
         states: tuple[Tensor, ...],
-        again: tuple[Tensor, ...],
+        restart_states: tuple[Tensor, ...],
         mask: tuple[Tensor, ...],
         lengths: Sequence[int] | Packed | None,
     ) -> tuple[Tensor, Any]:
         if self.dtype is not None:
-            input, *rest = computable((input, *states, *again), self.dtype)
-            states, again = tuple(rest[: len(states)]), tuple(rest[len(states) :])
+            input, *rest = computable((input, *states, *restart_states), self.dtype)
+            states, restart_states = tuple(rest[: len(states)]), tuple(rest[len(states) :])
         if self.transposed:
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
-        given = (*weights, *(states or self.resting), *again)
+        given = (*weights, *(states or self.resting), *restart_states)
         if not all(map(Tensor.is_contiguous, given)):
             given = tuple([v.contiguous() for v in given])
         output, *final = self.run(input.contiguous(), given, mask[0].contiguous() if mask else None, lengths)
         return output.transpose(0, 1) if self.transposed else output, tuple(final) if len(final) > 1 else final[0]
 
 
-class _Shown:
-    """A prepared call that shows every state at every step and, to recordings, the gates.
+class _ObservedCall:
+    """A prepared call that returns every state at every step and, in a recording, the gates.
 
     Args:
         layers: the call of each layer.
-        layout: of the input, which is not ragged.
-        resting: the states of each part, where none are given.
-        weights: parameters of a direction.
+        layout: the layout of the input; all sequences have the same length.
+        resting: the initial states of each direction of each layer, if none are given.
+        weights: the number of parameters of a direction.
         record: whether gates are recorded.
-        input_too: whether the gradient of the input is asked for although the caller needs none.
+        input_too: whether the gradient of the input is computed even if the input requires none.
     """
 
     def __init__(
@@ -221,17 +221,17 @@ class _Shown:
         input: Tensor,
         weights: tuple[Tensor, ...],
         states: tuple[Tensor, ...],
-        again: tuple[Tensor, ...],
+        restart_states: tuple[Tensor, ...],
         mask: tuple[Tensor, ...],
     ) -> tuple[Layout, Steps, States, list[Tensor], list[Result], list[Recording]]:
-        """The arguments of `Recurrent._finished`."""
+        """The first six arguments of `Recurrent._finished`."""
         layout, D = self._layout, len(self._resting) // len(self._layers)
         data = layout.flatten(input).contiguous()
         if self._input_too and not data.requires_grad:
             data = data.detach().requires_grad_()
         steps = Steps(data, None, layout.flatten(mask[0]).contiguous() if mask else None)
         initial = self._by_part(states) if states else [*self._resting]
-        restart = self._by_part(again) if again else [()] * len(initial)
+        restart = self._by_part(restart_states) if restart_states else [()] * len(initial)
         recordings = [Recording() for _ in initial] if self._record else []
         results: list[Result] = []
         for layer in self._layers:
@@ -248,138 +248,138 @@ class _Shown:
         return layout, steps, initial, [data], results, recordings
 
     def _by_part(self, states: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
-        """States of all parts, (parts, N, W) each, part by part."""
+        """Split states (parts, N, W) into one tuple per part; a part is a direction of a layer."""
         parts, rows = len(self._resting), self._layout.rows
         return [*zip(*[v.reshape(parts, rows, v.shape[-1]).unbind(0) for v in states], strict=True)]
 
 
-class _Known:
+class _LayerCalls:
     """A layer's parameters and prepared calls.
 
     Attributes:
-        names, weights, forms: of the parameters.
-        calls: the prepared ones by signature; None for a signature that takes the general path.
+        names, weights, forms: one per parameter.
+        calls: the prepared calls by signature; None for a signature that takes the general path.
     """
 
     def __init__(self, names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
         self.names, self.weights, self.forms = names, weights, [*map(_form, weights)]
         self._seen: set[Any] = set()
-        self.calls: dict[Any, _Call | _Shown | None] = {}
+        self.calls: dict[Any, _Call | _ObservedCall | None] = {}
 
-    def prepared(self, layer: "Recurrent", key: Any, arguments: _Arguments) -> _Call | _Shown | None:
-        """The call of a signature that has occurred before."""
+    def prepared(self, layer: "Recurrent", key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
+        """Prepare the call of a signature when it occurs again; None at its first call, or if it cannot be prepared."""
         if key not in self._seen:
-            if len(self._seen) > 16 * _MOST:
+            if len(self._seen) > 16 * _MAX_SIGNATURES:
                 self._seen.clear()
             self._seen.add(key)
             return None
-        if key in self.calls or len(self.calls) >= _MOST:
+        if key in self.calls or len(self.calls) >= _MAX_SIGNATURES:
             return None
-        fits = _fit(arguments, self.weights[0].dtype)
+        fits = _kernels_can_read(arguments, self.weights[0].dtype)
         call = self.calls[key] = _prepared(layer, arguments) if fits else None
         return call
 
 
-def _fit(arguments: _Arguments, dtype: torch.dtype) -> bool:
-    """Whether kernels read these tensors: memory of the parameters' type or of the results' type."""
-    input, states, again, mask, *_ = arguments
-    tensors = (input.data if type(input) is PackedSequence else input, *states, *again)
+def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
+    """Whether kernels can read these tensors: dense CPU tensors of the type of the parameters or of the results."""
+    input, states, restart_states, mask, *_ = arguments
+    tensors = (input.data if type(input) is PackedSequence else input, *states, *restart_states)
     return (
         {dtype, result_type(dtype)}.issuperset([v.dtype for v in tensors])
         and all([v.is_cpu and v.layout is torch.strided for v in (*tensors, *mask)])
         and all([v.dtype is torch.bool for v in mask])
-        and (bool(mask) or not again)
+        and (bool(mask) or not restart_states)
     )
 
 
-def _looked_at(layer: "Recurrent") -> _Known | None:
-    """A layer whose calls can be prepared: its parameters are plain tensors of one type on the CPU."""
+def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
+    """The parameters of a layer, if they are plain CPU tensors of one type; otherwise None: no call can be prepared."""
     names = tuple([name for part in layer._parts for name in part.names.values()])
     found = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
     weights = tuple([weight for weight in found if type(weight) in PLAIN and weight.is_leaf])
     if len(weights) < len(names):
         return None
     plain = {(v.dtype, v.is_cpu, v.layout) for v in weights} == {(weights[0].dtype, True, torch.strided)}
-    return _Known(names, weights) if plain else None
+    return _LayerCalls(names, weights) if plain else None
 
 
-def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _Shown | None:
-    """A call like this one, if it is plain enough: on torch, or on kernels without noise between layers."""
-    input, states, again, mask, hx, restart, learns, ragged, every_state, recorded = arguments
+def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCall | None:
+    """Prepare calls with the signature of this one, on torch or on kernels; None if a part of it is unsupported."""
+    input, states, restart_states, mask, hx, restart, learns, ragged, every_state, recorded = arguments
     shown = every_state or recorded
     cell = layer._training_cell if layer.training else layer._eval_cell
     dtype = layer.weight_ih_l0.dtype
     casts = result_type(dtype) is not dtype
-    if ragged and (mask or casts or dtype not in _EXACT or cell.noise or layer._edits is not None):
-        return None  # kernels sort tensors of the type that they compute in; the numbers of edits are one per row
-    if shown and (ragged or casts or dtype not in _EXACT):
+    if ragged and (mask or casts or dtype not in _COMPUTED_DTYPES or cell.noise or layer._edits is not None):
+        return None  # kernels sort only tensors of the type that they compute in; edits have one number per row
+    if shown and (ragged or casts or dtype not in _COMPUTED_DTYPES):
         return None
     packed = type(input) is PackedSequence
     run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
     if run is not None:
         return _Call(run, one_row.same_equations(cell), one_row.zero_states(layer, input) if hx is None else (), False)
-    odd = layer.recompute or (layer.learn_initial_state and hx is None)
-    if odd or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
+    unsupported = layer.recompute or (layer.learn_initial_state and hx is None)
+    if unsupported or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
         return None
     stacked = len(layer._parts) > 1
     if stacked and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)):
         return None
     if cell.noise and casts:
-        return None  # noise is drawn in the type of the user's input
+        return None  # noise must be drawn in the type of the user's input
     if casts:
-        input, *rest = computable((input, *states, *again), dtype)
-        first, others = tuple(rest[: len(states)]), tuple(rest[len(states) :])
-        hx, restart = [None if not v else v if len(v) > 1 else v[0] for v in (first, others)]
+        input, *rest = computable((input, *states, *restart_states), dtype)
+        cast = tuple(rest[: len(states)]), tuple(rest[len(states) :])
+        hx, restart = [None if not v else v if len(v) > 1 else v[0] for v in cast]
     steps, layout, initial, fallback = layer._arrange(input, hx, None, mask[0] if mask else None, restart)
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
     form = steps.data.shape[:1] if packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
     widths = [v.shape[-1] for v in initial[0]]
-    own = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
-    shapes = own if stacked else [(1, *shape) for shape in own]
+    state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
+    shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
     signature = Signature(tuple(form), shapes, learns, hx is None)
     if shown:
         flat = [(layout.rows, width) for width in widths]
         signature = Signature(tuple(steps.data.shape[:1]), flat, learns, hx is None, True, recorded)
     layers, data, parts = [], steps.data, iter(layer._parts)
     for directions in layer._calls(initial, fallback):
-        here, ready, draws = steps._replace(data=data), [], []
+        own_steps, ready, draws = steps._replace(data=data), [], []
         for direction in directions:
             part = next(parts)
-            draws.append(_drawing(here, direction, part.hidden_size))
+            draws.append(_drawing(own_steps, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
             if layer._edits is not None:
                 direction = layer._edits.applied(part, direction, layout)
             ready.append(direction)
-        call = choose.prepared(here, ready, signature, draws)
+        call = choose.prepared(own_steps, ready, signature, draws)
         if call is None:
             return None
         layers.append(call)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
     if shown:
         zeros = [tuple([torch.zeros_like(v) for v in own_states]) for own_states in initial]
-        return _Shown(layers, layout, zeros, len(layer._parts[0].names), recorded, recorded and learns)
-    resting = tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in own]) if hx is None else ()
+        return _ObservedCall(layers, layout, zeros, len(layer._parts[0].names), recorded, recorded and learns)
+    resting = tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in state_shapes]) if hx is None else ()
     stack = _Stack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes))
     run = stack.run if stacked else layers[0].run
     return _Call(run, layers[0].holds, resting, transposed, dtype if casts else None)
 
 
 def _drawing(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[], dict[str, Tensor]]:
-    """A function that draws a direction's noise for calls like this one, without keeping its numbers."""
+    """A function that draws the noise of a direction. It keeps the shapes of this call, but not its tensors."""
     data, *initial = [v.new_empty(1, 1).expand(v.shape) for v in (steps.data, *direction.initial)]
     return partial(draw, direction.cell, steps._replace(data=data, resets=None), tuple(initial), hidden_size)
 
 
 class _Stack:
-    """Layers of prepared calls, one after the other.
+    """The prepared calls of several layers, run one after the other.
 
     Args:
-        layers: the call of each.
-        D: directions of each.
-        weights: parameters of a direction.
-        states: states of a direction.
+        layers: the call of each layer.
+        D: the number of directions of a layer.
+        weights: the number of parameters of a direction.
+        states: the number of states of a direction.
     """
 
     def __init__(self, layers: Sequence[choose.Prepared], D: int, weights: int, states: int) -> None:
@@ -389,7 +389,7 @@ class _Stack:
     def run(
         self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: Sequence[int] | Packed | None
     ) -> Sequence[Tensor]:
-        """As `_Call.run`."""
+        """Like `_Call.run`."""
         initial = zip(*[v.unbind(0) for v in given[self._all_weights :]], strict=True)
         final, at, D = [], 0, self._D
         for layer in self._layers:

@@ -1,4 +1,4 @@
-"""Depth, directions, merging and initial states of any cell: how steps become a network of engine calls."""
+"""The layer of any cell: it combines depth, directions, merging and initial states, and calls the engines."""
 
 import inspect
 import warnings
@@ -28,48 +28,51 @@ from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_choice, check_flag, check_like, check_parameters, check_rate, check_size
 
 Watcher = Callable[[Layout, Steps, States, list[Result], list[Recording]], None]
-"""Called with a recorded call's input and, one for each layer and direction, initial states, result and recording."""
+"""A function that gets the input of a recorded call, and the initial states, result and recording of each direction."""
 
 
 class Recurrent(Shown, nn.Module):
-    """Any cell as a layer, a stack of layers, in one or two directions: what `torch.nn.LSTM` is to its cell.
+    """A recurrent layer, or a stack of layers, that runs any cell over sequences, in one or two directions.
 
     Args:
         cell: the equations of a step.
         input_size: features of the input, H_in.
-        hidden_size: units, H_cell; `(forward, backward)` for a size per direction; a list with one entry a layer.
-        num_layers: depth.
+        hidden_size: units, H_cell; `(forward, backward)` for a size per direction; a list for one entry per layer.
+        num_layers: the number of layers.
         bias: whether there are `bias_ih` and `bias_hh`.
-        batch_first: whether input and output are (N, L, H) and not (L, N, H).
+        batch_first: whether input and output are (N, L, H) instead of (L, N, H).
         dropout: probability of zeroing an output between two layers, while training.
-        bidirectional: whether a second direction runs from the last step to the first.
+        bidirectional: whether there is a second direction, which runs from the last step to the first.
         proj_size: width of the projection `W_hr h` of every output; 0 for none.
         device, dtype: of the parameters.
-        merge: how two directions become one output: "concat", "sum", "mean", or "none": they never meet, each
-            reads its own direction's output in the layer below, and the output is the pair (forward, backward).
-        residual: whether a layer's input is added to its output, where their widths agree (never at the first layer).
-        zoneout: rate of keeping a unit's old value at a step: one for all states, a tuple, or a dict by state.
+        merge: how the outputs of two directions are combined: "concat", "sum", "mean" or "none". With "none", each
+            direction reads the output of the same direction in the layer below, and the output of the layer is the
+            pair (forward, backward).
+        residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
+        zoneout: rate of keeping a unit's old value at a step; one for all states, a tuple, or a dict by state.
         recurrent_dropout: rate of dropout inside the recurrence, while training.
-        recurrent_dropout_on: "update", the update of a step, drawn at each step; or "state", h before its product,
-            one mask a sequence.
-        weight_dropout: rate of dropping entries of `weight_hh`, one mask a call, while training (Merity et al. 2017,
-            arXiv:1708.02182); the parameter stays as it is.
+        recurrent_dropout_on: "update" drops entries of the update, with a new mask at each step; "state" drops entries
+            of h before its matrix product, with one mask per sequence.
+        weight_dropout: rate of dropping entries of `weight_hh` while training, with one mask per call (Merity et al.
+            2017, arXiv:1708.02182); the parameter itself does not change.
         variational_dropout: whether `dropout` uses one mask for all steps of a sequence.
-        learn_initial_state: whether the states start from parameters (zero at first) where `hx` is not given.
-        recompute: whether training keeps only the states of about every sqrt(L)-th step and computes the others again
-            when gradients need them: less memory, the same gradients, a second forward pass.
-        init: a scheme of `gg.init`, or several, applied in order over torch's uniform values.
+        learn_initial_state: whether the initial states are parameters, initialised to zero; they are used if
+            `hx` is not given.
+        recompute: whether training stores only the states of about every sqrt(L)-th step, and computes the others again
+            in the backward pass. It takes less memory and a second forward pass, and gives the same gradients.
+        init: a scheme of `gg.init`, or several, applied in order after torch's uniform initialisation.
 
     Shapes, with D = 2 if bidirectional else 1 and H_out = proj_size or hidden_size:
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
-        hx: (num_layers * D, N, H_out); for a cell of several states a tuple, the others (num_layers * D, N, H_cell).
-            Where sizes differ, a tuple of num_layers * D tensors (N, H) takes the place of a tensor.
-        output: like the input with D * H_out features (concat). Zero at padded positions.
-        h_n: like hx: the states after each sequence's last step.
+        hx: (num_layers * D, N, H_out). For a cell with several states it is a tuple; the other states are
+            (num_layers * D, N, H_cell). If sizes differ, each tensor is replaced by a tuple of num_layers * D tensors
+            (N, H).
+        output: like the input, with D * H_out features for "concat". Zero at padded positions.
+        h_n: like hx; the states after the last step of each sequence.
     """
 
     plain: ClassVar[type[Cell] | None] = None
-    """The plain cell of a class that is named as in `torch.nn`."""
+    """The cell of `RNN`, `GRU` or `LSTM`, the classes named as in `torch.nn`; None for other classes."""
 
     weight_ih_l0: Tensor
 
@@ -133,7 +136,7 @@ class Recurrent(Shown, nn.Module):
         self._check_sizes()
         self._parts = tuple(self._make_parts())
         self._edits: Edits | None = None
-        self._decisive = frozenset(self.__dict__) - inherited
+        self._invalidating = frozenset(self.__dict__) - inherited
         self._watchers: list[Watcher] = []
         self._repeated = Repeated()
         self._make_parameters({"device": device, "dtype": dtype})
@@ -142,7 +145,7 @@ class Recurrent(Shown, nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in self.__dict__.get("_decisive", ()):
+        if name in self.__dict__.get("_invalidating", ()):
             self._repeated.forget()
 
     @property
@@ -152,7 +155,7 @@ class Recurrent(Shown, nn.Module):
 
     @property
     def is_observed(self) -> bool:
-        """Whether it is recorded or edited now; other computations with its parameters are not."""
+        """Whether calls of this layer are recorded or edited now. Other uses of its parameters never are."""
         return bool(self._watchers) or self._edits is not None
 
     def _check_sizes(self) -> None:
@@ -168,10 +171,10 @@ class Recurrent(Shown, nn.Module):
                 raise ValueError(f"{name}: proj_size has to be smaller than hidden_size, got {proj} and {min(sizes)}")
             check_cell(name, self.cell, (*sizes, proj))
             if len(set(sizes)) > 1 and not proj and self.bidirectional and self.merge in ("sum", "mean"):
-                raise ValueError(f"{name}: merge={self.merge!r} needs two directions of one size, got {sizes}")
+                raise ValueError(f"{name}: merge={self.merge!r} needs two directions of equal size, got {sizes}")
 
     def _make_parts(self) -> Iterator[Part]:
-        """Layers and directions in torch's order."""
+        """The parts, one for each layer and direction, in torch's order."""
         input_sizes = [self.input_size] * self.num_directions
         for layer, sizes in enumerate(self._sizes):
             for direction, hidden_size in enumerate(sizes):
@@ -201,12 +204,12 @@ class Recurrent(Shown, nn.Module):
             yield self.cell, self._weights(part)
 
     def _weights(self, part: Part) -> Weights:
-        # A parameter is found at once; one that is computed (a parametrization) is an attribute alone.
+        # The look-up in `_parameters` is fast. A parametrized tensor is not there, but it is an attribute.
         found = self._parameters
         return {name: getattr(self, full) if (w := found.get(full)) is None else w for name, full in part.names.items()}
 
     def checked_weights(self) -> list[Weights]:
-        """The parameters by name, for each layer and direction in torch's order, once they fit each other."""
+        """The parameters of each layer and direction, in torch's order, after a check of shapes, types and devices."""
         every = [self._weights(part) for part in self._parts]
         like = every[0]["weight_ih"]
         for part, weights in zip(self._parts, every, strict=True):
@@ -219,7 +222,7 @@ class Recurrent(Shown, nn.Module):
         return [list(weights.values()) for _, weights in self.weights()]
 
     def reset_parameters(self) -> None:
-        """Fills the parameters again by the layer's scheme."""
+        """Initialises all parameters again."""
         schemes.torch(self)
         for scheme in (self.init,) if callable(self.init) else self.init:
             scheme(self)
@@ -229,7 +232,7 @@ class Recurrent(Shown, nn.Module):
                     getattr(self, f"{state}_0{part.suffix}").zero_()
 
     def flatten_parameters(self) -> None:
-        """Does nothing: parameters need no common block of memory here. For code written for `torch.nn`."""
+        """Does nothing: the parameters need no common block of memory. It exists for code written for `torch.nn`."""
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
@@ -238,7 +241,7 @@ class Recurrent(Shown, nn.Module):
         return ", ".join([part for part in parts if part] + [f"{k}={v!r}" for k, v in self.unusual().items()])
 
     def unusual(self) -> dict[str, Any]:
-        """The options that differ from their defaults, but for device, dtype and init."""
+        """The options that differ from their defaults, except device, dtype and init."""
         options = {name: option.default for name, option in inspect.signature(Recurrent.__init__).parameters.items()}
         for name in ("self", "cell", "input_size", "hidden_size", "device", "dtype", "init"):
             del options[name]
@@ -257,26 +260,27 @@ class Recurrent(Shown, nn.Module):
         """Runs whole sequences.
 
         Args:
-            input: (L, N, H_in) or another form of the class's list.
-            hx: initial states; zero, or the learned ones, where not given.
-            lengths: (N,) integers from 0 to L on any device: how many steps of each sequence count.
-            resets: mask of the input's form without features, (L, N): where true, that row's state falls back to the
-                initial state before that step is taken, in whichever direction it is taken.
-            restart: states in the form of hx that rows fall back to instead: zeros, where hx carries an episode on and
-                a reset begins the next one.
-            return_states: whether to return every state at every step too.
+            input: (L, N, H_in), or another of the shapes in the description of the class.
+            hx: the initial states. The default is zero, or the learned initial states.
+            lengths: the number of steps of each sequence: (N,) integers from 0 to L, on any device.
+            resets: a mask with the shape of the input without features, (L, N). Where it is true, the state of that
+                sequence is set to its initial state before that step is computed, in both directions.
+            restart: the states after a reset, if they are not the initial states; shapes as for hx. For example, hx
+                continues an episode, and a reset begins the next episode with zeros.
+            return_states: whether to also return every state at every step.
 
         Returns:
-            output and the final states, in the forms of the class's list; with return_states a third, a dict of
-            "layer0.forward.c" and the like, each (L, N, H) in the form of the output.
+            The output and the final states, with the shapes in the description of the class. With return_states also
+            a dict with keys like "layer0.forward.c" and values (L, N, H), batch-first or packed like the output.
 
         Raises:
-            ShapeError: a form does not fit; both a RuntimeError and a ValueError, as `torch.nn` raises either.
-            TypeError: a thing is of the wrong type.
+            ShapeError: a shape does not match. It is both a RuntimeError and a ValueError, because `torch.nn` raises
+                one or the other.
+            TypeError: an argument has the wrong type.
         """
-        done = self._repeated.answer(self, input, hx, resets, restart, lengths, return_states)
-        if done is not None:
-            return done
+        prepared = self._repeated.answer(self, input, hx, resets, restart, lengths, return_states)
+        if prepared is not None:
+            return prepared
         run = self._computed
         if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
             run = profiler.record_function(self.profile_row)(run)
@@ -304,16 +308,18 @@ class Recurrent(Shown, nn.Module):
         restart: State | None,
         return_states: bool,
     ) -> Any:
-        """The results of a call that is not prepared."""
+        """The results of a call that is not prepared; see `repeated.py`."""
         if resets is None and restart is None and lengths is None and not return_states:
-            done = one_row.computed(self, input, hx)
-            if done is not None:
-                return done
-        steps, layout, initial, anew = self._arrange(input, hx, lengths, resets, restart)
+            found = one_row.computed(self, input, hx)
+            if found is not None:
+                return found
+        steps, layout, initial, restart_states = self._arrange(input, hx, lengths, resets, restart)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
         if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:
-            steps = steps._replace(data=steps.data.detach().requires_grad_())  # so that a recording has its gradient
-        outputs, results = self._run(steps, layout, initial, anew, return_states, recordings)
+            steps = steps._replace(
+                data=steps.data.detach().requires_grad_()
+            )  # a recording needs the gradient of the input
+        outputs, results = self._run(steps, layout, initial, restart_states, return_states, recordings)
         return self._finished(layout, steps, initial, outputs, results, recordings, return_states)
 
     def _finished(
@@ -326,25 +332,25 @@ class Recurrent(Shown, nn.Module):
         recordings: list[Recording],
         return_states: bool,
     ) -> Any:
-        """The results of a call in the forms of the class's list, after the watchers have seen them."""
+        """Call the watchers, and return the results of the call in the shapes that the user expects."""
         for watch in self._watchers:
             watch(layout, steps, initial, results, recordings)
-        merged = tuple(layout.restore(out) for out in outputs)
-        output = merged if len(merged) > 1 else merged[0]
+        restored = tuple(layout.restore(out) for out in outputs)
+        output = restored if len(restored) > 1 else restored[0]
         hx = states.as_hx([result.final for result in results], layout)
         if not return_states:
             return output, hx
-        every = {
+        every_state = {
             f"{part.label}.{name}": layout.restore(value)
             for part, result in zip(self._parts, results, strict=True)
             for name, value in zip(self.cell.state, result.states, strict=True)
         }
-        return output, hx, every
+        return output, hx, every_state
 
     def _arrange(
         self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None, restart: Any = None
     ) -> tuple[Steps, Layout, States, States | None]:
-        """A call's arguments, checked, as engines take them: the last are the initial states, and those of resets."""
+        """Check the arguments of a call and convert them for engines. The last two are initial and restart states."""
         steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
         weight = self.weight_ih_l0
         if not isinstance(weight, Tensor):
@@ -354,7 +360,7 @@ class Recurrent(Shown, nn.Module):
         if restart is None:
             return steps, layout, initial, None
         if resets is None:
-            raise TypeError(f"{self._name}: restart says what resets fall back to, so it must be given with resets")
+            raise TypeError(f"{self._name}: restart sets the states after a reset, so it must be given with resets")
         return steps, layout, initial, states.from_hx(self._name, self._parts, restart, steps.data, layout, "restart")
 
     def _run(
@@ -362,27 +368,29 @@ class Recurrent(Shown, nn.Module):
         steps: Steps,
         layout: Layout,
         initial: States,
-        anew: States | None = None,
+        restart_states: States | None = None,
         all_states: bool = False,
         recordings: Sequence[Recording] = (),
     ) -> tuple[list[Tensor], list[Result]]:
-        """The outputs of the last layer and every direction's result."""
+        """The outputs of the last layer, and the result of each layer and direction."""
         every: list[Result] = []
         data = [steps.data]
-        for layer, calls in enumerate(self._calls(initial, anew)):
+        for layer, calls in enumerate(self._calls(initial, restart_states)):
             below = data
             inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
             if self._edits is not None:
                 parts = self._parts[len(every) : len(every) + len(calls)]
                 calls = [self._edits.applied(part, call, layout) for part, call in zip(parts, calls, strict=True)]
-            shown = recordings[len(every) : len(every) + len(calls)] or None
+            own_recordings = recordings[len(every) : len(every) + len(calls)] or None
             if len(inputs) == 1:
-                here = steps if layer == 0 else steps._replace(data=inputs[0])
-                every += self._run_layer(here, calls, all_states, shown)
+                own_steps = steps if layer == 0 else steps._replace(data=inputs[0])
+                every += self._run_layer(own_steps, calls, all_states, own_recordings)
             else:
                 for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
-                    every += self._run_layer(steps._replace(data=v), [call], all_states, shown and [shown[d]])
+                    every += self._run_layer(
+                        steps._replace(data=v), [call], all_states, own_recordings and [own_recordings[d]]
+                    )
             data = merge(self.merge, [result.states[0] for result in every[-len(calls) :]])
             if self.residual and layer > 0:
                 data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
@@ -395,19 +403,19 @@ class Recurrent(Shown, nn.Module):
             return segments.run(steps, calls, all_states)
         return choose.run(steps, calls, all_states, recordings)
 
-    def _calls(self, initial: States, anew: States | None = None) -> list[list[Direction]]:
-        """What engines are asked, layer by layer, noise apart."""
+    def _calls(self, initial: States, restart_states: States | None = None) -> list[list[Direction]]:
+        """The calls of the engines, layer by layer, without noise."""
         D, cell = self.num_directions, self._training_cell if self.training else self._eval_cell
         every = [
             Direction(cell, weights, state, part.direction == 1)
             for part, weights, state in zip(self._parts, self.checked_weights(), initial, strict=True)
         ]
-        if anew is not None:
-            every = [call._replace(restart=state) for call, state in zip(every, anew, strict=True)]
+        if restart_states is not None:
+            every = [call._replace(restart=state) for call, state in zip(every, restart_states, strict=True)]
         return [every[k : k + D] for k in range(0, len(every), D)]
 
     def _noisy(self, steps: Steps, call: Direction, hidden_size: int) -> Direction:
-        """The call with the noise of this layer's regularisers."""
+        """The call, with random factors and weight dropout if the layer uses them."""
         if self.weight_dropout and self.training and "weight_hh" in call.weights:
             weight = regularisers.dropped(call.weights["weight_hh"], self.weight_dropout)
             call = call._replace(weights={**call.weights, "weight_hh": weight})
@@ -417,7 +425,7 @@ class Recurrent(Shown, nn.Module):
         return call._replace(noise=noise)
 
     def _dropped(self, steps: Steps, data: Tensor, initial: States) -> Tensor:
-        """A layer's input after dropout."""
+        """The input of a layer after dropout."""
         if not (self.dropout and self.training):
             return data
         if self.variational_dropout:
@@ -425,10 +433,10 @@ class Recurrent(Shown, nn.Module):
         return dropout(data, self.dropout)
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """Sequences that advance one step at a time, with no graph and no new memory; see `Stream`.
+        """A stream, which processes sequences one step at a time, without a graph and without new memory; see `Stream`.
 
         Args:
-            batch_size: how many side by side.
+            batch_size: the number of sequences.
 
         Raises:
             ValueError: the layer is bidirectional.
@@ -438,13 +446,13 @@ class Recurrent(Shown, nn.Module):
         return freeze_layer(self).stream(batch_size)
 
     def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> States:
-        """One tuple of states (N, H) for each layer and direction, rows by rank."""
+        """One tuple of states (N, H) for each layer and direction, with rows in the order of ranks; see `Layout`."""
         if hx is None:
             return self._resting_states(data, layout.rows)
         return states.from_hx(self._name, self._parts, hx, data, layout)
 
     def _resting_states(self, like: Tensor, rows: int) -> States:
-        """The states that sequences start from: zero, or the learned ones."""
+        """The initial states if the user gives none: zero, or the learned ones."""
         initial = []
         for part in self._parts:
             if self.learn_initial_state:

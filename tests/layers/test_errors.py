@@ -59,7 +59,7 @@ OWN_CONSTRUCTORS = {
     "sum of two sizes": (
         {"hidden_size": (4, 5), "bidirectional": True, "merge": "sum"},
         ValueError,
-        r"merge='sum' needs two directions of one size, got \(4, 5\)",
+        r"merge='sum' needs two directions of equal size, got \(4, 5\)",
     ),
     "projection of the smaller": (
         {"hidden_size": (4, 5), "bidirectional": True, "proj_size": 4},
@@ -288,7 +288,7 @@ OWN_CALLS = {
         LSTM,
         lambda f: f(X, restart=(torch.zeros(1, 2, 4),) * 2),
         TypeError,
-        "LSTM: restart says what resets fall back to, so it must be given with resets",
+        "LSTM: restart sets the states after a reset, so it must be given with resets",
     ),
     "restart of one state": (
         LSTM,

@@ -170,7 +170,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
 
 
 def test_only_so_many_forms_are_prepared(monkeypatch):
-    monkeypatch.setattr(repeated, "_MOST", 2)
+    monkeypatch.setattr(repeated, "_MAX_SIGNATURES", 2)
     layer = gg.LSTM(6, 5).eval()
     for L in (20, 30, 40, 50, 20, 50):
         x = noise(L, L, 2, 6)

@@ -1,4 +1,4 @@
-"""A layer's passes for one call signature: tensors come and go in the shapes and types that the user sees."""
+"""The passes of a layer for one call signature. They take and return tensors of the user's shapes and types."""
 
 from collections.abc import Sequence
 from itertools import accumulate, chain, islice
@@ -23,10 +23,10 @@ class PreparedPasses:
     """The forward pass for sequences of one shape and, in training, the backward passes.
 
     Args:
-        plans, sizes: of each direction.
-        steps: their number.
+        plans, sizes: one per direction.
+        steps: the number of steps of a sequence.
         result: the type of the visible states and the final states.
-        signature: of the calls.
+        signature: the signature of the calls.
     """
 
     def __init__(
@@ -40,25 +40,25 @@ class PreparedPasses:
         form, final, save, resting, every_state, _ = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
-        few = tuple([are_few(rows, own) for own in sizes])
-        self._forward = forward_pass(plans, sizes, result, save or every_state, save, few, host())
+        few_rows = tuple([are_few(rows, own) for own in sizes])
+        self._forward = forward_pass(plans, sizes, result, save or every_state, save, few_rows, host())
         self._executable = self._forward.executable(self._layout)
-        self._inside = torch.float64 if sizes[0].bits == 64 else torch.float32
-        self._result, self._bits, self._rows = result, sizes[0].bits, rows
+        self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
+        self._result_dtype, self._bits, self._rows = result, sizes[0].bits, rows
         self._backwards: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
-        self._states = [0]
-        """Indices of the tensors that have a row per sequence: the input and the initial states."""
+        self._sequence_tensors = [0]
+        """Indices of the tensors whose rows belong to single sequences: the input and the initial states."""
         for plan, at in zip(plans, accumulate((plan.given for plan in plans), initial=1), strict=False):
-            self._states += range(at + len(plan.weights), at + len(plan.weights) + len(plan.cell.state))
+            self._sequence_tensors += range(at + len(plan.weights), at + len(plan.weights) + len(plan.cell.state))
         self._place_results(form, final, every_state)
         self.shapes = {0: (*form, sizes[0].D)} | dict(
-            zip(self._states[1:], chain.from_iterable([final] * len(plans)), strict=True)
+            zip(self._sequence_tensors[1:], chain.from_iterable([final] * len(plans)), strict=True)
         )
-        self._sorted = [0] if resting else self._states
+        self._order_dependent = [0] if resting else self._sequence_tensors
         """Indices of the tensors whose rows depend on the order of the sequences."""
 
     def _place_results(self, form: Form, final: Sequence[Form], every_state: bool) -> None:
-        """Find the indices of the results by their purpose, and the memory of each."""
+        """Set the indices of the results by their use, and the shape and type of the memory of each."""
         flat = self._forward.memory(self._rows)
         memory, at = [*flat], 0
         states, shown = list[list[int]](), list[list[int]]()
@@ -79,15 +79,15 @@ class PreparedPasses:
         for k, shape in zip(finals, chain.from_iterable([final] * len(states)), strict=True):
             memory[k] = shape, memory[k][1]
         self.states = tuple([len(own) for own in states])
-        self.count, self._visible, self._saved, self._shown = len(visible), visible + finals, saved + kept, shown
-        self._flat, self._memory = ([allocator(*each) for each in every] for every in (flat, memory))
+        self.count, self._visible, self._saved, self._recorded = len(visible), visible + finals, saved + kept, shown
+        self._flat_allocators, self._allocators = ([allocator(*each) for each in every] for every in (flat, memory))
 
     def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
         """The layout of a call whose sequences have these lengths; see `backend.PreparedPasses`."""
         return packed(lengths) if isinstance(lengths, Packed) else ragged(lengths, self._layout.steps)
 
-    def _move(self, how: str, lengths: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor], by_step: int) -> None:
-        """Copy tensors between the caller's order of sequences and that of kernels; `by_step` as in `Mover`."""
+    def _copy(self, how: str, lengths: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor], by_step: int) -> None:
+        """Copy tensors between the user's layout and the rows of kernels; for `by_step` see `Mover`."""
         if flat:
             mover(how, tuple([v.shape[-1] for v in flat]), by_step, self._bits)(lengths, padded, flat)
 
@@ -98,26 +98,28 @@ class PreparedPasses:
         lengths: Ragged | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """The states after each step and the final states of all directions; and `saved` and `tensors` for `backward`.
+        """The visible states and the final states of all directions; then `saved` and `tensors` for `backward`.
 
         Args:
             tensors: the input, then all tensors of the directions, contiguous.
-            resets: their mask, if there is one.
-            lengths: the layout if lengths differ or rows are packed. The tensors then have the type that kernels
+            resets: the mask of resets, if there is one.
+            lengths: the layout, if lengths differ or rows are packed. The tensors must then have the type that kernels
                 compute in.
             recordings: one per direction, if gates are recorded; lengths are then equal.
         """
         if lengths is not None:
             return self._forward_ragged(tensors, resets, lengths)
-        inside = tensors if tensors[0].dtype is self._inside else computable(tensors, self._inside)
-        written = [*map(call, self._memory)]
-        self._forward.run(self._layout, resets, (*inside, *written), executable=self._executable)
-        if self._result is not self._inside:
+        kernel_tensors = (
+            tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
+        )
+        written = [*map(call, self._allocators)]
+        self._forward.run(self._layout, resets, (*kernel_tensors, *written), executable=self._executable)
+        if self._result_dtype is not self._compute_dtype:
             for k in self._visible:
-                written[k] = written[k].to(self._result)
+                written[k] = written[k].to(self._result_dtype)
         for d, recording in enumerate(recordings or ()):
             recording.values = dict(
-                zip(self.plans[d].trace.recorded, map(written.__getitem__, self._shown[d]), strict=True)
+                zip(self.plans[d].trace.recorded, map(written.__getitem__, self._recorded[d]), strict=True)
             )
         return tuple(map(written.__getitem__, self._visible)), tuple(map(written.__getitem__, self._saved)), tensors
 
@@ -125,21 +127,23 @@ class PreparedPasses:
         self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """`forward` for sequences of different lengths."""
-        inside, padded = [*tensors], int(not lengths.packed)
-        moved = self._sorted[1 - padded :]
+        kernel_tensors, padded = [*tensors], int(not lengths.packed)
+        moved = self._order_dependent[1 - padded :]
         for k in moved:
-            inside[k] = empty((tensors[k].numel() // self.shapes[k][-1], self.shapes[k][-1]), self._inside)
-        self._move(GATHER, lengths, [tensors[k] for k in moved], [inside[k] for k in moved], padded)
+            kernel_tensors[k] = empty(
+                (tensors[k].numel() // self.shapes[k][-1], self.shapes[k][-1]), self._compute_dtype
+            )
+        self._copy(GATHER, lengths, [tensors[k] for k in moved], [kernel_tensors[k] for k in moved], padded)
         if padded:
-            written = [*map(call, self._flat)]
+            written = [*map(call, self._flat_allocators)]
         else:
             written = [empty(form, dtype) for form, dtype in self._forward.memory(lengths.layout.rows)]
-        self._forward.run(lengths.layout, resets, (*inside, *written))
+        self._forward.run(lengths.layout, resets, (*kernel_tensors, *written))
         rows = 0 if padded else self.count
         visible, ordered = [written[k] for k in self._visible[:rows]], self._visible[rows:]
-        results = [self._memory[k]() for k in ordered]
-        self._move(SCATTER, lengths, results, [written[k] for k in ordered], padded * self.count)
-        return visible + results, [written[k] for k in self._saved], inside
+        results = [self._allocators[k]() for k in ordered]
+        self._copy(SCATTER, lengths, results, [written[k] for k in ordered], padded * self.count)
+        return visible + results, [written[k] for k in self._saved], kernel_tensors
 
     def backward(
         self,
@@ -151,31 +155,33 @@ class PreparedPasses:
         lengths: Ragged | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """The gradients of all `tensors`; None where there is none, or where it is not needed.
+        """The gradients of all `tensors`; None for a gradient that does not exist or is not needed.
 
         Args:
-            tensors, saved: as `forward` has returned them.
+            tensors, saved: as returned by `forward`.
             resets, lengths, recordings: as in `forward`.
             d_visible: the gradients of the visible states and of the final states; None for zero.
             needed: whether the gradient of each tensor is needed.
         """
         run, executable = self._backward_of(tuple(needed))
-        inside = tensors if tensors[0].dtype is self._inside else computable(tensors, self._inside)
-        d = [v if v is None or v.dtype is self._inside else v.to(self._inside) for v in d_visible]
+        kernel_tensors = (
+            tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
+        )
+        d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
         if lengths is not None:
             self._gather_gradients(d, lengths)
         every, final = iter(d[: self.count]), iter(d[self.count :])
         d_states, d_final = [], []
         for plan, count in zip(self.plans, self.states, strict=True):
-            rows = [v if v is None else _rows(v) for v in islice(every, count)]
+            rows = [v if v is None else _as_matrix(v) for v in islice(every, count)]
             d_states.append(rows + [None] * (len(plan.cell.state) - count))
             d_final.append([*islice(final, len(plan.cell.state))])
-        d_data = empty(tensors[0].shape, self._inside) if needed[0] else None
+        d_data = empty(tensors[0].shape, self._compute_dtype) if needed[0] else None
         layout = self._layout if lengths is None else lengths.layout
-        found, shown = run.gradients(
+        gradients_of_given, gate_gradients = run.gradients(
             layout,
-            inside,
-            saved if self._result is self._inside else computable(saved, self._inside),
+            kernel_tensors,
+            saved if self._result_dtype is self._compute_dtype else computable(saved, self._compute_dtype),
             resets,
             d_states,
             d_final,
@@ -183,17 +189,17 @@ class PreparedPasses:
             self._rows,
             executable if lengths is None else None,
         )
-        for recording, grad in zip(recordings or (), shown, strict=bool(recordings)):
+        for recording, grad in zip(recordings or (), gate_gradients, strict=bool(recordings)):
             recording.add(grad)
-        gradients = [d_data, *found]
+        gradients = [d_data, *gradients_of_given]
         if lengths is not None:
             self._to_padded(gradients, needed, lengths)
-        if inside is tensors:
+        if kernel_tensors is tensors:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
 
     def _backward_of(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
-        """The backward pass to the needed gradients, and its executable for sequences of equal lengths."""
+        """The backward pass that computes the needed gradients, and its executable for sequences of equal length."""
         if needed not in self._backwards:
             wanted, at = [], 1
             for plan in self.plans:
@@ -205,26 +211,26 @@ class PreparedPasses:
         return self._backwards[needed]
 
     def _gather_gradients(self, d: list[Tensor | None], lengths: Ragged) -> None:
-        """Put the gradients of visible tensors in the order of kernels."""
-        found = {
+        """Replace the gradients of visible and final states by copies in the rows of kernels."""
+        moved = {
             k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.count or not lengths.packed)
         }
-        flat = [empty((v.numel() // v.shape[-1], v.shape[-1]), self._inside) for v in found.values()]
-        self._move(GATHER, lengths, [*found.values()], flat, sum([k < self.count for k in found]))
-        for k, v in zip(found, flat, strict=True):
+        flat = [empty((v.numel() // v.shape[-1], v.shape[-1]), self._compute_dtype) for v in moved.values()]
+        self._copy(GATHER, lengths, [*moved.values()], flat, sum([k < self.count for k in moved]))
+        for k, v in zip(moved, flat, strict=True):
             d[k] = v
 
     def _to_padded(self, gradients: list[Tensor | None], needed: Sequence[bool], lengths: Ragged) -> None:
-        """Put the gradients of the input and of initial states back in the order of the user's sequences."""
-        moved = self._states[int(lengths.packed) :]
-        found = {k: v.contiguous() for k in moved if needed[k] and (v := gradients[k]) is not None}
-        padded = [empty(self.shapes[k], self._inside) for k in found]
-        self._move(SCATTER, lengths, padded, [*found.values()], int(0 in found))
-        gradients[:] = [dict(zip(found, padded, strict=True)).get(k, d) for k, d in enumerate(gradients)]
+        """Replace the gradients of the input and of the initial states by copies in the user's layout."""
+        indices = self._sequence_tensors[int(lengths.packed) :]
+        moved = {k: v.contiguous() for k in indices if needed[k] and (v := gradients[k]) is not None}
+        padded = [empty(self.shapes[k], self._compute_dtype) for k in moved]
+        self._copy(SCATTER, lengths, padded, [*moved.values()], int(0 in moved))
+        gradients[:] = [dict(zip(moved, padded, strict=True)).get(k, d) for k, d in enumerate(gradients)]
 
 
-def _rows(d: Tensor) -> Tensor:
-    """A gradient as rows at equal distances, without gaps inside."""
+def _as_matrix(d: Tensor) -> Tensor:
+    """A gradient as a matrix of equally spaced, contiguous rows."""
     if d.is_contiguous():
         return d
     return d.flatten(0, -2) if d.stride(-1) == 1 else d.contiguous()

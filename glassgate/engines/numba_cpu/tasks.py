@@ -1,4 +1,4 @@
-"""Tasks that threads share: machine code and its arguments, the last two of which are the bounds of a thread's part."""
+"""Tasks that threads share: machine code with arguments. The last two arguments are the bounds of a thread's part."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -12,20 +12,21 @@ from glassgate.engines.numba_cpu.native import native
 Bindings = dict[Argument, int]
 """Values of arguments: addresses, sizes, distances."""
 Operand = Argument | int | tuple[Argument, int]
-"""An argument of a task: a name whose value a call gives, a constant, or the sum of both."""
+"""An argument of a task: a name with a value that the call sets, a constant, or a pair whose sum is the argument."""
 Numbers = Mapping[Argument, tuple[int, ...]]
-"""Arguments that are sums of some of a call's numbers, by the indices of these numbers."""
+"""For each argument that is a sum of numbers of the call: the indices of these numbers."""
 Bounds = Mapping[Argument, Sequence[int]]
-"""For sizes that differ from call to call: the index of the number at which each part but the first begins, and of the
-end of the last one."""
+"""For sizes that differ between calls, the indices of the numbers of the call that bound the parts.
+
+Item k > 0 is the start of part k and the end of part k - 1. The start of the first part is 0."""
 
 
 class Part(NamedTuple):
-    """A launch some of whose arguments a call completes.
+    """A launch to whose arguments each call adds some of its numbers.
 
     Attributes:
-        launch: the constants.
-        added: pairs of an argument's position and the index of a call's number that is added to it.
+        launch: the launch with the constant part of its arguments.
+        added: pairs of the position of an argument and the index of the number that is added to it.
     """
 
     launch: Launch
@@ -33,7 +34,7 @@ class Part(NamedTuple):
 
 
 def joined(parts: Sequence[Part]) -> Part:
-    """Several parts in turn, as one."""
+    """One part that runs several parts one after the other."""
     if len(parts) == 1:
         return parts[0]
     launch = in_turn([part.launch for part in parts])
@@ -55,7 +56,7 @@ def completed(function, arguments_at, count, numbers_at, *pairs):
 
 
 def template(part: Part) -> Launch:
-    """A part as a launch to whose arguments a call appends its numbers."""
+    """A launch of a part; each call appends its numbers to the arguments."""
     head = [part.launch.function.address, 8 * (4 + 2 * len(part.added)), len(part.added)]
     head.append(head[1] + 8 * len(part.launch.arguments))
     for pair in part.added:
@@ -68,52 +69,52 @@ class ParallelTask:
 
     Args:
         function: the machine code.
-        operands: its arguments, without the bounds of a thread's part, which follow them.
-        size: how many items there are to share.
-        light: whether all of it takes less time than waking a second thread.
+        operands: the arguments before the bounds of a thread's part.
+        size: the number of items that threads share.
+        light: whether the whole task takes less time than waking a second thread.
 
     Attributes:
-        launch: the machine code with the constants among its arguments.
-        bound: the position of each other argument, and the argument.
-        shares: the positions of the bounds of each share, the size, and a constant that is added to the size.
+        launch: the machine code with its constant arguments.
+        bound: the position and the name of each other argument.
+        shares: the position of each pair of bounds, the name of the size, and a constant that is added to the size.
     """
 
     def __init__(self, function: Function, operands: Sequence[Operand], size: Operand, light: bool = False) -> None:
         self.function, self.operands, self.light = function, operands, light
-        pairs = [_pair(operand) for operand in (*operands, 0, 0)]
+        pairs = [_name_and_constant(operand) for operand in (*operands, 0, 0)]
         self.launch = Launch(function, array("q", [number for _, number in pairs]))
         self.bound = [(slot, argument) for slot, (argument, _) in enumerate(pairs) if argument is not None]
-        self.shares = [(len(operands), *_pair(size))]
+        self.shares = [(len(operands), *_name_and_constant(size))]
 
     def all(self, bindings: Bindings) -> Launch:
-        """All of it, where every argument has a value."""
+        """The launch of the whole task, if every argument has a value."""
         return self.part(bindings).launch
 
     def part(
         self, known: Bindings, numbers: Numbers | None = None, bounds: Bounds | None = None, k: int = 0, parts: int = 1
     ) -> Part:
-        """One of some about equal parts.
+        """Part `k` of `parts` parts of about equal size.
 
         Args:
-            known: the value of each argument, or the part of it that is the same in all calls.
-            numbers, bounds: the part that differs from call to call.
-            k, parts: which part of how many.
+            known: the value of each argument, or the term of it that is the same in all calls.
+            numbers, bounds: the terms that differ between calls.
+            k, parts: the index of the part, and the number of parts.
         """
         numbers, bounds, arguments = numbers or {}, bounds or {}, self.launch.arguments[:]
         added = [(slot, number) for slot, argument in self.bound for number in numbers.get(argument, ())]
         for slot, argument in self.bound:
             arguments[slot] += known[argument]
-        for slot, of, size in self.shares:
-            if of is not None and of in bounds:
-                added += [(slot + end, bounds[of][k + end]) for end in (0, 1) if k + end]
+        for slot, count, size in self.shares:
+            if count is not None and count in bounds:
+                added += [(slot + end, bounds[count][k + end]) for end in (0, 1) if k + end]
                 continue
-            size += known[of] if of is not None else 0
+            size += known[count] if count is not None else 0
             arguments[slot], arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
         return Part(Launch(self.launch.function, arguments), added)
 
 
 class Series(ParallelTask):
-    """Tasks in turn, as one: its parts are parts of each."""
+    """Several tasks as one. Part k runs part k of each task, one after the other."""
 
     def __init__(self, tasks: Sequence[ParallelTask]) -> None:
         self.launch = in_turn([task.launch for task in tasks])
@@ -126,7 +127,7 @@ class Series(ParallelTask):
         self.light = all(task.light for task in tasks)
 
 
-def _pair(operand: Operand) -> tuple[Argument | None, int]:
+def _name_and_constant(operand: Operand) -> tuple[Argument | None, int]:
     if isinstance(operand, tuple):
         return operand
     return (None, operand) if isinstance(operand, int) else (operand, 0)

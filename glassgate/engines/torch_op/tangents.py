@@ -19,46 +19,47 @@ from glassgate.engines.symbolic.tangent import tangent_of
 def tangent_call(
     steps: Steps, directions: Sequence[Direction], d_data: Tensor | None, d_given: Sequence[Tensor | None]
 ) -> tuple[Steps, list[Direction]]:
-    """A call whose states are those of another call, followed by their tangents.
+    """The tangent of a call: its states are the states of the call, followed by their tangents.
 
     Args:
-        steps, directions: the other call, without projections.
-        d_data: the tangent of its input; None for zero.
-        d_given: those of the tensors of `given_of(directions)`, noise excepted; None for zero.
+        steps, directions: the call, without projections.
+        d_data: the tangent of the input; None for zero.
+        d_given: the tangents of the tensors of `given_of(directions)`; None for zero. Those of noise are ignored.
     """
     data = torch.cat([steps.data, _or_zeros(d_data, steps.data)], 1)
-    found, rest = [], list(d_given)
+    tangent_directions, remaining = [], list(d_given)
     for direction in directions:
-        d_weights = dict(zip(direction.weights, rest, strict=False))
-        rest = rest[len(d_weights) :]
-        d_initial, rest = rest[: len(direction.initial)], rest[len(direction.initial) :]
-        d_restart, rest = rest[: len(direction.restart)], rest[len(direction.restart) + len(direction.noise) :]
+        d_weights = dict(zip(direction.weights, remaining, strict=False))
+        remaining = remaining[len(d_weights) :]
+        d_initial, remaining = remaining[: len(direction.initial)], remaining[len(direction.initial) :]
+        d_restart = remaining[: len(direction.restart)]
+        remaining = remaining[len(direction.restart) + len(direction.noise) :]
         of_weights = any(d is not None for d in d_weights.values())
         cell, ending = _tangent_cell(meant(direction.cell), of_weights)
         d_known = {name: _or_zeros(d, direction.weights[name]) for name, d in d_weights.items()} if of_weights else None
-        found.append(
+        tangent_directions.append(
             direction._replace(
                 cell=cell,
-                weights=_weights(cell, direction.cell, direction.weights, d_known, ending),
+                weights=_tangent_weights(cell, direction.cell, direction.weights, d_known, ending),
                 initial=_with_tangents(direction.initial, d_initial),
                 restart=_with_tangents(direction.restart, d_restart),
             )
         )
-    return steps._replace(data=data), found
+    return steps._replace(data=data), tangent_directions
 
 
 def values_and_tangents(found: Sequence[Tensor], plans: Sequence[Plan]) -> tuple[list[Tensor], list[Tensor]]:
     """The results of a call and their tangents, from the results of the tangent call.
 
     Args:
-        found: for each direction the states at every step, then the final states.
-        plans: those of the call.
+        found: for each direction of the tangent call, the states at every step, then the final states.
+        plans: the plans of the original call.
     """
-    values, tangents, rest = list[Tensor](), list[Tensor](), iter(found)
+    values, tangents, remaining = list[Tensor](), list[Tensor](), iter(found)
     for plan in plans:
         for _ in range(2):
-            values += islice(rest, len(plan.equations.state))
-            tangents += islice(rest, len(plan.equations.state))
+            values += islice(remaining, len(plan.equations.state))
+            tangents += islice(remaining, len(plan.equations.state))
     return values, tangents
 
 
@@ -76,26 +77,26 @@ def _with_tangents(states: tuple[Tensor, ...], d_states: Sequence[Tensor | None]
     return (*states, *(_or_zeros(d, v) for v, d in zip(states, d_states, strict=True)))
 
 
-def _weights(tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, ending: str) -> Weights:
-    """The parameters of a tangent cell; see `Tangent`."""
+def _tangent_weights(tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, ending: str) -> Weights:
+    """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `Tangent`."""
     zeros = {name: torch.zeros_like(v) for name, v in weights.items()}
-    moved = d or zeros
-    found = {}
+    d_or_zeros = d or zeros
+    parameters = {}
     for name, v in weights.items():
         if name == "weight_ih":
-            rows = [torch.cat([v, zeros[name]], 1), torch.cat([moved[name], v], 1), zeros[name].repeat(1, 2)]
+            rows = [torch.cat([v, zeros[name]], 1), torch.cat([d_or_zeros[name], v], 1), zeros[name].repeat(1, 2)]
         elif name == "weight_hh":
-            rows = [v, v, moved[name]]
+            rows = [v, v, d_or_zeros[name]]
         elif name == "bias_hh":
-            rows = [v, zeros[name], moved[name]]
+            rows = [v, zeros[name], d_or_zeros[name]]
         elif name == "bias_ih" or cell.parameters[name].per_gate:
-            rows = [v, moved[name], zeros[name]]
+            rows = [v, d_or_zeros[name], zeros[name]]
         else:
-            found[name] = v
+            parameters[name] = v
             if d is not None:
-                found[name + ending] = d[name]
+                parameters[name + ending] = d[name]
             continue
-        found[name] = torch.cat(rows if d is not None else rows[:2])
-    plain = {"weight_ih": 0, "weight_hh": 1, "bias_ih": 2, "bias_hh": 3}
-    order = {name: 4 + k for k, name in enumerate(tangent.parameters)} | plain
-    return {name: found[name] for name in sorted(found, key=order.__getitem__)}
+        parameters[name] = torch.cat(rows if d is not None else rows[:2])
+    positions = {name: 4 + k for k, name in enumerate(tangent.parameters)}
+    positions |= {"weight_ih": 0, "weight_hh": 1, "bias_ih": 2, "bias_hh": 3}
+    return {name: parameters[name] for name in sorted(parameters, key=positions.__getitem__)}

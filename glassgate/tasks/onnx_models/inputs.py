@@ -1,4 +1,4 @@
-"""Inputs of the models of several tasks: random examples, texts or series, and the states of recurrent layers."""
+"""Inputs of the exported models of several tasks: random texts or series, and the states of recurrent layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ State = tuple[Tensor, ...]
 
 
 def numbers(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
-    """Random units (N, L) of a vocabulary of `count`, padded, and their lengths (N,); one sequence has L units."""
+    """Random indices (N, L) into a vocabulary of `count` units, padded, and the lengths (N,); the first length is L."""
     lengths = torch.randint(1, L + 1, (N,))
     lengths[0] = L
     units = torch.randint(min(1, count - 1), count, (N, L))
@@ -25,11 +25,11 @@ Draw = Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 def sequences(count: int, scale: Tensor | None) -> tuple[dict[str, str], Draw]:
-    """The axes of the inputs of a task that reads texts of `count` units or, with a scale (2, C), series; and examples.
+    """The axes of each input of a task that reads texts or series, and a function that draws random inputs.
 
     Args:
-        count: the size of the vocabulary.
-        scale: the mean and the deviation of each channel; None for texts.
+        count: the size of the vocabulary of texts.
+        scale: (2, C), the mean and the standard deviation of each channel of series; None for texts.
     """
 
     def series(N: int, L: int) -> tuple[Tensor, Tensor]:
@@ -43,19 +43,19 @@ def sequences(count: int, scale: Tensor | None) -> tuple[dict[str, str], Draw]:
 
 
 def batch(steps: Tensor, lengths: Tensor, scale: Tensor | None) -> Batch:
-    """The batch of a task that reads texts or series; a series is standardised."""
+    """The batch for a task that reads texts or series. Series are standardised."""
     if scale is None:
         return {"units": steps, "lengths": lengths}
     return {"series": (steps - scale[0]) / scale[1], "lengths": lengths}
 
 
 def names(layer: gg.Recurrent, suffix: str) -> list[str]:
-    """The names of a layer's initial states (`suffix` "0") or final states ("n"), as `gg.to_onnx` has them."""
+    """The names of the initial states (`suffix` "0") or final states ("n") of a layer in `gg.to_onnx`."""
     return [f"{state}_{suffix}" for state in layer.cell.state]
 
 
 def states(layer: gg.Recurrent, N: int) -> State:
-    """Positive random initial states of one direction, (num_layers, N, H) each: some cells have positive states."""
+    """Random initial states of a one-directional layer, (num_layers, N, H) each; positive, as some cells require."""
     return tuple(torch.rand(layer.num_layers, N, size) for size in widths(layer))
 
 
@@ -66,10 +66,10 @@ def widths(layer: gg.Recurrent) -> Sequence[int]:
 
 
 def of(state: Any) -> State:
-    """The states of a layer as a tuple."""
+    """Convert the states that a layer returns to a tuple."""
     return state if isinstance(state, tuple) else (state,)
 
 
 def given(state: State) -> Any:
-    """The states as a layer takes them."""
+    """Convert a tuple of states to the `hx` of a layer."""
     return state if len(state) > 1 else state[0]

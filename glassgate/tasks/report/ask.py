@@ -26,7 +26,8 @@ def ask(
         UserError: the text is empty, or the run knows none of its symbols
 
     Example:
-        >>> from glassgate.tasks.tagging import Tagged, Tagging, TaggingOptions
+        >>> from glassgate.tasks.data.tagged import Tagged
+        >>> from glassgate.tasks.tagging import Tagging, TaggingOptions
         >>> from glassgate.tasks.task import Split
         >>> task = Tagging(TaggingOptions(hidden_size=4, embedding_size=4, epochs=1))
         >>> _ = task.fit(Split([Tagged(("play", "jazz"), ("O", "B-genre"))] * 2))

@@ -1,4 +1,4 @@
-"""The memory of one direction's pass by its contents. Kernel plans decide where it is stored."""
+"""The buffers of a pass over one direction: what each one contains. Kernel plans assign memory to them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from glassgate.engines.symbolic.trace import Trace
 
 
 class Rows(Enum):
-    """The unit that a row of a buffer belongs to."""
+    """Whether a buffer has a row for each step of a sequence, for each sequence, or for the whole call."""
 
     STEP = "step of a sequence"
     SEQUENCE = "sequence"
@@ -19,7 +19,7 @@ class Rows(Enum):
 
 @unique
 class Kind(Enum):
-    """What a buffer holds: the form of its name, and the unit of its rows."""
+    """The contents of a buffer, with a format string for its label, and the kind of its rows."""
 
     DATA = "data", Rows.STEP
     D_DATA = "d_data", Rows.STEP
@@ -27,7 +27,7 @@ class Kind(Enum):
     """A parameter."""
     D_WEIGHT = "d_{}", Rows.WHOLE
     BIAS = "bias_{}", Rows.WHOLE
-    """What is added to the input half "ih" or to the recurrent half "hh", gate by gate."""
+    """The bias of the input half "ih" or of the recurrent half "hh" of all gates."""
     NOISE = "{}_noise", Rows.STEP
     NOISE_OF_SEQUENCE = "{}_noise", Rows.SEQUENCE
 
@@ -35,22 +35,22 @@ class Kind(Enum):
     """A state after each step."""
     INITIAL = "{}_0", Rows.SEQUENCE
     RESTART = "{}_restart", Rows.SEQUENCE
-    """What a reset falls back to."""
+    """The states after a reset."""
     FINAL = "{}_n", Rows.SEQUENCE
     D_STATE = "d_{}", Rows.STEP
-    """The gradient that the caller gives."""
+    """The gradient of the output or state at a step, from the caller."""
     D_NEXT = "d_{}_next", Rows.SEQUENCE
-    """The gradient that comes from the step after."""
+    """The gradient from the following step."""
     D_INITIAL = "d_{}_0", Rows.SEQUENCE
 
     INPUT = "ih", Rows.STEP
-    """The input halves of the gates; after a training step, the values that the backward pass reads."""
+    """The input halves of the gates; in training, the values for the backward pass replace them."""
     RECURRENT = "hh", Rows.STEP
-    """Recurrent products used alone, or values computed from them, kept in training."""
+    """Recurrent products that the step uses separately, or values computed from them; kept in training."""
     ROW_SUM = "row_sum", Rows.STEP
     PROJECTED = "hr", Rows.STEP
     KEPT = "kept", Rows.STEP
-    """What else the backward pass reads rather than computing it again."""
+    """Other values that the backward pass reads, so that it does not compute them again."""
     D_PRE = "d_pre", Rows.STEP
     LEFT = "left", Rows.STEP
     """Row vectors, other than the state, that `weight_hh` is multiplied by."""
@@ -61,17 +61,17 @@ class Kind(Enum):
     GATE = "gate_{}", Rows.STEP
     D_GATE = "d_gate_{}", Rows.STEP
     D_NEW = "d_new_{}", Rows.STEP
-    """All of the gradient of a new state."""
+    """The total gradient of a new state."""
 
     TEMPORARY = "{}", Rows.SEQUENCE
-    """What a later stage of the same step reads."""
+    """A value that a later stage of the same step reads."""
 
     def __init__(self, label: str, rows: Rows) -> None:
         self.label, self.rows = label, rows
 
 
 class Widths(Protocol):
-    """How many numbers a value of each axis has: of the input, the hidden state and the output."""
+    """The widths of the axes: D of the input, H of the hidden state, P of the output."""
 
     @property
     def D(self) -> int: ...
@@ -88,10 +88,11 @@ class Buffer:
     """Memory for rows of numbers: `columns` values of a row side by side, each as wide as its axis.
 
     Attributes:
-        kind: what it holds.
-        owner: of which state, gate, parameter or value; empty where there is one of the kind.
-        axis: "H" the hidden size, "P" the output's, "D" the input's, "1" one number.
-        columns: how many values of a row.
+        kind: the contents.
+        owner: the name of the state, gate, parameter or value; empty if there is only one buffer of this kind.
+        axis: the width of a value: "H" for the hidden size, "P" for that of the output, "D" for that of the input, "1"
+            for one number.
+        columns: the number of values in a row.
     """
 
     kind: Kind
@@ -101,11 +102,11 @@ class Buffer:
 
     @property
     def label(self) -> str:
-        """Its name in printed text, if that is unique."""
+        """The name of the buffer in printed text. Two buffers may have the same label."""
         return self.kind.label.format(self.owner)
 
     def width(self, widths: Widths) -> int:
-        """How many numbers a row has."""
+        """The number of numbers in a row."""
         match self.axis:
             case "H":
                 return self.columns * widths.H
@@ -123,9 +124,9 @@ class Place(NamedTuple):
     column: int = 0
 
 
-_OF_STATES = {"state": Kind.STATE, "d_state": Kind.D_NEXT}
-_BY_NAME = {"gate": Kind.GATE, "d_gate": Kind.D_GATE, "d_new": Kind.D_NEW}
-_OF_ALL = {
+_KIND_BY_STATE = {"state": Kind.STATE, "d_state": Kind.D_NEXT}
+_KIND_BY_OWNER = {"gate": Kind.GATE, "d_gate": Kind.D_GATE, "d_new": Kind.D_NEW}
+_KIND_WITHOUT_OWNER = {
     "ih": Kind.INPUT,
     "hh": Kind.RECURRENT,
     "row": Kind.ROW_SUM,
@@ -143,26 +144,26 @@ class Buffers:
     """The buffers that one cell's passes read and write.
 
     Args:
-        trace: the cell's graphs.
-        states: their axes by name.
+        trace: the graphs of the cell.
+        states: the axis of each state, by name.
     """
 
     def __init__(self, trace: Trace, states: Mapping[str, str]) -> None:
         self.states = states
-        self._names = tuple(states)
-        out = next(iter(states.values()))
-        count = trace.gradients
+        self._state_names = tuple(states)
+        output_axis = next(iter(states.values()))
+        gradients = trace.gradients
         columns = {
             Kind.INPUT: len(trace.ih),
             Kind.RECURRENT: len(trace.hh_only),
             Kind.ROW_SUM: trace.row_columns,
             Kind.PROJECTED: 1,
             Kind.KEPT: trace.kept_columns,
-            Kind.D_PRE: count["d_pre"],
+            Kind.D_PRE: gradients["d_pre"],
             Kind.LEFT: len(trace.left),
             Kind.UNPROJECTED: 1,
             Kind.D_PROJECTED: 1,
-            Kind.D_PARAMETER: count["d_parameter"],
+            Kind.D_PARAMETER: gradients["d_parameter"],
             Kind.DATA: 1,
             Kind.D_DATA: 1,
         }
@@ -170,24 +171,24 @@ class Buffers:
             Kind.DATA: "D",
             Kind.D_DATA: "D",
             Kind.ROW_SUM: "1",
-            Kind.PROJECTED: out,
-            Kind.LEFT: out,
-            Kind.D_PROJECTED: out,
+            Kind.PROJECTED: output_axis,
+            Kind.LEFT: output_axis,
+            Kind.D_PROJECTED: output_axis,
         }
-        self._one = {kind: Buffer(kind, "", axes.get(kind, "H"), n) for kind, n in columns.items()}
+        self._without_owner = {kind: Buffer(kind, "", axes.get(kind, "H"), n) for kind, n in columns.items()}
 
     def __getitem__(self, kind: Kind) -> Buffer:
-        return self._one[kind]
+        return self._without_owner[kind]
 
     def of_state(self, kind: Kind, name: str) -> Buffer:
-        """A buffer that belongs to a state."""
+        """The buffer of this kind for a state."""
         return Buffer(kind, name, self.states[name])
 
     def place(self, key: Key) -> Place:
-        """Where a trace's column is."""
-        what, which = key
-        if what in _OF_STATES:
-            return Place(self.of_state(_OF_STATES[what], self._names[which]))
-        if what in _BY_NAME:
-            return Place(Buffer(_BY_NAME[what], which, self.states[which] if what == "d_new" else "H"))
-        return Place(self._one[_OF_ALL[what]], which)
+        """The buffer and column for a column of the trace."""
+        name, column = key
+        if name in _KIND_BY_STATE:
+            return Place(self.of_state(_KIND_BY_STATE[name], self._state_names[column]))
+        if name in _KIND_BY_OWNER:
+            return Place(Buffer(_KIND_BY_OWNER[name], column, self.states[column] if name == "d_new" else "H"))
+        return Place(self._without_owner[_KIND_WITHOUT_OWNER[name]], column)

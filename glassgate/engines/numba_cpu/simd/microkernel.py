@@ -1,7 +1,7 @@
 """The register-blocked matrix product: a few rows times packed blocks of columns, accumulated in vector registers.
 
-`pack.py` defines the layout of the matrix. If numbers are rounded to bfloat16, a word of 32 bits holds two adjacent
-ones along the sum.
+`pack.py` defines the layout of the matrix. If numbers are rounded to bfloat16, each word of 32 bits holds two numbers
+that are adjacent along the summed axis.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,21 @@ from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, sp
 def microkernel(
     bits: int, lanes: int, vectors: int, processor: Processor, long: bool = False, strided: bool = False
 ) -> Any:
-    """The product for blocks of `vectors` vectors, one per sum.
+    """The product for blocks of `vectors` vectors. Each sum is one vector.
 
     Returns:
-        microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks): for each of `rows` addresses in `left`,
-        from `rank` on, the sum over k < depth of left[first + k] * packed[k]; out (rows, blocks, vectors, lanes).
-        With `long`, only shapes for long columns of rows exist. With `strided`, left[first * k] is read. On a processor
-        with bfloat16, numbers are rounded, and with `strided` left[first * k] is a pair, the numbers 2 k and 2 k + 1.
+        microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks). `left` is a list of row addresses. For
+        each of `rows` addresses from index `rank` on, the microkernel computes the sum over k < depth of
+        row[first + k] * packed[k]. It writes the sums to out (rows, blocks, vectors, lanes).
+        With `long`, it has only the block shapes for long columns of rows. With `strided`, it reads row[first * k]. On
+        a processor with bfloat16 it rounds numbers; with `strided`, row[first * k] is then a pair of the numbers 2 k
+        and 2 k + 1.
     """
     if processor.tiles:
         return tiles.microkernel(vectors, processor, strided)
     V, pairs = VectorType(bits, lanes), pairs_of(processor) if processor.bfloat16 else None
-    fitting = blocking(vectors, processor)
-    shapes = fitting.long_shapes if long else fitting.shapes
+    blocks_that_fit = blocking(vectors, processor)
+    shapes = blocks_that_fit.long_shapes if long else blocks_that_fit.shapes
 
     @intrinsic
     def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
@@ -65,7 +67,7 @@ def microkernel(
 def _tile_function(
     module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, strided: bool, pairs: Pairs | None
 ) -> ir.Function:
-    """The LLVM function of one shape, added to the module at the first use."""
+    """The LLVM function for one block shape. The first use adds it to the module."""
     name = f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V.name}"
     if name in module.globals:
         return module.globals[name]
@@ -74,17 +76,17 @@ def _tile_function(
     function.attributes.add("noinline")
     left, first, packed, pitch, depth, out = function.args
     entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
-    number, vector = V.element.as_pointer(), V.llvm.as_pointer()
+    element_pointer, vector_pointer = V.element.as_pointer(), V.llvm.as_pointer()
     align = 4 if V.element == ir.FloatType() else 8
-    weight = V.llvm if pairs is None else ir.VectorType(INT32, V.llvm.count)
+    weight_vector = V.llvm if pairs is None else ir.VectorType(INT32, V.llvm.count)
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
-    of_left = number if pairs is None else (INT32 if strided else INT16).as_pointer()
-    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), of_left) for r in range(rows)]
+    left_pointer = element_pointer if pairs is None else (INT32 if strided else INT16).as_pointer()
+    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), left_pointer) for r in range(rows)]
     if not strided:
         lefts = [b.gep(left, [first]) for left in lefts]
-    starts = [b.gep(b.inttoptr(packed, number), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
+    starts = [b.gep(b.inttoptr(packed, element_pointer), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
     columns = [(p, v) for p in range(blocks) for v in range(vectors)]
     words = depth
     if pairs is not None:
@@ -102,7 +104,7 @@ def _tile_function(
 
     def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
         at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
-        found = b.load(b.bitcast(at, weight.as_pointer()))
+        found = b.load(b.bitcast(at, weight_vector.as_pointer()))
         found.align = align
         return found
 
@@ -112,11 +114,11 @@ def _tile_function(
         at = b.gep(lefts[row], [b.mul(k, first) if strided else b.mul(k, INT64(2))])
         return word(b, at, V.llvm.count, alone)
 
-    def added(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
-        """The sums plus the products of the next word.
+    def plus_products(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
+        """The sums plus the products of word k.
 
-        The fewer operands stay in registers and the others are read one at a time. With both in registers, a sum would
-        have to be stored at every step on processors with 16 registers.
+        Only the smaller of the two sets of operands, rows or columns, is held in registers. The others are loaded one
+        at a time. If all were held, processors with 16 registers would have to store a sum in memory at every step.
         """
         step = b.mul(k, INT64(vectors * V.llvm.count))
         new: dict[Any, ir.Value] = {}
@@ -135,7 +137,7 @@ def _tile_function(
     b.position_at_end(loop)
     k = b.phi(INT64)
     sums = {(r, c): b.phi(V.llvm) for r in range(rows) for c in columns}
-    new = added(k, sums)
+    new = plus_products(k, sums)
     k_next = b.add(k, INT64(1))
     b.cbranch(b.icmp_signed("<", k_next, words), loop, done)
     k.add_incoming(INT64(0), entry)
@@ -154,7 +156,7 @@ def _tile_function(
         last, stored = function.append_basic_block("last"), function.append_basic_block("stored")
         b.cbranch(b.trunc(depth, ir.IntType(1)), last, stored)
         b.position_at_end(last)
-        with_last = added(words, results, alone=True)
+        with_last = plus_products(words, results, alone=True)
         b.branch(stored)
         b.position_at_end(stored)
         before, results = results, {key: b.phi(V.llvm) for key in results}
@@ -162,7 +164,7 @@ def _tile_function(
             phi.add_incoming(before[key], done)
             phi.add_incoming(with_last[key], last)
     for i, phi in enumerate(results.values()):
-        at = b.gep(b.inttoptr(out, number), [INT64(i * V.llvm.count)])
-        b.store(phi, b.bitcast(at, vector)).align = align
+        at = b.gep(b.inttoptr(out, element_pointer), [INT64(i * V.llvm.count)])
+        b.store(phi, b.bitcast(at, vector_pointer)).align = align
     b.ret_void()
     return function

@@ -1,4 +1,4 @@
-"""The columns of a table of time series by their role, and the frequency of its time stamps."""
+"""The role of each column in a table of time series, and the frequency of the time stamps."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,13 @@ TIME, MONTH, WEEKDAY, STEP = "time", "month", "weekday", "step"
 
 _SECOND = 1_000_000  # time stamps are counted in microseconds
 _DAY = 24 * 3600 * _SECOND
-_NAMES = ((7 * _DAY, "week"), (_DAY, "day"), (3600 * _SECOND, "hour"), (60 * _SECOND, "minute"), (_SECOND, "second"))
+_DURATIONS = (
+    (7 * _DAY, "week"),
+    (_DAY, "day"),
+    (3600 * _SECOND, "hour"),
+    (60 * _SECOND, "minute"),
+    (_SECOND, "second"),
+)
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,12 @@ class Schema:
     Attributes:
         target: columns to forecast, each a series; all columns without another role if empty
         time: the column of time stamps; detected if None
-        series: the column of the series' names, in a table with several series one below the other; detected if None
-        past: covariates that are known up to the present
-        known: covariates that are known ahead
+        series: the column with the name of each row's series, in a table that contains several series; detected if None
+        past: covariates that are known only up to the present
+        known: covariates whose future values are known, too
         static: numbers or texts that belong to a series as a whole
         time_format: the format of the time stamps, as strptime takes it; detected if empty
-        missing: how gaps are filled: "error", or "last" for the value before
+        missing: how gaps are handled: "error" raises an error, "last" repeats the value before the gap
         decimal: the decimal mark, "." or ","; detected if empty
     """
 
@@ -49,7 +55,7 @@ class Schema:
         return (*self.target, *self.past, *self.known)
 
     def with_columns(self, time: str | None, series: str | None, target: tuple[str, ...]) -> "Schema":
-        """Return the schema with the roles that were detected."""
+        """Return a copy of the schema with the detected columns."""
         return replace(self, time=time, series=series, target=target)
 
 
@@ -58,9 +64,9 @@ class Frequency:
     """The distance between the time stamps of a series.
 
     Attributes:
-        unit: "time" of equal length, "month", "weekday" (Monday to Friday), or "step" where stamps are whole numbers
+        unit: "time" (a fixed duration), "month", "weekday" (Monday to Friday), or "step" (stamps are whole numbers)
         count: microseconds, months, weekdays or whole numbers from one stamp to the next
-        last_day: whether stamps of months are their last days
+        last_day: whether each stamp is the last day of its month
 
     Example:
         >>> days = infer(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], "datetime64[us]"))
@@ -75,7 +81,7 @@ class Frequency:
     def __str__(self) -> str:
         if self.unit != TIME:
             return plural(self.count, self.unit)
-        for length, name in _NAMES:
+        for length, name in _DURATIONS:
             if self.count % length == 0:
                 return plural(self.count // length, name)
         return f"{self.count / _SECOND:g} seconds"
@@ -87,16 +93,16 @@ class Frequency:
 
     @property
     def season(self) -> int:
-        """Steps of the usual season of such series; 1 without one."""
+        """The number of steps in the usual season of a series with this frequency; 1 if there is none."""
         if self.unit == MONTH:
             return 12 // self.count if 12 % self.count == 0 else 1
         if self.unit != TIME:
             return 5 if (self.unit, self.count) == (WEEKDAY, 1) else 1
-        whole = {7 * _DAY: 52, _DAY: 7}.get(self.count)
-        return whole or (_DAY // self.count if self.count < _DAY and _DAY % self.count == 0 else 1)
+        steps = {7 * _DAY: 52, _DAY: 7}.get(self.count)
+        return steps or (_DAY // self.count if self.count < _DAY and _DAY % self.count == 0 else 1)
 
     def text(self, time: Any) -> str:
-        """Write a time stamp; the hour of a day is left out where steps are days or longer.
+        """Return a time stamp as text, without the time of day if a step is a day or longer.
 
         Example:
             >>> Frequency(MONTH).text(np.datetime64("2024-01-31", "us"))
@@ -104,22 +110,22 @@ class Frequency:
         """
         if not self.dated:
             return str(time)
-        seconds = shown(time)
-        long = self.unit != TIME or self.count % _DAY == 0
-        return seconds.removesuffix(" 00:00:00") if long else seconds
+        text = shown(time)
+        whole_days = self.unit != TIME or self.count % _DAY == 0
+        return text.removesuffix(" 00:00:00") if whole_days else text
 
     def places(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Number time stamps from the first one on.
+        """Return how many steps each time stamp is after the first one.
 
         Args:
             times: `(L,)`, datetime64[us], or whole numbers
 
         Returns:
-            the places, `(L,)`, and whether each stamp is on the grid of the first one, `(L,)`
+            the numbers of steps, `(L,)`, and whether each stamp is a whole number of steps after the first one, `(L,)`
         """
         if self.unit in (TIME, STEP):
-            far = (times - times[0]).astype(np.int64)
-            return far // self.count, far % self.count == 0
+            distances = (times - times[0]).astype(np.int64)
+            return distances // self.count, distances % self.count == 0
         if self.unit == WEEKDAY:
             days = times.astype("datetime64[D]")
             places = np.busday_count(days[0], days)
@@ -129,7 +135,7 @@ class Frequency:
         return places, self.times(times[0], places) == times
 
     def times(self, start: np.generic, places: np.ndarray) -> np.ndarray:
-        """Return the time stamps at places counted from a first one."""
+        """Return the time stamps that are `places` steps after `start`."""
         if self.unit == STEP:
             return np.asarray(start + places * self.count)
         if self.unit == TIME:
@@ -145,12 +151,12 @@ class Frequency:
 
 
 def shown(time: Any) -> str:
-    """Write a time stamp to the second, or a whole number."""
+    """Return a time stamp, to the second, or a whole number as text."""
     return str(time.astype("datetime64[s]")).replace("T", " ") if time.dtype.kind == "M" else str(time)
 
 
 def infer(times: np.ndarray) -> Frequency:
-    """Return the most common distance between time stamps.
+    """Return the frequency: the most common distance between adjacent time stamps.
 
     Args:
         times: `(L,)`, at least two of them different
@@ -161,32 +167,32 @@ def infer(times: np.ndarray) -> Frequency:
         >>> str(infer(np.array([1949, 1950, 1951])))
         '1 step'
     """
-    far = np.diff(times).astype(np.int64)
-    sizes, counts = np.unique(far[far > 0], return_counts=True)
-    if not len(sizes):
-        raise ValueError("no two time stamps of which the second is later")
-    most = int(sizes[counts.argmax()])
+    distances = np.diff(times).astype(np.int64)
+    lengths, counts = np.unique(distances[distances > 0], return_counts=True)
+    if not len(lengths):
+        raise ValueError("no time stamp is later than the one before it")
+    step = int(lengths[counts.argmax()])
     if times.dtype.kind != "M":
-        return Frequency(STEP, most)
+        return Frequency(STEP, step)
     stamps = pd.DatetimeIndex(times)
     same_clock = (stamps - stamps.normalize()).nunique() == 1
-    if most % _DAY or not same_clock:
-        return Frequency(TIME, most)
-    ends = bool(stamps.is_month_end.all())
-    if most >= 28 * _DAY and (ends or stamps.day.nunique() == 1):
+    if step % _DAY or not same_clock:
+        return Frequency(TIME, step)
+    all_last_days = bool(stamps.is_month_end.all())
+    if step >= 28 * _DAY and (all_last_days or stamps.day.nunique() == 1):
         months = np.diff(times.astype("datetime64[M]").astype(np.int64))
-        numbers, counts = np.unique(months[months > 0], return_counts=True)
-        return Frequency(MONTH, int(numbers[counts.argmax()]), ends)
-    if most == _DAY and (stamps.day_of_week < 5).all() and (far == 3 * _DAY).any():
+        lengths, counts = np.unique(months[months > 0], return_counts=True)
+        return Frequency(MONTH, int(lengths[counts.argmax()]), all_last_days)
+    if step == _DAY and (stamps.day_of_week < 5).all() and (distances == 3 * _DAY).any():
         return Frequency(WEEKDAY)
-    return Frequency(TIME, most)
+    return Frequency(TIME, step)
 
 
 def calendar(frequency: Frequency, times: np.ndarray) -> np.ndarray:
-    """Return the place of each time stamp in its year, week and day, as sines and cosines, `(L, C)`.
+    """Return the position of each time stamp in its year, week and day, as sines and cosines, `(L, C)`.
 
-    Parts that the frequency cannot distinguish are left out: hours have all three, days have week and year, months
-    have the year.
+    The frequency decides which of the positions are included: hourly stamps have all three, daily stamps those in the
+    week and the year, monthly stamps only that in the year.
     """
     stamps = pd.DatetimeIndex(times)
     parts = [(stamps.day_of_year - 1) / 365.25]
