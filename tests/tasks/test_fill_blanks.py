@@ -43,7 +43,7 @@ def test_never_sees_what_it_fills(options: dict[str, object]) -> None:
     numbers, lengths = torch.randint(2, 12, (1, 9)), torch.tensor([9])
 
     def said(numbers: torch.Tensor, blank: int, left: int) -> torch.Tensor:
-        forward, backward, _ = network._read(numbers, lengths)
+        forward, backward, _ = network.read(numbers, lengths)
         before = torch.nn.functional.pad(forward, (0, 0, 1, 0))[:, blank]
         after = None if backward is None else torch.nn.functional.pad(backward, (0, 0, 0, 9))[:, blank + left]
         return network.unit_scores(before, after, torch.tensor([left]))
