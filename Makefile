@@ -4,7 +4,7 @@ PYTHON ?= python3
 SHELL := /bin/bash
 bin := .venv/bin
 pip := $(bin)/python -m pip install --constraint constraints.txt
-pytest := $(bin)/python -m pytest -n auto --maxprocesses=8
+pytest := $(bin)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
 # The essential tests: layers and functions against torch.nn, gradients of the reference engine, every command, and the
 # code and commands of the pages.
 essential := tests/layers/test_against_torch.py tests/layers/test_errors.py tests/test_functional.py \
