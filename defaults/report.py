@@ -1,4 +1,4 @@
-"""The page and its picture, made from the kept figures and the table of sets alone."""
+"""The page and its picture, generated from the stored figures and the table of sets."""
 
 import statistics
 import textwrap
@@ -12,16 +12,16 @@ from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.wording import plural
 
 NEAR = 0.03
-"""How much worse than the best setting found the defaults may be, as a fraction of its score."""
+"""The largest relative difference at which the defaults count as good as the best settings found."""
 
 INTRODUCTION = """\
 # How good the defaults are
 
-Unless options set them, batch size and epochs follow from the size of the data, by one rule for all tasks,
-[by_size.py](../glassgate/tasks/training/by_size.py). Each task has one learning rate. Only the rate of translation
-follows from the batch size: 0.0005 for each of its examples, from 0.002 to 0.004. Little data gives many small steps
-instead of the few large ones of a fixed batch size. The first line of each training prints the chosen values, and an
-option overrides them:
+The default batch size and number of epochs depend on the size of the data, by one rule for all tasks,
+[by_size.py](../glassgate/tasks/training/by_size.py). The default learning rate is a constant for each task. Only
+translation computes it from the batch size: 0.0005 times the batch size, at least 0.002 and at most 0.004. On little
+data, a small batch size gives many more steps than a fixed one would. The first line of each training prints the chosen
+values, and an option overrides them:
 
 ```text
 100 examples: batch size 4, learning rate 0.008, 60 epochs (1,500 steps); chosen by data size: batch size, epochs
@@ -31,64 +31,67 @@ option overrides them:
 |---|---|---|---|
 {rule}
 
-An example is a sequence, a piece of a long one, a chunk of a text (50 units) or a window of a series: what a batch
-counts. `--lr-find` looks for the learning rate instead, in 100 steps in which it rises, the curve in
-the run's folder as `learning_rate.svg`.
+An example is one row of a batch: a sequence, a piece of a long one, a chunk of a text (50 tokens) or a window of a
+series. `--lr-find` searches for the learning rate instead. It trains 100 steps with an increasing rate and draws the
+loss by rate to `learning_rate.svg` in the run folder.
 
-With dev data and without `--epochs`, these epochs are the shortest training. Half way through them the learning rate
-pauses while the dev score improves: as long as the last quarter of the planned epochs has added more than 5 % of all
-improvement so far, another epoch follows at the same rate. The second half of the cosine comes after the pause, so the
-rate decays towards the end of every training. The bound is four times the planned epochs, or `--max-epochs`; it is
-printed with its time before training starts. With `--patience`, too, the rate decays before training ends. The figures
-below are of trainings without a pause.
+With dev data and without `--epochs`, this number of epochs is a minimum. Halfway through them the learning rate stays
+constant while the dev score improves: another epoch follows at the same rate if the last quarter of the planned epochs
+contributed more than 5 % of the total improvement. After this pause, the rate decays along the second half of the
+cosine, so it decays towards the end of every training. The maximum is four times the planned epochs, or `--max-epochs`.
+It is printed with its estimated time before training starts. With `--patience`, too, the rate decays before training
+ends. The figures below are from trainings without a pause.
 
-## Measured
+## Measurements
 
-Each task on three data sets: with the defaults, with a batch size of 32 and 10 epochs for any data, and with the best
-settings of a search around the defaults. The search changes one setting at a time (learning rate, epochs, dropout,
-batch size, hidden size), keeps a change that is better on the dev data, and ends when no change is better or its time
-is over. It trains with one seed. The best setting by the dev data, and the defaults, are then trained with two more.
-Scores are of test data, which no choice depends on: mean and standard deviation over the seeds.
+Each task was trained on three data sets with three kinds of settings: the defaults, a batch size of 32 with 10 epochs,
+and the best settings of a search around the defaults. The search changes one setting at a time (learning rate, epochs,
+dropout, batch size, hidden size) and keeps the change if the dev score improves. It ends when no change improves the
+score, or after a time limit. It trains with one seed. The settings with the best dev score, and the defaults, are then
+trained with two more seeds. Scores are computed on test data, which the search does not use: mean and standard
+deviation over the seeds.
 
 ```sh
-GLASSGATE_DATA=FOLDER make defaults                            # all that is missing; stopped at any moment, it goes on
+GLASSGATE_DATA=FOLDER make defaults                            # all missing figures; can be stopped and continued
 GLASSGATE_DATA=FOLDER make defaults DEFAULTS="--seconds 600"   # a longer search
-make defaults DEFAULTS=--report                                # this page, from the kept figures alone
+make defaults DEFAULTS=--report                                # only this page, from the stored figures
 ```
 
 """
 
 ENDING = """
-![The defaults, and a batch size of 32 for 10 epochs, against the best setting found](defaults.svg)
+![The defaults, and a batch size of 32 for 10 epochs, compared with the best settings found](defaults.svg)
 
 {summary}
 
-- The rule by size and the first learning rates were chosen partly by hand, before there was a search, from trainings on
-  these same sets and from their test scores, too; so the figures of sets where nothing has changed since flatter them.
-  The search then changed three things, by dev scores alone. Tagging took dropout 0.2 and learning rate 0.008 instead of
-  0.4 and 0.006, which were 4.9 % behind on 4,000 sentences. Language models took 256 units instead of 128, which were
-  4.6 % behind on 500,000 characters, and dropout 0.2 instead of none. Blanks took dropout 0.2 instead of none, which
-  was 6.0 % behind on 20,000 characters.
-- The search did not come to its end on any set, and some trainings were asked for by hand, out of its order: those with
-  dropout 0.2, with 256 units and all of translation, where only learning rates were compared. A larger learning rate
-  looks better where epochs are limited.
-- Translation's rate was chosen by the mean dev score of three seeds, from 0.002 and 0.004. On 3,000 pairs the dev data
-  likes 0.004 (chrF 10.9, and 10.8 with 0.002; on test data 12.2 and 11.2), on 600 pairs 0.002 (5.6 and 5.4; on test
-  data 6.2 and 5.7). So the default takes 0.002 with batches of 4 and 0.004 with those of 8 and more, of which larger
-  ones were not measured. On 100 pairs all rates end at a chrF of about 4: too little data to learn from.
-- Where there is one seed, and where seeds are far apart, a small difference says nothing. Below zero the defaults are
-  better on test data than what dev data, little of it on the small sets, likes best.
-- One thread of an AMD EPYC with two processors, shared with other programs.
-- The sets called large are parts of their data, and their epochs are limited for all settings alike, translation's
-  apart, so that a training takes seconds. That favours settings that learn fast.
-- Sets, their sizes and the rule by which they are cut: [sets.py](../defaults/sets.py). Every training is a line of JSON
-  in `defaults/figures`. The data is that of the [results](results.md).
+- **The defaults were partly chosen on these sets.** The rule by size and the first learning rates were chosen before
+  the search existed, partly manually, from trainings on these sets and also from their test scores. The figures of sets
+  whose defaults have not changed since are therefore too optimistic. The search then changed three defaults, by dev
+  scores only. Tagging: dropout 0.2 and learning rate 0.008 instead of 0.4 and 0.006, which were 4.9 % worse on 4,000
+  sentences. Language models: 256 units instead of 128, which were 4.6 % worse on 500,000 characters, and dropout 0.2
+  instead of none. Blanks: dropout 0.2 instead of none, which was 6.0 % worse on 20,000 characters.
+- **The search is incomplete.** It did not finish on any set. Some trainings were started manually, in another
+  order: those with dropout 0.2, those with 256 units, and all of translation, for which only learning rates were
+  compared. With few epochs, a larger learning rate looks better than it is.
+- **The learning rate of translation** was chosen from 0.002 and 0.004 by the mean dev score of three seeds. On 3,000
+  pairs 0.004 has the better dev score (chrF 10.9, vs. 10.8 with 0.002; on test data 12.2 vs. 11.2). On 600 pairs 0.002
+  has the better one (5.6 vs. 5.4; on test data 6.2 vs. 5.7). The default is therefore 0.002 for batches of 4, and 0.004
+  for batches of 8 and more. Batches of more than 8 were not measured. With 100 pairs all rates end at a chrF of about
+  4: this is too little data.
+- **Small differences are not significant** for one seed, or if the standard deviation is large. A negative difference
+  means that the defaults are better on the test data than the settings with the best dev score. The small sets have
+  little dev data.
+- **Processor:** one thread of an AMD EPYC with two processors, shared with other programs.
+- **Large sets** are parts of their data, and their epochs are limited to the same number for all settings (except for
+  translation), so that a training takes seconds. This favours settings that learn fast.
+- **Sources:** [sets.py](../defaults/sets.py) has the sets, their sizes and the rule that splits them. Every training is
+  a line of JSON in `defaults/figures`. The data is that of the [results](results.md).
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured on a set.
+    """The measurements on one data set.
 
     Attributes:
         data: the set
@@ -104,15 +107,15 @@ class Row:
 
     @property
     def seeds(self) -> list[int]:
-        """Those with which both the defaults and the best were trained."""
+        """The seeds with which both the defaults and the best settings were trained."""
         return [seed for seed in SEEDS if {self.defaults, self.best} <= self._tests(seed).keys()]
 
     def tests(self, settings: Settings) -> list[float]:
-        """The test score at each seed; the fixed settings may have fewer."""
+        """The test score for each seed. The fixed settings may have been trained with fewer seeds."""
         return [tests[settings] for tests in map(self._tests, self.seeds) if settings in tests]
 
     def behind(self, settings: Settings) -> float:
-        """How much worse than the best the mean test score is, as a fraction of the best's; negative if better."""
+        """The difference between the mean test score and that of the best settings, relative to it; positive: worse."""
         one, best = (statistics.mean(self.tests(each)) for each in (settings, self.best))
         return (one - best) / best if self.data.score.lower_is_better else (best - one) / best
 
@@ -134,7 +137,7 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def rows(store: Store) -> list[Row]:
-    """What is shown: the sets on which the defaults and the fixed settings were trained."""
+    """The rows of the table: the sets on which the defaults and the fixed settings were trained."""
     found = []
     for data in SETS:
         if results := store.searched(data):
@@ -151,14 +154,14 @@ def _rule(examples: int) -> str:
 
 def _table(rows: Sequence[Row]) -> str:
     lines = [
-        "| task | data | score | batch size 32, 10 epochs | the defaults | best found | the defaults are behind by | "
+        "| task | data | score | batch size 32, 10 epochs | the defaults | best found | the defaults are worse by | "
         "defaults | best found: settings | trainings | seeds |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         cells = [row.data.task, row.data.what, row.data.score.heading]
         cells += [_spread(row, settings) for settings in (row.fixed, row.defaults, row.best)]
-        cells += [f"{100 * row.behind(row.defaults) + 0:.1f} %", _said(row.defaults), _said(row.best)]
+        cells += [f"{100 * row.behind(row.defaults) + 0:.1f} %", _described(row.defaults), _described(row.best)]
         cells += [str(len(row.results)), str(len(row.seeds))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -174,7 +177,7 @@ def _spread(row: Row, settings: Settings) -> str:
     )
 
 
-def _said(settings: Settings) -> str:
+def _described(settings: Settings) -> str:
     return (
         f"batch size {settings.batch_size}, rate {settings.learning_rate:g}, {plural(settings.epochs, 'epoch')}, "
         f"H={settings.hidden_size}, dropout {settings.dropout:g}"
@@ -190,12 +193,12 @@ def _summary(rows: Sequence[Row]) -> str:
     shown = [row.data for row in rows]
     missing = [f"{data.task}, {data.what}" for data in SETS if data not in shown]
     return textwrap.fill(
-        f"Of what has been tried, {trainings} trainings in all and {fewest} to {most} a set, the defaults are within "
-        f"{100 * NEAR:.0f} % of the best on {len(near)} of {len(rows)} sets"
-        + (f"; not on: {'; '.join(far)}" if far else "")
-        + f". They are better than a batch size of 32 and 10 epochs on {better}. Where the best found is the defaults "
-        "themselves, no change of one setting that was tried is better on the dev data. `make defaults` goes on "
-        "looking." + (f" Not measured as they are now: {'; '.join(missing)}." if missing else ""),
+        f"The search made {trainings} trainings, {fewest} to {most} per set. The defaults are within {100 * NEAR:.0f} "
+        f"% of the best settings found on {len(near)} of {len(rows)} sets"
+        + (f" (not on {'; '.join(far)})" if far else "")
+        + f", and better than a batch size of 32 with 10 epochs on {better}. If the best settings found are the "
+        "defaults, no tried change of one setting improves the dev score. `make defaults` continues the search."
+        + (f" The current defaults have not been measured on: {'; '.join(missing)}." if missing else ""),
         120,
     )
 

@@ -17,7 +17,7 @@ from glassgate.engines.contract import Direction
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.printer import printed as listed
-from glassgate.engines.meaning import meant
+from glassgate.engines.meaning import current_equations
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.backward import Backward, Wanted
 from glassgate.engines.numba_cpu.costs import COSTS
@@ -57,7 +57,8 @@ def blocks() -> dict[str, str]:
         "lowered": listing(lower(cell, traced, False)) + "\n" + listing(lower(cell, traced, True)),
         "sums": "\n".join(map(_sum, weight_gradients(cell, traced, buffers_of(cell, traced)))),
         "pass": "\n".join(
-            listed(lowered(meant(cell), traced, Form(save=True))) for lowered in (forward_pass, backward_pass)
+            listed(lowered(current_equations(cell), traced, Form(save=True)))
+            for lowered in (forward_pass, backward_pass)
         ),
         "kernel": printed(cell, traced, False).text,
     }

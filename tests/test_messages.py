@@ -37,7 +37,7 @@ NOT_MADE = {
         "expected a frame that turns into an Arrow table",
         ": expected a Split of examples, got rows of a table",
         " has no attention to look at",
-        "report: there is none for ",
+        " has no report yet",
         "expected a text, as in training, got a series",
         "two series have this name",
         "the source is empty; remove the line",
@@ -53,7 +53,7 @@ NOT_MADE = {
     "a step that only looks equal to itself": ["is not the same when it is run twice"],
     "a run of minutes": [
         " steps or more are too long for one page",
-        " reads no text; give a file with --file, or nothing",
+        " does not read text; give a file with --file, or omit the text",
     ],
 }
 """Messages without an input, by reason."""

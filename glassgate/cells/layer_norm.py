@@ -12,20 +12,20 @@ def normalised(eps, *values):
     def mean(values):
         return sum(values).mean(-1, keepdim=True) / len(values)
 
-    # Moments are computed about a first, rounded mean: about zero, a large mean would cost digits. The result does not
-    # depend on that mean, so it gets no gradient.
-    about = mean(values).detach()
-    centred = [v - about for v in values]
-    left, square = mean(centred), mean([v * v for v in centred])
-    scale = torch.rsqrt(torch.clamp(square - left * left, min=0.0) + eps)
-    return [(v - left) * scale for v in centred]
+    # Subtracting the rounded mean first keeps digits of the variance when the mean is large. The result does not depend
+    # on the subtracted number, so it needs no gradient.
+    shift = mean(values).detach()
+    centred = [v - shift for v in values]
+    rest, square = mean(centred), mean([v * v for v in centred])
+    scale = torch.rsqrt(torch.clamp(square - rest * rest, min=0.0) + eps)
+    return [(v - rest) * scale for v in centred]
 
 
 class LayerNormLSTM(Cell):
-    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: normalises the halves from x and h, and c.
+    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: normalises the terms of x and of h, and c.
 
     i, f, o = sigmoid(...),  g = tanh(...) of LN(W_ih x + b_ih) + LN(W_hh h + b_hh), each LN over all gates,
-    c = f c + i g,  h = o tanh(LN(c)); with `bias=False` as in the paper, whose b is the shift here
+    c = f c + i g,  h = o tanh(LN(c)). For the equations of the paper use `bias=False`: its b is the shift of LN.
 
     Args:
         eps: added to the variance.
@@ -58,7 +58,7 @@ class LayerNormLSTM(Cell):
 
 
 class LayerNormGRU(Cell):
-    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: normalises the halves from x and h.
+    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: normalises the terms of x and of h.
 
     r, z = sigmoid(LN(...) + LN(...)), each LN over both gates,
     n = tanh(LN(W_in x + b_in) + r LN(W_hn h + b_hn)),  h = (1 - z) n + z h, z as in `torch.nn.GRU`

@@ -113,7 +113,7 @@ def _batches(text: Text, targets: Tensor, updates: int, seed: int) -> Iterator[t
 
 
 def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int) -> list[float]:
-    """The loss of each update, in nats a unit."""
+    """The loss of each update, in nats per unit."""
     optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     losses = []
@@ -211,7 +211,7 @@ def measure(train: Text, test: Text, settings: Settings, told: Callable[[str], N
                 "written": write_on(reader, train, start, WRITTEN, 0),
             }
         )
-        told(f"language model {way}: {losses[-1]:.3f} nats a unit")
+        told(f"language model {way}: {losses[-1]:.3f} nats per unit")
     return {"machine": machine(), "settings": settings._asdict(), "taggers": taggers, "language_models": models}
 
 
@@ -230,11 +230,11 @@ def _loss(models: Sequence[dict[str, Any]]) -> Picture:
     with drawing(6.4, 2.8) as (drawn, ((axes,),)):
         for row in models:
             axes.plot(row["loss"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.2)
-        axes.set(xlabel="updates", ylabel="nats a unit", ylim=(0, None))
+        axes.set(xlabel="updates", ylabel="nats per unit", ylim=(0, None))
         axes.legend(fontsize=8)
         told = ", ".join(f"{row['reads']} {row['loss'][-1]:.3f}" for row in models)
         return Picture(
-            "language-models", drawn, f"Training loss of two language models in nats a unit, at the end: {told}."
+            "language-models", drawn, f"Training loss of two language models in nats per unit, at the end: {told}."
         )
 
 
@@ -252,7 +252,7 @@ def write(found: dict[str, Any], folder: Path) -> list[Path]:
     findings = [
         f"Labels right in unseen text: reading both ways {means['both']:.2%}, forward {means['forward']:.2%}, "
         f"backward {means['backward']:.2%}; the second direction is worth {100 * (means['both'] - best):.1f} points.",
-        f"As a language model the network of two directions falls to {last['both']:.3f} nats a unit (one direction: "
+        f"As a language model the network of two directions falls to {last['both']:.3f} nats per unit (one direction: "
         f"{last['forward']:.3f}): it reads the answer, one unit ahead, and what it writes on its own is rubbish.",
     ]
     samples = "".join(f"<h3>{_DIRECTIONS[row['reads']]}</h3><pre>{escape(row['written'])}</pre>" for row in models)
@@ -261,7 +261,7 @@ def write(found: dict[str, Any], folder: Path) -> list[Path]:
             "Where a tagger looks",
             figure(drawn[0], "A network of one direction cannot look to the other side; its answer rests on one half."),
         ),
-        ("A language model that sees the answer", figure(drawn[1], "The loss on its training text, in nats a unit.")),
+        ("A language model that sees the answer", figure(drawn[1], "The loss on its training text, in nats per unit.")),
         (
             "Where it looks",
             figure(drawn[2], "The network of two directions looks at k = t + 1: the unit it is to predict."),

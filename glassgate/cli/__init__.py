@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from glassgate.cli.stopping import how, status, stoppable
 
 COMMANDS = {
-    "train": "train a task on your data, on data that every machine has, or go on with an interrupted run",
+    "train": "train a task on your data or on built-in data, or resume an interrupted run",
     "evaluate": "score a trained run on a labelled file",
     "predict": "let a trained run label a file or standard input",
     "generate": "let a trained language model write",

@@ -11,7 +11,7 @@ from glassgate.tasks.language_model import LanguageModel
 
 def command(words: list[str]) -> None:
     """Generate as the words after `glassgate generate` say."""
-    parser = Parser(prog="glassgate generate", description="Let a trained language model go on with a text.")
+    parser = Parser(prog="glassgate generate", description="Continue a text with a trained language model.")
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument("--prompt", default="", help="beginning of the text (default: empty)")
     parser.add_argument("--length", type=int, default=500, metavar="N", help="units to generate (default: 500)")

@@ -1,4 +1,4 @@
-"""A training's progress in the terminal: a bar with throughput and time left, and a line for each epoch."""
+"""The progress of a training in the terminal: a bar with throughput and remaining time, and a line for each epoch."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ from glassgate.tasks.progress import Progress as Quiet
 
 
 def display(console: Console) -> Progress:
-    """Return a display for the progress bars of trainings, one below the other, inside its `with`."""
+    """Return a context manager that displays the progress bars of several trainings, one below the other."""
     return _Display(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TextColumn("{task.percentage:>3.0f}%{task.fields[said]}"),
+        TextColumn("{task.percentage:>3.0f}%{task.fields[loss]}"),
         _Throughput(),
         TimeElapsedColumn(),
         TextColumn("left"),
@@ -24,7 +24,7 @@ def display(console: Console) -> Progress:
 
 
 class _Display(Progress):
-    """Leaves nothing behind where it had nothing to show."""
+    """Prints nothing at the end if it has no bars."""
 
     def stop(self) -> None:
         if self.tasks:
@@ -34,42 +34,42 @@ class _Display(Progress):
 
 
 class Bar(Quiet):
-    """Draws one training.
+    """The progress bar of one training.
 
     Args:
-        drawn_on: a `display`
+        display: the result of `display()`
         title: the text before the bar
     """
 
-    def __init__(self, drawn_on: Progress, title: str):
-        self.drawn_on = drawn_on
+    def __init__(self, display: Progress, title: str):
+        self.display = display
         self.title = title
         self.loss = float("nan")
 
     def reading(self) -> None:
         self._print("reading the data")
 
-    def keeping(self, file: str, share: float) -> None:
-        if not share:
+    def converting(self, file: str, fraction: float) -> None:
+        if not fraction:
             title = f"{self.title}  converting {file} for the cache, once"
-            self.kept = self.drawn_on.add_task(title, total=1.0, said="")
-        self.drawn_on.update(self.kept, completed=share)
-        if share == 1.0:
-            self.drawn_on.stop_task(self.kept)
+            self.conversion = self.display.add_task(title, total=1.0, loss="")
+        self.display.update(self.conversion, completed=fraction)
+        if fraction == 1.0:
+            self.display.stop_task(self.conversion)
 
     def note(self, text: str) -> None:
         self._print(text)
 
     def begin(self, units: int, done: int) -> None:
-        self.row = self.drawn_on.add_task(self.title, total=units, completed=done, said="")
+        self.row = self.display.add_task(self.title, total=units, completed=done, loss="")
 
     def change(self, units: int) -> None:
-        total = self.drawn_on.tasks[self.row].total or 0
-        self.drawn_on.update(self.row, total=total + units)
+        total = self.display.tasks[self.row].total or 0
+        self.display.update(self.row, total=total + units)
 
     def step(self, units: int, loss: float) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
-        self.drawn_on.update(self.row, advance=units, said=f"  loss {self.loss:.3f}")
+        self.display.update(self.row, advance=units, loss=f"  loss {self.loss:.3f}")
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
         self._print(f"epoch {number}  {told(scores)}")
@@ -78,10 +78,10 @@ class Bar(Quiet):
         self._print("stops after this step; Ctrl-C again stops at once")
 
     def end(self) -> None:
-        self.drawn_on.stop_task(self.row)
+        self.display.stop_task(self.row)
 
     def _print(self, text: str) -> None:
-        self.drawn_on.console.print(f"{self.title}  {text}", highlight=False, soft_wrap=True)
+        self.display.console.print(f"{self.title}  {text}", highlight=False, soft_wrap=True)
 
 
 class _Throughput(ProgressColumn):
@@ -89,7 +89,7 @@ class _Throughput(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed or 0
-        return Text(f"{speed:>8,.0f}/s" if task.fields["said"] else "")
+        return Text(f"{speed:>8,.0f}/s" if task.fields["loss"] else "")
 
 
 # Scores that are not fractions, and those from 0 to 100.

@@ -59,7 +59,7 @@ def command(words: list[str]) -> None:
             f"two runs side by side must be of one task, got {task.name} and {tasks[-1].name}; write two pages"
         )
     with display(Console(stderr=True)) as bars:
-        row = bars.add_task("reading the run", total=None, said="")
+        row = bars.add_task("reading the run", total=None, loss="")
 
         def tick(what: str) -> None:
             bars.update(row, description=what)

@@ -1,4 +1,4 @@
-"""Trainings at the same time, each in a process of its own, drawn in one terminal."""
+"""Several trainings at the same time, each in its own process, with their progress bars in one terminal."""
 
 import signal
 import time
@@ -18,12 +18,12 @@ from glassgate.tasks.training.signals import end_with_parent
 Result = TypeVar("Result")
 
 
-def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: rich.Progress) -> dict[str, Result]:
+def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], display: rich.Progress) -> dict[str, Result]:
     """Run all jobs in parallel and return their results.
 
     Args:
-        jobs: functions that can be pickled, by the titles of their bars
-        drawn_on: a `display`
+        jobs: functions that can be pickled, by the titles of their progress bars
+        display: the terminal display of the bars, from `glassgate.cli.progress.display()`
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; each job has saved its state
@@ -31,7 +31,7 @@ def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: ric
     context = get_context("spawn")
     events: SimpleQueue[tuple[str, str, tuple[Any, ...]]] = context.SimpleQueue()
     stop = context.Event()
-    bars = {name: Bar(drawn_on, name) for name in jobs}
+    bars = {name: Bar(display, name) for name in jobs}
     stopped: Interrupted | None = None
     with ProcessPoolExecutor(len(jobs), context, _connect, (events, stop)) as pool:
         futures = {name: pool.submit(_work, name, job) for name, job in jobs.items()}
@@ -40,8 +40,8 @@ def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: ric
                 if events.empty():
                     time.sleep(0.05)
                 else:
-                    name, happened, arguments = events.get()
-                    getattr(bars[name], happened)(*arguments)
+                    name, callback, arguments = events.get()
+                    getattr(bars[name], callback)(*arguments)
             except KeyboardInterrupt as error:
                 stopped = Interrupted(*error.args)
                 stop.set()
@@ -52,7 +52,7 @@ def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], drawn_on: ric
 
 
 class _Relay(Progress):
-    """Forwards progress reports, and interrupts its own process when all jobs must stop."""
+    """Forwards the callbacks to the parent process, and interrupts its own process when all jobs must stop."""
 
     def __init__(self, name: str, events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event):
         self.name = name
@@ -62,8 +62,8 @@ class _Relay(Progress):
     def reading(self) -> None:
         self.send("reading")
 
-    def keeping(self, file: str, share: float) -> None:
-        self.send("keeping", file, share)
+    def converting(self, file: str, fraction: float) -> None:
+        self.send("converting", file, fraction)
 
     def note(self, text: str) -> None:
         self.send("note", text)
@@ -82,15 +82,15 @@ class _Relay(Progress):
     def end(self) -> None:
         self.send("end")
 
-    def send(self, happened: str, *arguments: Any) -> None:
-        self.events.put((self.name, happened, arguments))
+    def send(self, callback: str, *arguments: Any) -> None:
+        self.events.put((self.name, callback, arguments))
 
 
 _connection: tuple["SimpleQueue[tuple[str, str, tuple[Any, ...]]]", Event]
 
 
 def _connect(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event) -> None:
-    """Begin a process: the parent's word is what stops it, and the parent's end, even by kill -9, is its own."""
+    """Initialise a worker process. It ignores Ctrl-C, stops on the event `stop`, and ends if the parent is killed."""
     global _connection
     _connection = events, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -36,7 +36,7 @@ def command(words: list[str]) -> None:
         description="Train a task; `glassgate train TASK --help` lists its options.",
         epilog="tasks: " + "; ".join(f"{name}: {row.summary}" for name, row in TASKS.items()),
     )
-    parser.add_argument("--resume", metavar="RUN", required=True, help="go on with the interrupted run in this folder")
+    parser.add_argument("--resume", metavar="RUN", required=True, help="resume the interrupted run in this folder")
     parser.add_argument("--lr-find", action="store_true", help="of a new run alone: this one keeps its learning rate")
     add_processes(parser)
     arguments = parser.parse_args(words)
@@ -78,14 +78,14 @@ def _resume(run: str) -> None:
 
 @contextmanager
 def resumable(*runs: str) -> Iterator[None]:
-    """End the process when Ctrl-C or SIGTERM breaks off trainings, and say how to go on with each."""
+    """End the process after Ctrl-C or SIGTERM, and print the command that resumes each training."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as error:
         print(f"\n{how(error)}", file=sys.stderr)
         for run in runs:
             if Path(run).exists():
-                print(f"go on with: {started()} train --resume {shlex.quote(run)}", file=sys.stderr)
+                print(f"resume with: {started()} train --resume {shlex.quote(run)}", file=sys.stderr)
         raise SystemExit(status(error)) from None
 
 

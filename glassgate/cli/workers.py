@@ -45,7 +45,7 @@ def run(words: Sequence[str], devices: int) -> int:
         if failure.exitcode > 0:
             return int(failure.exitcode)
         print(
-            f"glassgate train: process {rank} of {devices} was ended by {_name(-failure.exitcode)}; go on with: "
+            f"glassgate train: process {rank} of {devices} was ended by {_name(-failure.exitcode)}; resume with: "
             "glassgate train --resume RUN",
             file=sys.stderr,
         )
@@ -65,5 +65,5 @@ def _processors() -> int:
 
 
 def _name(number: int) -> str:
-    cause = ", as the system does where memory is full" if number == signal.SIGKILL else ""
+    cause = ", probably because memory was full" if number == signal.SIGKILL else ""
     return f"{signal.Signals(number).name}{cause}"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glassgate.cell import Cell
 from glassgate.engines.contract import Direction
-from glassgate.engines.meaning import meant
+from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -211,7 +211,7 @@ class _Explained:
     def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
         """The call with other equations."""
         if call.cell not in self._cells:
-            equations = meant(call.cell, "weight_hr" in call.weights)
+            equations = current_equations(call.cell, "weight_hr" in call.weights)
             self._cells[call.cell] = GraphCell(conservative(equations, _gates(call.cell, equations)))
         return call._replace(cell=self._cells[call.cell])
 

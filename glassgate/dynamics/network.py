@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glassgate.dynamics.linearize import Linearization
 from glassgate.engines.contract import Direction
-from glassgate.engines.meaning import meant
+from glassgate.engines.meaning import current_equations
 from glassgate.engines.reference import advance, linear
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.layers.stack import Recurrent
@@ -77,7 +77,7 @@ class Network:
     def _linearized(self) -> list[Linearization] | None:
         """The graph of each layer's step; None if a cell has none."""
         try:
-            graphs = [meant(call.cell, "weight_hr" in call.weights) for call in self._directions]
+            graphs = [current_equations(call.cell, "weight_hr" in call.weights) for call in self._directions]
         except NotTraceable as error:
             warnings.warn(
                 f"{self.operation}: this cell has no graph, so derivatives are computed by autograd, one backward pass "

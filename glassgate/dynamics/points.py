@@ -13,7 +13,7 @@ from glassgate.dynamics.plot import plot
 from glassgate.layers.stack import Recurrent
 
 SHORTEST = 2.0**-10
-"""The smallest fraction of a Newton step that is tried before a step of gradient descent on q takes its place."""
+"""The smallest fraction of a Newton step that is tried. After it, a damped step that minimises q is taken."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FixedPoints:
         speeds: (K,): q = |F(s) - s|² / 2, where F is one step.
         jacobians: (K, S, S), of one step at each point.
         labels: the slot of each column of S, for example "layer0.c".
-        slow: the points where q has a minimum above the tolerance of fixed points; None in that object itself.
+        slow: the slow points, where q has a minimum above the tolerance of fixed points; their own `slow` is None.
     """
 
     states: Tensor
@@ -54,7 +54,7 @@ class FixedPoints:
 
     @cached_property
     def time_constants(self) -> Tensor:
-        """(K, S), in steps: after as many a deviation along the eigenvector has changed by a factor of e."""
+        """(K, S): the number of steps in which a deviation along each eigenvector grows or shrinks by a factor of e."""
         return 1 / self.eigenvalues.abs().log().abs()
 
     def plot(self, trajectories: Tensor, path: str | Path) -> None:
@@ -93,7 +93,7 @@ def fixed_points(
     """The fixed points of a layer under constant input, searched from many starts at once.
 
     Each start follows Newton's method on F(s) - s = 0. Where a Newton step does not lower the speed q, a damped step
-    minimises q instead (Levenberg-Marquardt). Points closer than `distance` are one.
+    minimises q instead (Levenberg-Marquardt). Points closer than `distance` are merged.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
@@ -102,8 +102,8 @@ def fixed_points(
             network visits are good starts, also with some noise: `trajectory(layer, inputs).states.flatten(0, 1)`.
         tolerance: the largest q of a fixed point.
         slow: the largest q of a slow point.
-        distance: between two points, in the Euclidean norm of the state, below which they are merged.
-        steps: how many are taken at most.
+        distance: the Euclidean distance between two states below which they are merged.
+        steps: the maximum number of steps of the search.
 
     Raises:
         ShapeError: starts or input do not fit the layer.
@@ -148,14 +148,14 @@ def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:
 
 
 def _searched(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
-    """Where each start ends: rows leave the search once their q is below the tolerance or no longer falls."""
+    """The end of the search from each start. A row leaves the search when its q is small enough or no longer falls."""
     states = states.clone()
     speeds = _speeds(network, states, x)
     damping = torch.full_like(speeds, 1e-3)
     active = torch.arange(len(states))
     identity = torch.eye(network.size, dtype=torch.float64)
     for _ in range(steps):
-        # Far below the tolerance, since rounding alone decides there.
+        # The search goes on far below the tolerance, until q is mostly rounding error.
         active = active[(speeds[active] > tolerance * 1e-4) & (damping[active] < 1e12) & speeds[active].isfinite()]
         if not len(active):
             break
@@ -201,7 +201,7 @@ def _newton(
 
 
 def _merged(states: Tensor, distance: float) -> Tensor:
-    """One of all points that are closer than the distance to it."""
+    """One point of each group of points that are closer to it than the distance."""
     kept: list[Tensor] = []
     while len(states):
         kept.append(states[0])

@@ -16,8 +16,8 @@ class Packed(NamedTuple):
     """The lengths of sequences whose rows are packed: step t holds the next `batch_sizes[t]` rows.
 
     Attributes:
-        batch_sizes: of each step, at least 1, never increasing.
-        order: the sequence at each rank, each of them once.
+        batch_sizes: the number of rows of each step, at least 1, not increasing.
+        order: a permutation of the sequences, longest first.
     """
 
     batch_sizes: Sequence[int]
@@ -45,9 +45,10 @@ class PreparedPasses(Protocol):
 
     Attributes:
         plans: one per direction.
-        count: the number of visible states, which have a row per step: by direction, each direction's output first.
+        count: the number of visible states in all directions. A visible state has a row per step. They are ordered by
+            direction, and each direction's output comes first.
         states: the number of visible states of each direction.
-        shapes: those of the tensors with a row per sequence, the input and the initial states, by index.
+        shapes: the shapes of the input and of the tensors with a row per sequence, by index.
     """
 
     plans: tuple[Plan, ...]
@@ -93,7 +94,7 @@ class PreparedPasses(Protocol):
             tensors, saved: as `forward` has returned them.
             resets, lengths, recordings: as in `forward`.
             d_visible: the gradients of the visible and the final states; None for zero.
-            needed: of which tensors the gradient is needed.
+            needed: for each of `tensors`, whether its gradient is needed.
         """
 
 
@@ -104,7 +105,7 @@ class Signature(NamedTuple):
         form: the shape of input and output without the last axis, as the user has them.
         states: the shape of each state of a direction, as the user has them.
         save: whether a backward pass follows.
-        resting: whether the initial states are the same for every sequence.
+        shared_initial: whether the initial states are the same for every sequence.
         every_state: whether every state is visible at every step, not only the output.
         record: whether gates are recorded.
     """
@@ -112,7 +113,7 @@ class Signature(NamedTuple):
     form: tuple[int, ...]
     states: Sequence[tuple[int, ...]]
     save: bool
-    resting: bool = False
+    shared_initial: bool = False
     every_state: bool = False
     record: bool = False
 
@@ -151,7 +152,7 @@ class Compiled(Protocol):
         given: Sequence[Tensor],
         flat: Sequence[Tensor],
         d_results: dict[int, Tensor],
-        data_too: bool,
+        needs_d_data: bool,
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
@@ -162,8 +163,8 @@ class Compiled(Protocol):
             flat: the result of `forward` without the final states.
             d_results: the gradients of some states and final states, by their index in the result of `forward`; the
                 others are zero.
-            data_too: whether the gradient of the input is needed.
-            needed: of which tensors in `given` the gradient is needed; None for all.
+            needs_d_data: whether the gradient of the input is needed.
+            needed: for each tensor in `given`, whether its gradient is needed; None for all.
         """
 
     def prepared(
@@ -206,7 +207,7 @@ class Native(NamedTuple):
     """Some steps of a stack of layers as one native call.
 
     Attributes:
-        call: takes the steps, given the address of their inputs, (steps, N, H_in), contiguous.
+        call: runs the steps; its argument is the address of their inputs, (steps, N, H_in), contiguous.
         output: where it writes the outputs, (steps, N, W).
         alive: the memory that it uses.
     """

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from glassgate.cell import Cell
-from glassgate.engines.meaning import meant
+from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations, parse
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -34,9 +34,9 @@ def cell_to_json(cell: Cell) -> str:
         raise TypeError(f"cell_to_json: cell must be an instance of glassgate.Cell, got {cell!r}")
     if isinstance(cell, JsonCell):
         return cell.text
-    content = {"format": _FORMAT, "name": type(cell).__name__, "equations": json.loads(meant(cell).text)}
+    content = {"format": _FORMAT, "name": type(cell).__name__, "equations": json.loads(current_equations(cell).text)}
     try:
-        content["projected"] = json.loads(meant(cell.projected(), projected=True).text)
+        content["projected"] = json.loads(current_equations(cell.projected(), projected=True).text)
     except (NotTraceable, ValueError):  # the cell does not run in a layer with proj_size
         content["projected"] = None
     return _written(content)

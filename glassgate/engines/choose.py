@@ -13,7 +13,7 @@ from glassgate.engines import processors, reference, stock
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
 from glassgate.engines.kernels import Kernels, Prepared
-from glassgate.engines.meaning import meant, untraceable
+from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.shapes import check_choice
@@ -123,7 +123,7 @@ class Choice(NamedTuple):
             lines.append(f"  {self.more}")
         for name, reason in self.reasons.items():
             if name != self.engine:
-                lines.append(f"  {name}: {reason or 'could run it, and is not first choice'}")
+                lines.append(f"  {name}: {reason or 'could run this call, but another engine is preferred'}")
         return "\n".join(lines)
 
 
@@ -161,7 +161,7 @@ def _with_equations(direction: Direction) -> Direction:
     projected = "weight_hr" in direction.weights
     if untraceable(direction.cell, projected):
         return direction
-    return direction._replace(cell=GraphCell(meant(direction.cell, projected), recorded=True))
+    return direction._replace(cell=GraphCell(current_equations(direction.cell, projected), recorded=True))
 
 
 def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> Reason | None:

@@ -1,4 +1,4 @@
-"""The arguments and results of every engine: one layer, its one or two directions, over flat rows of steps."""
+"""The arguments and results of every engine. A call computes the one or two directions of one layer."""
 
 from typing import NamedTuple
 
@@ -18,9 +18,9 @@ class Steps(NamedTuple):
     data: Tensor
     """(S, H_in)"""
     batch_sizes: Tensor | None
-    """(L,) int64 on the CPU, never increasing, zeros last; None where each of the S / N steps has all N rows."""
+    """(L,) int64 on the CPU, not increasing; zeros are allowed at the end. None: each of the S / N steps has N rows."""
     resets: Tensor | None
-    """(S,) bool: the row's state falls back to the initial one before this step; for a reverse direction likewise."""
+    """(S,) bool: whether the state of this row is reset before this step, in the order of time of each direction."""
 
 
 class Direction(NamedTuple):
@@ -29,7 +29,7 @@ class Direction(NamedTuple):
     cell: Cell
     weights: Weights
     initial: tuple[Tensor, ...]
-    """One (N, H_out or H_cell) a state, rows in the order of `Steps`."""
+    """One (N, H_out or H_cell) per state, rows in the order of `Steps`."""
     reverse: bool
     noise: dict[str, Tensor] = {}
     """The cell's random factors: (S, H) if drawn at each step, (N, H) if one per sequence."""
@@ -42,18 +42,18 @@ class Reason(NamedTuple):
 
     text: str
     of_cell: bool = False
-    """Whether it is the cell's own equations, so that no call of it will ever run there."""
+    """Whether the cell's equations are the reason. Then the engine cannot run any call of this cell."""
 
     def __str__(self) -> str:
         return self.text
 
 
 class Recording:
-    """What a call of one direction shows: its gates, and after `backward` what reached gates and new states.
+    """The recorded gates of one direction in one call, and after `backward` the gradients of gates and new states.
 
     Attributes:
         values: (S, H) by gate.
-        grad: (S, H_out or H_cell) by gate or state: the sum over all backward passes, as of a parameter's.
+        grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
     """
 
     def __init__(self) -> None:
@@ -117,8 +117,10 @@ _TERMS = {"medium": 1, "bf16": 1, "high": 3, "tf32": 3}
 
 
 def terms_allowed() -> int:
-    """The number of bfloat16 products that torch's switches allow in place of one in float32: 3 if each operand is the
-    sum of two numbers, 0 for float32 itself. The switch for recurrent layers takes precedence.
+    """The number of bfloat16 products that may replace one float32 product, according to torch's precision settings.
+
+    1: operands are rounded to bfloat16. 3: each operand is split into a sum of two bfloat16 numbers. 0: float32 is
+    required. The setting for recurrent layers takes precedence.
     """
     own = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
     return _TERMS.get(own if own != "none" else torch.get_float32_matmul_precision(), 0)

@@ -1,7 +1,7 @@
-"""What torch.compile looks at before it uses a compiled graph again: the values that the equations in it were made of.
+"""Guards for torch.compile: a compiled graph is used again only if the values that a cell's step reads are unchanged.
 
-A compiled graph holds equations as text. The compiler guards whatever value the code that it traces reads, so that code
-here reads the attributes, class attributes and globals of a cell's step.
+A compiled graph holds the equations of the cell as text. The compiler adds a guard for each value that the traced code
+reads. The code here is traced, and reads the attributes, class attributes and globals that the cell's step reads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,19 +18,19 @@ from glassgate.engines.symbolic.watch import globals_of
 _Path = tuple[tuple[bool, Any], ...]
 """How a value is reached from a cell: by attributes (True) and by keys (False)."""
 _NUMBERS = (bool, int, float, str)
-_DEPTH, _MOST = 5, 500
+_DEPTH, _MOST_VALUES = 5, 500
 
 
 def guarded(cell: Cell) -> tuple[CodeType, ...]:
-    """The code of the cell's steps; where this is compiled, the compiler looks at it and at all values again."""
+    """The code objects of the steps of the cell and of the cells in it. Tracing this adds guards for all values."""
     for path, value in _values(cell):
         if _at(cell, path) != value:
-            raise AssertionError("a value changed while it was looked at")
-    for path, names in _of_globals(cell):
+            raise AssertionError("a value changed while it was read")
+    for path, names in _globals(cell):
         for name, value in names:
             if type(_at(cell, path)).step.__globals__[name] != value:
-                raise AssertionError("a global changed while it was looked at")
-    return tuple([type(_at(cell, path)).step.__code__ for path, _ in _of_globals(cell)])
+                raise AssertionError("a global changed while it was read")
+    return tuple([type(_at(cell, path)).step.__code__ for path, _ in _globals(cell)])
 
 
 def _at(cell: Any, path: _Path) -> Any:
@@ -44,15 +44,17 @@ def _at(cell: Any, path: _Path) -> Any:
 def _values(cell: Cell) -> tuple[tuple[_Path, Any], ...]:
     """The numbers and names in a cell's attributes and those of its class."""
     return tuple(
-        (path, value) for path, value in islice(_all(cell, (), 0), _MOST) if type(value) in _NUMBERS and value == value
+        (path, value)
+        for path, value in islice(_all(cell, (), 0), _MOST_VALUES)
+        if type(value) in _NUMBERS and value == value
     )
 
 
 @constant
-def _of_globals(cell: Cell) -> tuple[tuple[_Path, tuple[tuple[str, Any], ...]], ...]:
+def _globals(cell: Cell) -> tuple[tuple[_Path, tuple[tuple[str, Any], ...]], ...]:
     """For the cell and each cell in it, the numbers and names that its step takes from globals."""
     found = []
-    for path, each in ((), cell), *islice(_all(cell, (), 0), _MOST):
+    for path, each in ((), cell), *islice(_all(cell, (), 0), _MOST_VALUES):
         if isinstance(each, Cell) and isinstance(step := getattr(type(each), "step", None), FunctionType):
             numbers = {name: step.__globals__.get(name) for name in sorted(globals_of(step.__code__))}
             found.append((path, tuple((name, v) for name, v in numbers.items() if type(v) in _NUMBERS and v == v)))
@@ -60,7 +62,7 @@ def _of_globals(cell: Cell) -> tuple[tuple[_Path, tuple[tuple[str, Any], ...]], 
 
 
 def _all(value: Any, path: _Path, depth: int) -> Iterator[tuple[_Path, Any]]:
-    """Everything in a value, with the way to it."""
+    """All values that are reached from a value by attributes and keys, each with its path."""
     inside: list[tuple[tuple[bool, Any], Any]] = []
     if isinstance(value, list | tuple):
         inside = [((False, k), v) for k, v in enumerate(value)]

@@ -102,11 +102,11 @@ def meaning_of(cell: Cell) -> Meaning:
     return known
 
 
-def meant(cell: Cell, projected: bool = False) -> Equations:
+def current_equations(cell: Cell, projected: bool = False) -> Equations:
     """The equations of one step.
 
     Raises:
-        NotTraceable: naming what of the step no kernel has.
+        NotTraceable: the step uses an operation that the kernels do not support; the message names it.
     """
     found = meaning_of(cell).equations(projected)
     if isinstance(found, str):
@@ -118,7 +118,7 @@ def cached_equations(cell: Cell, projected: bool) -> Equations:
     """The equations found at the beginning of the call, without checking whether the cell has changed since."""
     known = _known.get(id(cell))
     found = known.found.get(projected) if known is not None and known.cell() is cell else None
-    return found if isinstance(found, Equations) else meant(cell, projected)
+    return found if isinstance(found, Equations) else current_equations(cell, projected)
 
 
 def constant(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from glassgate.cell import Cell
 from glassgate.engines.contract import Direction
 from glassgate.engines.guards import guarded
-from glassgate.engines.meaning import cached_equations, constant, interned, meant
+from glassgate.engines.meaning import cached_equations, constant, current_equations, interned
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -196,7 +196,7 @@ def text_for(directions: Sequence[Direction], record: bool = False) -> str:
 @constant
 def _text_of(cell: Cell, order: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
     """The string of one direction; the argument `_` makes `torch.compile` check again whether the cell has changed."""
-    return _text(meant(cell, "weight_hr" in weights), order, weights, noise, record)
+    return _text(current_equations(cell, "weight_hr" in weights), order, weights, noise, record)
 
 
 def _text(equations: Equations, order: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:

@@ -1,7 +1,7 @@
 """The text of the kernels that are generated for a cell."""
 
 from glassgate.cell import Cell
-from glassgate.engines.meaning import meant
+from glassgate.engines.meaning import current_equations
 from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.symbolic.trace import differentiated
 from glassgate.shapes import check_choice
@@ -19,7 +19,7 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
         Python source of the functions.
 
     Raises:
-        TypeError: the cell uses an operation that no kernel has.
+        TypeError: the cell uses an operation that the kernels do not support.
 
     Example:
         >>> import glassgate as gg
@@ -32,8 +32,8 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
     if engine == "triton":
         from glassgate.engines.triton_gpu.layer import source_of
 
-        return source_of(meant(cell, projected))
+        return source_of(current_equations(cell, projected))
     from glassgate.engines.numba_cpu.kernel import printed
 
-    traced = differentiated(meant(cell, projected), COSTS)
+    traced = differentiated(current_equations(cell, projected), COSTS)
     return "\n\n".join(printed(cell, traced, is_backward).text for is_backward in (False, True))

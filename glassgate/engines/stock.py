@@ -22,11 +22,11 @@ def _lack(steps: Steps, directions: list[Direction], all_states: bool) -> str | 
     if type(cell) not in (LSTM, GRU, RNN):
         inner = getattr(cell, "cell", cell)  # of one that has noise
         noise = "" if inner is cell else " with zoneout or recurrent dropout"
-        return f"torch has kernels for LSTM, GRU and RNN alone, and this cell is {type(inner).__name__}{noise}"
+        return f"torch has kernels only for LSTM, GRU and RNN, and this cell is {type(inner).__name__}{noise}"
     if is_transformed():
         return "torch's kernels have no rule for vmap and jvp"
     if steps.resets is not None:
-        return "torch's kernels know no resets"
+        return "torch's kernels do not support resets"
     if all_states and len(cell.state) > 1:
         return "torch's kernels return the output at every step, and no other state"
     if "weight_hr" in weights and type(cell) is not LSTM:

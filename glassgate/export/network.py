@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.meaning import meant
+from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
@@ -99,7 +99,7 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
         raise ExportError(f"{operation}: the layer is being recorded or edited; export it outside of that block")
     cell, parts = layer._eval_cell, layer._parts
     try:
-        equations = meant(cell, bool(layer.proj_size))
+        equations = current_equations(cell, bool(layer.proj_size))
     except NotTraceable as error:
         reason = str(error).removesuffix("; it runs on the reference engine")
         place = _place(cell, bool(layer.proj_size))

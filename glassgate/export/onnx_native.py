@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from glassgate import cells
 from glassgate.cell import Cell
-from glassgate.engines.meaning import meant
+from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.onnx_ops import Operators
 
@@ -50,7 +50,7 @@ def operator_for(equations: Equations) -> Operator | None:
 
 @cache
 def _by_equations() -> dict[str, Operator]:
-    return {meant(operator.cell).text: operator for operator in OPERATORS}
+    return {current_equations(operator.cell).text: operator for operator in OPERATORS}
 
 
 def emit(

@@ -12,7 +12,7 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines.backend import Frozen, PackedPass, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_undisturbed
 from glassgate.engines.frozen import MATRICES, frozen, quantised, stepper
-from glassgate.engines.meaning import meant, untraceable
+from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.memory import COMPUTED_IN, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers import states
@@ -371,7 +371,7 @@ def freeze_layer(
         ]
         weights, scales = [own for own, _ in found], [own for _, own in found]
     cell, projected = layer._eval_cell, bool(layer.proj_size)
-    cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(meant(cell, projected))
+    cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(current_equations(cell, projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 
 

@@ -1,38 +1,38 @@
-"""The callbacks of a training, for the command line and for others, and its interruption."""
+"""Callbacks that report the progress of a training, and the exception that interrupts it."""
 
 from collections.abc import Mapping
 
 
 class Progress:
-    """Receives the reports of a training; this class ignores them."""
+    """The callbacks of a training. Override the ones you need; here they do nothing."""
 
     def reading(self) -> None:
-        """The data is about to be read."""
+        """Called before the data is read."""
 
-    def keeping(self, file: str, share: float) -> None:
-        """A large file is being brought into the form that training reads; so much of it is done, from 0 to 1."""
+    def converting(self, file: str, fraction: float) -> None:
+        """Called while a large file is converted to the cached format; `fraction` of it, from 0 to 1, is converted."""
 
     def note(self, text: str) -> None:
-        """Something worth knowing."""
+        """Called with each message for the user."""
 
     def begin(self, units: int, done: int) -> None:
-        """Training starts: so many units in all epochs together, so many of them done before."""
+        """Called when training starts: `units` tokens in all epochs, of which `done` were processed before."""
 
     def change(self, units: int) -> None:
-        """So many units more, or fewer, are left to train on."""
+        """Called when the remaining amount of training changes by `units` tokens, positive or negative."""
 
     def step(self, units: int, loss: float) -> None:
-        """A batch of so many units is done."""
+        """Called after each batch with its number of tokens and its loss."""
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
-        """An epoch, counted from 1, has ended with this loss and these scores on the dev data."""
+        """Called after each epoch, counted from 1, with its loss and its scores on the dev data."""
 
     def stopping(self) -> None:
-        """Ctrl-C was pressed, or SIGTERM received; training ends after the present step."""
+        """Called after Ctrl-C or SIGTERM; training ends after the current step."""
 
     def end(self) -> None:
-        """Training is over, whether finished or broken off."""
+        """Called when training ends, finished or interrupted."""
 
 
 class Interrupted(Exception):
-    """Training was interrupted by Ctrl-C or SIGTERM, whose number is the argument; its state is saved."""
+    """Training was interrupted by Ctrl-C or SIGTERM. Its state is saved; the argument is the number of the signal."""

@@ -221,7 +221,7 @@ def unwritten(path: Path, run: Path, error: OSError) -> RunError:
     """Return what to raise where the disk does not take a run's file."""
     return RunError(
         f"{path}: could not be written ({error.strerror}); what was saved before is whole, so once there is room, "
-        f"go on with: glassgate train --resume {run}"
+        f"resume with: glassgate train --resume {run}"
     )
 
 

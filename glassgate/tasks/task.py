@@ -285,7 +285,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         processes: Group,
     ) -> dict[str, Any]:
         place = processes.first(str(folder.path) if folder else "")
-        processes.advice = f"; go on with: glassgate train --resume {place}" if place else ""
+        processes.advice = f"; resume with: glassgate train --resume {place}" if place else ""
         with self._new_network(threads, progress):
             return train(self, encoded, folder, progress, processes)
 

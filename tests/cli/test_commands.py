@@ -166,7 +166,7 @@ def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_p
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
-    assert f"interrupted\ngo on with: glassgate train --resume {folder}\n" in err.decode()
+    assert f"interrupted\nresume with: glassgate train --resume {folder}\n" in err.decode()
     assert "Traceback" not in err.decode()
 
 

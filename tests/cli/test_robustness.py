@@ -66,7 +66,7 @@ def test_a_signal_ends_a_training_with_its_status_and_the_run_can_be_resumed(
             main(["train", "tagging", f"--data={data}", f"--run={tmp_path}/run", *SMALL])
     assert ended.value.code == status
     how = "interrupted" if number == signal.SIGINT else "terminated"
-    assert f"{how}\ngo on with: glassgate train --resume {tmp_path}/run\n" in capsys.readouterr().err
+    assert f"{how}\nresume with: glassgate train --resume {tmp_path}/run\n" in capsys.readouterr().err
     assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
     assert main(["train", "--resume", f"{tmp_path}/run"]) == 0
 

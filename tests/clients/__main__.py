@@ -44,7 +44,7 @@ def main(rounds: int) -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     lines = [
-        "| program | what changes | torch.nn, s | Glassgate, s | speedup | numbers apart |",
+        "| program | what changes | torch.nn, s | Glassgate, s | speedup | difference |",
         "|---|---|---|---|---|---|",
     ]
     for program in PROGRAMS:
@@ -53,7 +53,7 @@ def main(rounds: int) -> None:
     versions = ", ".join(f"{name} {metadata.version(name).partition('+')[0]}" for name in PACKAGES)
     lines += [
         "",
-        f"Least processor time of {rounds} trainings each, by turns, on one thread of {processor()}; {versions}.",
+        f"Minimum processor time of {rounds} interleaved trainings each, on one thread of {processor()}; {versions}.",
         "",
     ]
     text = PAGE.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Other people's programs train to the same numbers with these layers as with those of `torch.nn`."""
+"""Third-party libraries train to the same weights with these layers as with those of `torch.nn`."""
 
 import re
 import warnings

@@ -68,7 +68,7 @@ class Layer(NamedTuple):
         given: Sequence[Tensor],
         flat: Sequence[Tensor],
         d_results: Mapping[int, Tensor],
-        data_too: bool,
+        needs_d_data: bool,
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
@@ -93,7 +93,7 @@ class Layer(NamedTuple):
             if recordings:
                 shown = [port for port in found if port.role in (Role.D_GATE, Role.D_NEW)]
                 recordings[k].add({port.name: call.rows(found[port]) for port in shown})
-        return [d_data if data_too else None, *d_given]
+        return [d_data if needs_d_data else None, *d_given]
 
     def prepared(self, *signature: object) -> None:
         """The evaluator has no faster way for repeated calls."""

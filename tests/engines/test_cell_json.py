@@ -90,7 +90,7 @@ def test_what_cannot_be_written() -> None:
         def step(self, a, s):
             return torch.sort(a.n, -1).values
 
-    with pytest.raises(TypeError, match=r"cell Sorting: step uses torch.sort, which no kernel has"):
+    with pytest.raises(TypeError, match=r"cell Sorting: step uses torch.sort, which the kernels do not support"):
         gg.cell_to_json(Sorting())
 
 

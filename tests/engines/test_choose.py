@@ -31,12 +31,12 @@ def test_auto_takes_the_first_that_can():
         assert choice.engine == next(name for name, reason in choice.reasons.items() if reason is None)
         assert choice.reasons["reference"] is None
     assert choice.engine != "torch"
-    assert "  torch: torch's kernels know no resets" in str(choice)
+    assert "  torch: torch's kernels do not support resets" in str(choice)
 
 
 def test_reference_could_always_run():
     with gg.engine("torch"):
-        assert "  reference: could run it, and is not first choice" in str(gg.explain(gg.LSTM(3, 4), X))
+        assert "  reference: could run this call, but another engine is preferred" in str(gg.explain(gg.LSTM(3, 4), X))
 
 
 def test_named_engine_never_falls_back():

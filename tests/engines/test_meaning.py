@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 import glassgate as gg
 from glassgate import cells
-from glassgate.engines.meaning import meaning_of, meant
+from glassgate.engines.meaning import current_equations, meaning_of
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.layers.regularisers import Noisy
 
@@ -60,7 +60,7 @@ def cell_with(step, value=None):
 
 def factor(cell) -> float:
     """The number that its step multiplies with."""
-    (number,) = (arg for node in meant(cell).nodes for arg in node.args if isinstance(arg, float))
+    (number,) = (arg for node in current_equations(cell).nodes for arg in node.args if isinstance(arg, float))
     return number
 
 
@@ -149,11 +149,11 @@ def test_whatever_a_step_reads_is_read_again(what):
     cell, change = changes()[what]
 
     def numbers():
-        return {arg for node in meant(cell).nodes for arg in node.args if isinstance(arg, float)}
+        return {arg for node in current_equations(cell).nodes for arg in node.args if isinstance(arg, float)}
 
-    before = meant(cell)
+    before = current_equations(cell)
     assert 4.0 not in numbers()
-    assert meant(cell) is before
+    assert current_equations(cell) is before
     (change or (lambda: setattr(cell, "rate", 4.0)))()
     assert 4.0 in numbers()
 
@@ -177,15 +177,17 @@ def test_content_and_not_names_or_places_in_memory():
         return Same()
 
     first = define()
-    assert meant(first) is meant(define())
+    assert current_equations(first) is current_equations(define())
     again = type("Same", (gg.Cell,), {"gates": ("x",), "step": lambda self, a, s: torch.relu(a.x)})()
-    assert meant(again) is not meant(first)
+    assert current_equations(again) is not current_equations(first)
     signs = [factor(cell_with(lambda self, a, s: torch.where(a.x > s.h, a.x, self.value), v)) for v in (0.0, -0.0)]
     assert [str(v) for v in signs] == ["0.0", "-0.0"]
-    kinds = [meant(cell_with(lambda self, a, s: a.x * (2 + (self.value is True)), v)).text for v in (1, True)]
+    kinds = [
+        current_equations(cell_with(lambda self, a, s: a.x * (2 + (self.value is True)), v)).text for v in (1, True)
+    ]
     assert kinds[0] != kinds[1]
     noisy = [Noisy(cells.LSTM(), {"h": rate}, 0.0, "state") for rate in (0.1, 0.1, 0.2)]
-    assert meant(noisy[0]) is meant(noisy[1]) is not meant(noisy[2])
+    assert current_equations(noisy[0]) is current_equations(noisy[1]) is not current_equations(noisy[2])
     for k in range(60):
         cell = cell_with(lambda self, a, s: a.x * self.value["rate"], {"rate": 3.0 + k})
         assert factor(cell) == 3.0 + k
@@ -318,7 +320,7 @@ def test_what_no_kernel_can_follow_is_refused_by_name(what):
     step, value, named = REFUSED[what]
     states = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     with pytest.raises(NotTraceable, match=rf"^cell Foo: step .*({named}).*; it runs on the reference engine$"):
-        meant(cell_with(step, value))
+        current_equations(cell_with(step, value))
     assert states[0] == random.getstate()
     assert torch.equal(states[1], torch.get_rng_state())
     assert (states[2] == np.random.get_state()[1]).all()  # noqa: NPY002
@@ -335,7 +337,7 @@ def test_random_numbers_that_other_threads_draw_refuse_no_cell():
     other.start()
     try:
         for k in range(20):
-            meant(cell_with(lambda self, a, s: torch.tanh(a.x) * self.value, float(k)))
+            current_equations(cell_with(lambda self, a, s: torch.tanh(a.x) * self.value, float(k)))
     finally:
         stop.set()
         other.join()
@@ -362,7 +364,7 @@ class Odd(gg.Cell):
 
 def test_equations_that_look_dangerous_are_right():
     cell = Odd()
-    meant(cell)
+    current_equations(cell)
     report = gg.check(cell)
     assert report, report
     assert any("cpu engine equal" in finding.what for finding in report.findings)

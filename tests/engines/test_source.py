@@ -30,7 +30,7 @@ def test_errors():
         def step(self, a, s):
             return torch.sort(a.n).values
 
-    with pytest.raises(TypeError, match=r"cell Sorted: step uses torch\.sort, which no kernel has"):
+    with pytest.raises(TypeError, match=r"cell Sorted: step uses torch\.sort, which the kernels do not support"):
         gg.source(Sorted())
     with pytest.raises(TypeError, match=r"cell must be an instance of glassgate\.Cell, got 'LSTM'"):
         gg.source("LSTM")

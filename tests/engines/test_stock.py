@@ -31,8 +31,8 @@ class Own(gg.cells.LSTM):
 
 
 LACKS = {
-    "LSTM, GRU and RNN alone, and this cell is Own": lambda x: gg.LSTM(3, 4, cell=Own())(x),
-    "no resets": lambda x: gg.GRU(3, 4)(x, resets=torch.zeros(5, 2, dtype=torch.bool)),
+    "only for LSTM, GRU and RNN, and this cell is Own": lambda x: gg.LSTM(3, 4, cell=Own())(x),
+    "do not support resets": lambda x: gg.GRU(3, 4)(x, resets=torch.zeros(5, 2, dtype=torch.bool)),
     "no projection for RNN": lambda x: gg.RNN(3, 4, proj_size=2)(x),
     "at least one step": lambda x: gg.GRU(3, 4)(x, lengths=[0, 0]),
     "two directions of the same size": lambda x: gg.GRU(3, (4, 5), bidirectional=True)(x),

@@ -271,7 +271,7 @@ def test_every_operation_is_tried():
         (lambda self, a, s: a.x.add_(1), r"torch\.Tensor\.add_"),
         (lambda self, a, s: a.x[:, :1], "indexing"),
         (lambda self, a, s: a.x if a.x.mean() > 0 else s.h, r"torch\.mean with these arguments"),
-        (lambda self, a, s: a.x / a.x.sum(0), "a reduction over anything but the last dimension"),
+        (lambda self, a, s: a.x / a.x.sum(0), "a reduction without dim=-1 and keepdim=True"),
         (lambda self, a, s: a.x if (a.x > 0) else s.h, "a branch on a computed value"),
         (lambda self, a, s: a.x * torch.ones(6), "a Tensor of its own"),
         (lambda self, a, s: a.x * "1", "a str of its own"),
@@ -289,7 +289,8 @@ def test_every_operation_is_tried():
 def test_refusals_name_what_no_kernel_has(step, named):
     refused = type("Foo", (Cell,), {"gates": ("x",), "step": step})()
     with pytest.raises(
-        NotTraceable, match=rf"cell Foo: step uses {named}.*, which no kernel has; it runs on the reference engine"
+        NotTraceable,
+        match=rf"cell Foo: step uses {named}.*, which the kernels do not support; it runs on the reference engine",
     ):
         trace(refused, COSTS)
 

@@ -249,7 +249,7 @@ def test_refuses_what_no_kernel_has():
     layer, x = gg.Recurrent(Sorts(), 3, 4), torch.ones(2, 1, 3)
     with (
         gg.engine("cpu"),
-        pytest.raises(gg.EngineError, match=r"cell Sorts: step uses torch\.sort, which no kernel has"),
+        pytest.raises(gg.EngineError, match=r"cell Sorts: step uses torch\.sort, which the kernels do not support"),
     ):
         layer(x)
     with pytest.warns(UserWarning, match=r"cell Sorts: .* runs on the reference engine"):

@@ -329,7 +329,9 @@ def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Pa
         options = SMALL | {"data": str(table), "known": "phase"} | options
         Forecasting(ForecastingOptions.from_mapping(options)).fit(run=tmp_path / "run")
 
-    with pytest.raises(OptionError, match=r"horizon: expected 74 steps or more to train on, .* and 66 in each of dev "):
+    with pytest.raises(
+        OptionError, match=r"horizon: expected at least 74 training steps .*, 66 dev steps and 66 test "
+    ):
         fit(horizon=66, dev_steps=0)
     with pytest.raises(DataError, match=r"table\.csv:2: series 'a': expected 1008 steps or more .* got 80; give a"):
         fit(horizon=1000, dev_steps=1000)

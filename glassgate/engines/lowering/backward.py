@@ -1,4 +1,4 @@
-"""The backward pass of one direction: the steps in the other order, then the gradients of weights as contractions."""
+"""The backward pass of one direction: the steps in reverse order, then the weight gradients as contractions."""
 
 from functools import reduce
 
@@ -13,12 +13,14 @@ EVERY_ROW = ("T", "N")
 
 
 def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
-    """The gradients of one direction's inputs, from those of its states and the values that the forward pass keeps.
+    """A pass that computes the gradients of all inputs of one direction.
+
+    Its inputs are the gradients of the states, and the values that the forward pass keeps.
 
     Args:
-        cell: the equations.
-        trace: their graphs.
-        form: of the call.
+        cell: the equations of the cell.
+        trace: the forward and backward graphs of the equations.
+        form: the properties of the call that change the pass.
     """
     return _Backward(cell, trace, form).program()
 
@@ -29,7 +31,7 @@ class _Backward(Layer):
         self.values: dict[Node, Value] = {}
         self.outputs: dict[Port, Value] = {}
         self.sequences: dict[str, Value] = {}
-        """The sequences that the loop writes, by kind and number of the column."""
+        """The sequences that the loop writes for the contractions after it, for example "left0", "raw0" and "d_hr0"."""
 
     def program(self) -> Pass:
         b = self.b
@@ -37,9 +39,9 @@ class _Backward(Layer):
         self._declare_states()
         carries = {s: b.carry(f"d_{s}_next", self.d_final[s]) for s in self.cell.state}
         self.d_next = dict(carries)
-        of_restart = {}
+        d_restart = {}
         if self.form.resets:
-            of_restart = {s: b.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.state_axis.items()}
+            d_restart = {s: b.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.state_axis.items()}
         count = self.trace.gradients["d_parameter"]
         sums = [b.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k in range(count)]
         for node in self.trace.backward.nodes:
@@ -51,7 +53,7 @@ class _Backward(Layer):
             if self.form.resets:
                 resets = b.read(self.resets)
                 kept = b.elementwise("where", resets, d, 0.0)
-                following[of_restart[state]] = b.elementwise("add", of_restart[state], kept)
+                following[d_restart[state]] = b.elementwise("add", d_restart[state], kept)
                 d = b.elementwise("where", resets, 0.0, d)
             following[carries[state]] = d
         for k, total in enumerate(sums):
@@ -60,27 +62,27 @@ class _Backward(Layer):
         finals = b.end_loop(following)
         for state in self.cell.state:
             d = finals[carries[state]]
-            if of_restart and not self.form.restarts:
-                d = b.elementwise("add", d, finals[of_restart[state]])
-            elif of_restart:
-                self.outputs[Port(Role.D_RESTART, state)] = finals[of_restart[state]]
+            if d_restart and not self.form.restarts:
+                d = b.elementwise("add", d, finals[d_restart[state]])
+            elif d_restart:
+                self.outputs[Port(Role.D_RESTART, state)] = finals[d_restart[state]]
             self.outputs[Port(Role.D_INITIAL, state)] = d
-        self._of_input_weights()
-        self._of_recurrent_weights()
-        self._of_own_parameters([b.sum(finals[total], "N") for total in sums])
+        self._input_weight_gradients()
+        self._recurrent_weight_gradients()
+        self._parameter_gradients([b.sum(finals[total], "N") for total in sums])
         return b.finish(self.outputs)
 
     def _zeros(self, *axes: str) -> Value:
         return self.b.broadcast(self.b.constant(0.0), axes)
 
     def _declare_states(self) -> None:
-        """Declares states, kept values and gradients; writes each state before every step where it is read."""
+        """Declares states, kept values and gradients, and computes the value before each step of each state read."""
         b, trace = self.b, self.trace
         read = {node.args[0] for node in trace.backward.nodes if node.op == "state"}
         read |= {u.args[0] for u, _ in self.groups() if not self._is_left(u)}
-        again = {self.cell.state[key[1]] for key in trace.saved if key[0] == "state"}
+        saved = {self.cell.state[key[1]] for key in trace.saved if key[0] == "state"}
         axes = {s: ("T", "N", axis) for s, axis in self.state_axis.items()}
-        self.states = {s: b.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | again}
+        self.states = {s: b.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | saved}
         self.kept_values = {
             key: b.input(port, ("T", "N", *([node.axis] if node.axis != "1" else [])), name=node.name or port.name)
             for (key, port), node in zip(self.kept().items(), self._kept_nodes(), strict=True)
@@ -119,7 +121,7 @@ class _Backward(Layer):
         return self.leaf(node, args)
 
     def _transposed(self, d: dict[str, Value], axis: str, name: str) -> Value:
-        """The gradient of the row vectors that recurrent weights were multiplied by, from those of the products."""
+        """The gradient of the left operand of a recurrent matrix product, from the gradients of its gates."""
         b, gates = self.b, tuple(gate for gate in self.cell.gates if gate in d)
         stacked = b.stack([self.wide(d[gate], "H") for gate in gates], self.axis_of_gates[gates])
         units = "U" if self.cell.heads > 1 else "H"
@@ -128,7 +130,7 @@ class _Backward(Layer):
         return self.together(product, axis, name)
 
     def _result(self, what: str, k: int | str, axis: str) -> Value:
-        """A result of the backward graph, of each row and unit."""
+        """A result of the backward graph, broadcast to every row and unit."""
         return self.wide(self.values[self.trace.backward.outputs[what, k]], axis)
 
     def _write(self) -> None:
@@ -147,12 +149,12 @@ class _Backward(Layer):
                 self.outputs[Port(role, str(k))] = b.write(self._result(what, k, axis), f"{what}_{k}")
 
     def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
-        """The gradients of some gates' products at every step."""
+        """The gradients of the matrix products of some gates at every step."""
         return self.b.take(
             self.d_pre, self.axis_of_gates[tuple(self.gradients)], columns, self.axis_of_gates[gates], name
         )
 
-    def _of_input_weights(self) -> None:
+    def _input_weight_gradients(self) -> None:
         b, gates, first = self.b, self.ih_gates, len(self.trace.hh_only)
         parts, biases = [], []
         if gates:
@@ -168,7 +170,7 @@ class _Backward(Layer):
         if self.form.bias:
             self._place("bias_ih", biases)
 
-    def _of_recurrent_weights(self) -> None:
+    def _recurrent_weight_gradients(self) -> None:
         b, parts, biases = self.b, [], []
         for u, gates in self.groups():
             d = self._columns(gates, [k for k in (self.product(u, gate) for gate in gates) if k is not None], "d_hh")
@@ -185,7 +187,7 @@ class _Backward(Layer):
             d_weight = b.contract(self.sequences["d_hr0"], self.sequences["raw0"], EVERY_ROW, "d_weight_hr")
             self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = d_weight
 
-    def _of_own_parameters(self, sums: list[Value]) -> None:
+    def _parameter_gradients(self, sums: list[Value]) -> None:
         for name, spec in self.cell.parameters.items():
             found = [
                 (gate, sums[column])
@@ -199,7 +201,7 @@ class _Backward(Layer):
                 self.outputs[Port(Role.D_WEIGHT, name)] = zero
 
     def _place(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
-        """The gradient of a weight, from those of the rows of some gates."""
+        """Outputs the gradient of a weight. Each part has the gradient of the rows of some gates."""
         if len(parts) == 1 and parts[0][0] == self.cell.gates:
             self.outputs[Port(Role.D_WEIGHT, weight)] = parts[0][1]
             return
@@ -210,7 +212,7 @@ class _Backward(Layer):
         self._place_blocks(weight, blocks)
 
     def _place_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
-        """The gradient of a weight, from some terms for each gate; it is zero where there are none."""
+        """Outputs the gradient of a weight. `blocks` has the terms of each gate's rows; without terms they are zero."""
         b, axes = self.b, {*self.weights[weight].type.axes} - {"G"}
         rows = [
             reduce(lambda x, y: b.elementwise("add", x, y), terms)

@@ -39,19 +39,19 @@ def with_amx(processor: Processor) -> Processor:
 
 
 def is_faster(terms: int, rows: int) -> bool:
-    """Whether so many products of bfloat16 are faster than one of float32, for so many rows at a time."""
+    """Whether `terms` matrix products in bfloat16 are faster than one in float32, for this number of rows."""
     processor = multiplier(terms).of_rows(rows)
     return bool(processor.bfloat16 if terms == 1 else processor.tiles)
 
 
 def explained(terms: int = 1, rows: int = 1) -> str:
-    """How products of bfloat16 are computed, so many in place of one of float32, for so many rows at a time."""
+    """How `terms` matrix products in bfloat16, which replace one in float32, are computed for this number of rows."""
     processor, three = multiplier(terms), terms > 1
     if not is_faster(terms, rows):
         limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"
-        return "in float32" + (f"; three of them in place of one need {limit}" if three else "")
+        return "none, computed in float32" + (f'; "high" needs {limit}' if three else "")
     if processor.tiles:
-        return "by AMX-BF16" + (", three in place of one of float32" if three else "")
+        return "by AMX-BF16" + (", three instead of one in float32" if three else "")
     return f"by AVX512-BF16; not by AMX-BF16: {obstacle()}"
 
 

@@ -87,14 +87,14 @@ class Kernels(NamedTuple):
         given: Sequence[Tensor],
         flat: Sequence[Tensor],
         d_results: dict[int, Tensor],
-        data_too: bool,
+        needs_d_data: bool,
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """`Compiled.backward`."""
         from glassgate.engines.numba_cpu import run
 
-        return run.backward(steps, self.plans, given, flat, d_results, data_too, needed, recordings)
+        return run.backward(steps, self.plans, given, flat, d_results, needs_d_data, needed, recordings)
 
     def prepared(
         self,

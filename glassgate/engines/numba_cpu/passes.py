@@ -199,7 +199,7 @@ class BackwardPass(Pass):
     Args:
         plans, sizes: of each direction.
         wanted: the parameters of each direction whose gradients are computed.
-        data_too: whether that of the input is computed.
+        needs_d_data: whether that of the input is computed.
         processor: whose kernels.
     """
 
@@ -208,17 +208,17 @@ class BackwardPass(Pass):
         plans: Sequence[Plan],
         sizes: Sequence[Sizes],
         wanted: Sequence[tuple[str, ...]],
-        data_too: bool,
+        needs_d_data: bool,
         processor: Processor,
     ) -> None:
-        self.plans, self.sizes, self.data_too = plans, sizes, data_too
+        self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
         kernels = [
-            backward_plan(plan, own, Wanted(names, data_too, added=d > 0), processor)
+            backward_plan(plan, own, Wanted(names, needs_d_data, added=d > 0), processor)
             for d, (plan, own, names) in enumerate(zip(plans, sizes, wanted, strict=True))
         ]
         super().__init__(
             kernels,
-            [[kernel.given[0], *([kernel.d_data] if data_too else [])] for kernel in kernels],
+            [[kernel.given[0], *([kernel.d_data] if needs_d_data else [])] for kernel in kernels],
             [kernel.given[1:] for kernel in kernels],
             [kernel.states for kernel in kernels],
             [kernel.kept for kernel in kernels],
@@ -383,8 +383,8 @@ def backward_pass(
     plans: tuple[Plan, ...],
     sizes: tuple[Sizes, ...],
     wanted: tuple[tuple[str, ...], ...],
-    data_too: bool,
+    needs_d_data: bool,
     processor: Processor,
 ) -> BackwardPass:
     """The pass back of such calls."""
-    return BackwardPass(plans, sizes, wanted, data_too, processor)
+    return BackwardPass(plans, sizes, wanted, needs_d_data, processor)

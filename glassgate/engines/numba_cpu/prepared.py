@@ -37,7 +37,7 @@ class PreparedPasses:
         result: torch.dtype,
         signature: Signature,
     ) -> None:
-        form, final, save, resting, every_state, _ = signature
+        form, final, save, shared_initial, every_state, _ = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
         few_rows = tuple([are_few(rows, own) for own in sizes])
@@ -54,7 +54,7 @@ class PreparedPasses:
         self.shapes = {0: (*form, sizes[0].D)} | dict(
             zip(self._sequence_tensors[1:], chain.from_iterable([final] * len(plans)), strict=True)
         )
-        self._order_dependent = [0] if resting else self._sequence_tensors
+        self._order_dependent = [0] if shared_initial else self._sequence_tensors
         """Indices of the tensors whose rows depend on the order of the sequences."""
 
     def _place_results(self, form: Form, final: Sequence[Form], every_state: bool) -> None:

@@ -59,7 +59,7 @@ def backward(
     given: Sequence[Tensor],
     flat: Sequence[Tensor],
     d_results: dict[int, Tensor],
-    data_too: bool,
+    needs_d_data: bool,
     needed: Sequence[bool] | None = None,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Tensor | None]:
@@ -69,7 +69,7 @@ def backward(
         steps, plans, given: as in `forward`.
         flat: the tensors that `forward` returned with `save`, without the final states.
         d_results: the gradients of some of the states and final states of `forward`, by position; the others are zero.
-        data_too: whether to compute the gradient of the input.
+        needs_d_data: whether to compute the gradient of the input.
         needed: whether each tensor of `given` needs a gradient; all do if None.
         recordings: as in `forward`.
     """
@@ -85,8 +85,8 @@ def backward(
         d_states.append(d[:count])
         d_final.append(d[count:])
         first, at = first + plan.given, at + 2 * count
-    run = backward_pass(tuple(plans), sizes, tuple(wanted), data_too, host())
-    d_data = unwritten(S, D, layout.rows, data) if data_too else None
+    run = backward_pass(tuple(plans), sizes, tuple(wanted), needs_d_data, host())
+    d_data = unwritten(S, D, layout.rows, data) if needs_d_data else None
     saved = computable(flat, data.dtype)
     gradients, shown = run.gradients(layout, (data, *computed), saved, steps.resets, d_states, d_final, d_data, S)
     for recording, grad in zip(recordings or (), shown, strict=bool(recordings)):

@@ -325,7 +325,7 @@ def row_sum(x: Node) -> Node:
 
 def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
     if dim not in (-1, 1, (-1,), (1,), [-1], [1]) or not keepdim:
-        raise NotTraceable("a reduction over anything but the last dimension with keepdim=True")
+        raise NotTraceable("a reduction without dim=-1 and keepdim=True")
     return row_sum(x)
 
 

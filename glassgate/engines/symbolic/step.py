@@ -56,7 +56,9 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
 
 
 def _refusal(name: str, what: str) -> NotTraceable:
-    return NotTraceable(f"cell {name}: step uses {what}, which no kernel has; it runs on the reference engine")
+    return NotTraceable(
+        f"cell {name}: step uses {what}, which the kernels do not support; it runs on the reference engine"
+    )
 
 
 def apart(function: Callable[..., Any], *args: Any) -> Any:

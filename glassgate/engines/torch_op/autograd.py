@@ -175,16 +175,16 @@ def _by_operator(
     flat: Sequence[Tensor],
     plans: str,
     d_results: Sequence[Tensor | None],
-    data_too: bool,
+    needs_d_data: bool,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
     """The gradients in a form that has gradients itself."""
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
-    d_data, *d_given = torch.ops.glassgate.layer_backward(*steps, given, flat, d_reached, reached, plans, data_too)
+    d_data, *d_given = torch.ops.glassgate.layer_backward(*steps, given, flat, d_reached, reached, plans, needs_d_data)
     has = [has for plan in plans_from(plans) for has in plan.differentiable]
     # An operator returns a tensor for each; a missing gradient is an empty one.
     found = [d if is_one and d.shape == v.shape else None for d, is_one, v in zip(d_given, has, given, strict=True)]
-    return d_data if data_too else None, found
+    return d_data if needs_d_data else None, found
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:

@@ -43,9 +43,9 @@ def backward(
     d_results: Sequence[Tensor],
     reached: Sequence[int],
     plans: str,
-    data_too: bool,
+    needs_d_data: bool,
 ) -> list[Tensor]:
-    d = [data.new_empty(data.shape if data_too else (0,))]
+    d = [data.new_empty(data.shape if needs_d_data else (0,))]
     for plan, own in by_direction(plans_from(plans), given):
         d += [v.new_empty(v.shape if has else (0,)) for v, has in zip(own, plan.differentiable, strict=True)]
     return d

@@ -65,12 +65,12 @@ def backward(
     d_results: Sequence[Tensor],
     reached: Sequence[int],
     plans: str,
-    data_too: bool,
+    needs_d_data: bool,
 ) -> list[Tensor]:
     """`Compiled.backward` in the form of the schema: results have indices, and a missing gradient is empty."""
     steps = Steps(data, batch_sizes, resets)
     d_all: list[Tensor | None] = [None] * (max(reached, default=-1) + 1)
     for place, d in zip(reached, d_results, strict=True):
         d_all[place] = d
-    found = compiled_from(plans).backward(steps, given, flat, readable_gradients(steps, d_all), data_too)
+    found = compiled_from(plans).backward(steps, given, flat, readable_gradients(steps, d_all), needs_d_data)
     return [v.new_empty(0) if d is None else d for v, d in zip((data, *given), found, strict=True)]

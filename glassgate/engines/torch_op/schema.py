@@ -13,7 +13,8 @@ import torch
 _CALL = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
 _SCHEMAS = (
     f"layer({_CALL}, str plans, bool all_states, bool save, ScalarType dtype) -> Tensor[]",
-    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str plans, bool data_too) -> Tensor[]",
+    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str plans, bool needs_d_data) "
+    "-> Tensor[]",
 )
 
 

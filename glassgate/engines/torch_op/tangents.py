@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Weights
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.meaning import interned, meant
+from glassgate.engines.meaning import current_equations, interned
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -35,7 +35,7 @@ def tangent_call(
         d_restart = remaining[: len(direction.restart)]
         remaining = remaining[len(direction.restart) + len(direction.noise) :]
         of_weights = any(d is not None for d in d_weights.values())
-        cell, ending = _tangent_cell(meant(direction.cell), of_weights)
+        cell, ending = _tangent_cell(current_equations(direction.cell), of_weights)
         d_known = {name: _or_zeros(d, direction.weights[name]) for name, d in d_weights.items()} if of_weights else None
         tangent_directions.append(
             direction._replace(

@@ -68,7 +68,7 @@ class Layer(NamedTuple):
         given: Sequence[Tensor],
         flat: Sequence[Tensor],
         d_results: Mapping[int, Tensor],
-        data_too: bool,
+        needs_d_data: bool,
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
@@ -95,14 +95,14 @@ class Layer(NamedTuple):
             shown = {}
             if recordings:
                 shown = {p: call.empty(width, torch.float32) for p, width in call.shown_gradients().items()}
-            outputs = {port for _, port in ports if port} | ({Port(Role.D_DATA)} if data_too else set())
+            outputs = {port for _, port in ports if port} | ({Port(Role.D_DATA)} if needs_d_data else set())
             found = call.run(True, False, inputs, shown, outputs)
-            if data_too:
+            if needs_d_data:
                 d_data.append(found[Port(Role.D_DATA)])
             d_given += call.given_gradients(found, {port for _, port in ports})
             if recordings:
                 recordings[k].add({port.name: v for port, v in shown.items()})
-        return [call.padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if data_too else None, *d_given]
+        return [call.padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_given]
 
     def prepared(self, *signature: object) -> None:
         """Repeated calls take the same path."""

@@ -80,11 +80,11 @@ def round_half_even(x):
 @triton.jit
 def power(x, y):
     # x to the power y; a negative x has a real power only for integers y
-    size = tl.exp2(y * tl.log2(tl.abs(x)))
+    magnitude = tl.exp2(y * tl.log2(tl.abs(x)))
     odd = y - 2.0 * tl.floor(0.5 * y) == 1.0
-    signed = tl.where(odd, -size, size)
+    signed = tl.where(odd, -magnitude, magnitude)
     of_negative = tl.where(y == tl.floor(y), signed, float("nan"))
-    return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, of_negative, size))
+    return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, of_negative, magnitude))
 """,
     "minimum": """
 @triton.jit

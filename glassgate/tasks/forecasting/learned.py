@@ -10,7 +10,7 @@ import numpy as np
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.series import Frequency, Series, Steps, calendar
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.windows import Part, field
+from glassgate.tasks.forecasting.windows import ColumnReader, field
 
 _AT_ONCE = 2**20  # steps that are in memory together
 
@@ -65,22 +65,22 @@ class Learned:
         if self.known:
             fields["known"] = field(self._known(series), length, disk)
         if series.past:
-            parts = [_scaled(each, *of) for each, of in zip(series.past, self.facts["past"], strict=True)]
-            fields["past"] = field(parts, length, disk)
+            readers = [_scaled(each, *of) for each, of in zip(series.past, self.facts["past"], strict=True)]
+            fields["past"] = field(readers, length, disk)
         fields["number"] = np.array(self.numbers.get(series.name, -1))
         scalars = {"shift": shift, "scale": scale, "absolute": absolute / scale, "squared": squared / scale**2}
         return fields | {name: np.array(value, np.float32) for name, value in scalars.items()}
 
-    def _known(self, series: Series) -> list[Part]:
-        parts = [_scaled(each, *of) for each, of in zip(series.known, self.facts["known"], strict=True)]
+    def _known(self, series: Series) -> list[ColumnReader]:
+        readers = [_scaled(each, *of) for each, of in zip(series.known, self.facts["known"], strict=True)]
         if self.options.calendar:
-            parts.append(lambda start, stop: calendar(self.frequency, series.times(start, stop)))
+            readers.append(lambda start, stop: calendar(self.frequency, series.times(start, stop)))
         if series.static:
             row = np.concatenate(
                 [_coded(each, of) for each, of in zip(series.static, self.facts["static"], strict=True)]
             )
-            parts.append(lambda start, stop: np.broadcast_to(row, (stop - start, len(row))))
-        return parts
+            readers.append(lambda start, stop: np.broadcast_to(row, (stop - start, len(row))))
+        return readers
 
 
 def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _coded(value: float | str, of: Any) -> np.ndarray:
     return np.array([(number - of[0]) / (of[1] or 1.0)])
 
 
-def _scaled(steps: Steps, shift: float, scale: float) -> Part:
+def _scaled(steps: Steps, shift: float, scale: float) -> ColumnReader:
     """A column, moved and divided; 0 behind its end."""
 
     def read(start: int, stop: int) -> np.ndarray:

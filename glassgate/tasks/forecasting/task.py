@@ -1,4 +1,4 @@
-"""Forecasting: the task, from series to scores; the command line, pictures and frames are built on it."""
+"""The forecasting task: series, training, scores and forecasts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.series import Frame, Series, Table, given, infer, is_indexed, read_series, resolved
-from glassgate.tasks.data.toy import hourly_series as made_series
+from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
@@ -75,20 +75,20 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     @property
     def learned(self) -> Learned:
-        """What was learned of the training part."""
+        """The statistics of the training part, for example scales and the season."""
         if self._learned is None or self._learned.facts is not self.facts:
             self._learned = Learned(self.options, self.facts)
         return self._learned
 
     @property
     def context(self) -> int:
-        """Steps before an origin that are read: by the network, or by the seasonal naive forecast."""
+        """The number of steps before an origin that the network or the seasonal naive forecast reads."""
         return max(self.options.steps_back, self.learned.season)
 
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
     ) -> Sequence[Series]:
-        """Read the series of a file or of a frame; `labelled` is whether they must contain the true values."""
+        """Read the series of a file or of a frame. If `labelled` is set, they must contain the true values."""
         found = read_series(path, self.options.schema, progress)
         before, why = self.options.steps_back, ""
         if self.facts and labelled and self.context > before:
@@ -100,22 +100,22 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def read_own(self) -> Split[Series]:
         options = self.options
         if options.target or options.past or options.known or options.static:
-            raise OptionError("target, past, known, static: these name columns of a table; give one with --data")
-        return self.split([self._made()])
+            raise OptionError("target, past, known, static: these name columns of a table; give a table with --data")
+        return self.split([self._toy_series()])
 
     def hold_out(self, examples: Sequence[Series], fraction: float) -> Split[Series]:
         return self.split(examples)
 
     def read_for_forecast(self, path: str | None, progress: Progress | None = None) -> Sequence[Series]:
-        """Read the series of a file to forecast their ends; those that the run was trained on if None."""
+        """Read the series of a file, to forecast from their ends. None reads the series that the run was trained on."""
         if path or self.options.data:
             return self.read(path or str(self.options.data), labelled=False, progress=progress)
-        return [self._made()]
+        return [self._toy_series()]
 
     def split(self, examples: Sequence[Series]) -> Split[Series]:
-        """Cut each series in time: the first steps to train on, those behind for dev, the last for test.
+        """Split each series in time: first the training part, then dev, then test.
 
-        Dev and test begin so much earlier that their first origin is where the part before them ends.
+        Dev and test also contain the steps that the first forecast in them reads, so these steps are in two parts.
 
         Raises:
             DataError: a series is too short for a window in each part
@@ -123,15 +123,15 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         options = self.options
         cuts = []
         for series in examples:
-            usual = max(options.horizon, int(len(series) * options.held_out + 1e-6))
-            dev, test = options.dev_steps or usual, options.test_steps or usual
+            default = max(options.horizon, int(len(series) * options.held_out + 1e-6))
+            dev, test = options.dev_steps or default, options.test_steps or default
             train = options.train_steps or len(series) - dev - test
             if min(dev, test) < options.horizon or train < options.steps_back + options.horizon:
                 least = options.steps_back + options.horizon
                 raise OptionError(
-                    f"horizon: expected {least} steps or more to train on, the look-back and the horizon, and "
-                    f"{options.horizon} in each of dev and test, got {max(0, train)}, {dev} and {test} of series "
-                    f"{series.name!r}, {len(series)} steps long; choose a shorter --horizon or --look-back"
+                    f"horizon: expected at least {least} training steps (look-back + horizon), {options.horizon} dev "
+                    f"steps and {options.horizon} test steps, got {max(0, train)} training, {dev} dev and {test} test "
+                    f"steps in series {series.name!r} of {len(series)} steps; choose a shorter --horizon or --look-back"
                 )
             self._check_length(series, train + dev + test)
             cuts.append((train, train + dev, train + dev + test))
@@ -144,7 +144,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         )
 
     def split_of(self, given: Any) -> Split[Series]:
-        """A table, cut in time as `split` cuts it; or one for each part, under "train", "dev" and "test"."""
+        """The split of a table in time by `split`, or of a mapping from "train", "dev" and "test" to tables."""
         if isinstance(given, Split):
             return given
         if isinstance(given, Mapping):
@@ -155,14 +155,15 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return WindowBatching(self.options, self.context if self.facts else 0)
 
     def collect(self, examples: Sequence[Series]) -> Vocabularies:
-        """Learn scales, and how wrong the naive forecast is, of the training part alone."""
+        """Compute the scales and the error of the naive forecast, from the training part only."""
         options = self.options
         for series in examples:
             self._check_length(series, options.steps_back + options.horizon)
         if options.model == "segments" and len(examples) > 1 and options.embedding_size >= options.hidden_size:
             raise OptionError(
-                f"embedding_size: expected fewer than hidden_size = {options.hidden_size}, which the segments model "
-                f"shares between a series and a segment's place, got {options.embedding_size}"
+                f"embedding_size: expected less than hidden_size = {options.hidden_size}, because the segments model "
+                "concatenates the embedding of a series and that of a segment's position to a vector of hidden_size, "
+                f"got {options.embedding_size}"
             )
         self.facts = learn(examples, options)
         return {}
@@ -193,7 +194,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         values, horizon = batch["values"], self.options.horizon
-        preds, quantiles = self._said(output, batch)
+        preds, quantiles = self._point_and_quantiles(output, batch)
         naive, seasonal = naive_forecasts(values, horizon, self.learned.season)
         observed = {name: batch[name] for name in ("shift", "scale", "absolute", "squared")}
         observed |= {"preds": preds, "naive": naive, "seasonal": seasonal, "target": values[:, -horizon:]}
@@ -201,7 +202,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def decode(self, output: Output, batch: Batch) -> list[list[Forecast]]:
         shift, scale = batch["shift"][:, None], batch["scale"][:, None]
-        preds, quantiles = self._said(output, batch)
+        preds, quantiles = self._point_and_quantiles(output, batch)
         values = (preds * scale + shift).tolist()
         if quantiles is None:
             return [[Forecast(each, None)] for each in values]
@@ -213,7 +214,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return [[each.forecast] for each in self.from_end(examples)]
 
     def from_end(self, examples: Sequence[Series]) -> Iterator[Origin]:
-        """Yield the forecast from the end of each series, of which no target is there yet.
+        """Yield the forecast of the steps after the last value of each series.
 
         Raises:
             DataError: a series is too short, or lacks covariates that are known ahead
@@ -237,7 +238,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
         Args:
             examples: the series
-            every: steps between origins; the option if None
+            every: steps from one origin to the next; None for the task's option `every`
         """
         encoded, horizon, back = self.encoded(examples), self.options.horizon, self.options.steps_back
         batches = Windows(lengths(encoded), self.context + horizon, self.batching().rows, every or self.options.every)
@@ -254,13 +255,13 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """Return the forecast from the end of each series of a table, as a frame of the same form.
 
         Args:
-            source: a file, or a frame of pandas, polars or Arrow, of the columns that training had, or a `TimeSeries`
-                of darts
+            source: a file, a frame of pandas, polars or Arrow, or a `TimeSeries` of darts, with the same columns as in
+                training
 
         Returns:
-            a pandas frame. Of a long table: the series' names, the
-            time stamps, "forecast", and a column for each quantile. Of a wide one: the time stamps, as the
-            index if `source` has them there, and the columns of the series, each followed by its quantiles
+            a pandas frame. For a long table: the names of the series, the time stamps, "forecast", and a column for
+            each quantile. For a wide table: the time stamps (as the index if `source` has them there) and a column for
+            each series, followed by its quantiles
         """
         origins = list(self.from_end(self.read(source, labelled=False)))
         if resolved(Table(source), self.options.schema).series is not None:
@@ -286,12 +287,12 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             steps.append(step)
         return {"series": example.name, "steps": steps}
 
-    def _made(self) -> Series:
-        times, values = made_series.made()
+    def _toy_series(self) -> Series:
+        times, values = hourly_series.made()
         return given(values, "made", times[0], infer(times))
 
-    def _said(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """The value of each step, `(N, H)`, and its quantiles, `(N, H, Q)`, where the head has some."""
+    def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The point forecast of each step, `(N, H)`, and its quantiles, `(N, H, Q)`; None if the head has none."""
         levels, scale, paths = self.options.levels, batch["scale"][:, None], output.paths
         if output.forecast is not None:
             preds = self.head.point(output.forecast, scale)

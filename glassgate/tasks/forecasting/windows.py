@@ -1,4 +1,4 @@
-"""The windows that a network reads, batch by batch, and numbers that are read and scaled when they are indexed."""
+"""Batches of windows of time series, and lazy arrays that are read from disk and scaled when they are indexed."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -12,19 +12,19 @@ from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.series import Series
 from glassgate.tasks.forecasting.options import ForecastingOptions
 
-Part = Callable[[int, int], np.ndarray]
-"""From a stretch to its numbers, `(stop - start, C)`."""
+ColumnReader = Callable[[int, int], np.ndarray]
+"""A function of start and stop that returns these steps of some columns, `(stop - start, C)`."""
 
 
 class Windows(Cuts):
-    """All windows of so many steps, batch by batch.
+    """All windows of `size` steps, in batches.
 
     Args:
-        lengths: steps of each series
-        size: steps of a window
-        batch_size: windows of a batch
-        every: steps between the starts of windows of a series
-        random: draws their order; None for that of the series
+        lengths: the number of steps of each series
+        size: the number of steps of a window
+        batch_size: the number of windows in a batch
+        every: steps from the start of one window of a series to the next
+        random: shuffles the windows; None keeps the order of the series
 
     Example:
         >>> [[(piece.index, piece.start) for piece in batch] for batch in Windows([4, 3, 2], 3, 2)]
@@ -40,28 +40,28 @@ class Windows(Cuts):
         random: np.random.Generator | None = None,
     ):
         counts = count(lengths, size, every)
-        kind = np.int32 if np.sum(lengths, dtype=np.int64) < 2**31 else np.int64
+        dtype = np.int32 if np.sum(lengths, dtype=np.int64) < 2**31 else np.int64
         self.index = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        first = (np.cumsum(counts) - counts).astype(kind)
-        self.start = (np.arange(len(self.index), dtype=kind) - first[self.index]) * kind(every)
-        self.stop = self.start + kind(size)
+        first = (np.cumsum(counts) - counts).astype(dtype)
+        self.start = (np.arange(len(self.index), dtype=dtype) - first[self.index]) * dtype(every)
+        self.stop = self.start + dtype(size)
         if random is not None:
-            self.order(random.permutation(np.arange(len(self.index), dtype=kind)))
+            self.order(random.permutation(np.arange(len(self.index), dtype=dtype)))
         starts = np.arange(0, len(self.index), batch_size)
         self.bounds = np.stack([starts, np.minimum(starts + batch_size, len(self.index))], 1)
 
 
 def count(lengths: Lengths, size: int, every: int = 1) -> np.ndarray:
-    """Return how many windows each series has, `(N,)`."""
+    """Return the number of windows of each series, `(N,)`."""
     return np.maximum(0, (np.asarray(lengths, np.int64) - size) // every + 1)
 
 
 class WindowBatching(Batching):
-    """All windows of a look-back and a horizon.
+    """Batches of windows that consist of a look-back and a horizon.
 
     Args:
-        options: of the task
-        context: steps before an origin that evaluation reads
+        options: the options of the task
+        context: the number of steps before the horizon that evaluation reads
     """
 
     def __init__(self, options: ForecastingOptions, context: int):
@@ -83,18 +83,18 @@ class WindowBatching(Batching):
         return Windows(lengths, self.evaluated, self.rows, self.every)
 
 
-class Lazy:
-    """A lazy array `(L, C)`, or `(L,)`: numbers that are read and scaled when they are indexed.
+class LazyArray:
+    """An array `(L, C)` or `(L,)` whose numbers are read from disk and scaled when it is indexed.
 
     Args:
-        parts: give a stretch of some of the columns each
+        readers: each reads some of the columns
         length: L
-        digest: identifies these numbers
+        digest: a hash of the numbers
         ndim: 1 for a single column as `(L,)`
     """
 
-    def __init__(self, parts: Sequence[Part], length: int, digest: str, ndim: int):
-        self.parts = parts
+    def __init__(self, readers: Sequence[ColumnReader], length: int, digest: str, ndim: int):
+        self.readers = readers
         self.length = length
         self.digest = digest
         self.ndim = ndim
@@ -106,27 +106,27 @@ class Lazy:
     def shape(self) -> tuple[int, ...]:
         return (self.length,)
 
-    def __getitem__(self, place: slice) -> np.ndarray:
-        start, stop, _ = place.indices(self.length)
-        found = np.concatenate([part(start, max(start, stop)) for part in self.parts], 1).astype(np.float32)
+    def __getitem__(self, steps: slice) -> np.ndarray:
+        start, stop, _ = steps.indices(self.length)
+        found = np.concatenate([read(start, max(start, stop)) for read in self.readers], 1).astype(np.float32)
         return found[:, 0] if self.ndim == 1 else found
 
     def tobytes(self) -> bytes:
-        """Return what identifies these numbers."""
+        """Return the digest, for hashes of the data."""
         return self.digest.encode()
 
 
-def field(parts: Sequence[Part], length: int, digest: str, ndim: int = 2) -> np.ndarray:
-    """Return an array of parts, `(L, C)` or `(L,)`; a lazy one if they are on disk, with a digest."""
-    lazy = Lazy(parts, length, digest, ndim)
+def field(readers: Sequence[ColumnReader], length: int, digest: str, ndim: int = 2) -> np.ndarray:
+    """Return the columns of all readers as one array, `(L, C)` or `(L,)`. With a digest, it is a `LazyArray`."""
+    lazy = LazyArray(readers, length, digest, ndim)
     return cast(np.ndarray, lazy) if digest else lazy[:]
 
 
 class EncodedSeries(list[Encoded]):
-    """Encoded series, with the series that they were made of.
+    """Encoded series, together with the series before encoding.
 
     Attributes:
-        examples: the series
+        examples: the series before encoding
     """
 
     def __init__(self, encoded: Sequence[Encoded], examples: Sequence[Series]):
@@ -135,7 +135,9 @@ class EncodedSeries(list[Encoded]):
 
 
 def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, Tensor]:
-    """Return the last value before the horizon, and those a season before, `(N, H)` each, of windows `(N, L)`.
+    """Return the naive and the seasonal naive forecast of windows `(N, L)`, `(N, H)` each.
+
+    The naive forecast repeats the last value before the horizon. The seasonal one repeats the last season.
 
     Example:
         >>> [each.tolist() for each in naive_forecasts(torch.tensor([[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]]), 3, 2)]

@@ -23,7 +23,7 @@ def ask(
         rows: the series to read in place of the excerpt's, `(L, C)`; of a forecast, its look-back
 
     Raises:
-        UserError: the text is empty, or the run knows none of its symbols
+        UserError: the text is empty, or the run's vocabulary contains none of its symbols
 
     Example:
         >>> from glassgate.tasks.data.tagged import Tagged

@@ -1,4 +1,4 @@
-"""The report's questions to a task about its examples and answers; a file per task has the replies."""
+"""The report's queries to a task, about its examples and answers. Each task implements them in a file of its own."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,27 +27,29 @@ _QUESTIONS = {
 
 
 class Questions(Generic[TaskType]):
-    """The replies of a task.
+    """The queries of the report. Each task has a subclass that implements them.
 
     Args:
-        task: with its network
+        task: the task, with its network
 
     Attributes:
-        answers_itself: whether `example` takes the run's own answer in place of a reference
+        uses_own_prediction: whether `example` takes the run's own prediction as the reference answer
     """
 
-    answers_itself: ClassVar[bool] = False
+    uses_own_prediction: ClassVar[bool] = False
 
     def __init__(self, task: TaskType):
         self.task = task
 
     def example(self, text: str) -> Any:
-        """Make an example of a text.
+        """Return the example of a text.
 
         Raises:
-            UserError: the task reads no text
+            UserError: the task does not read text
         """
-        raise UserError(f"report: a run of {self.task.name} reads no text; give a file with --file, or nothing")
+        raise UserError(
+            f"report: a run of {self.task.name} does not read text; give a file with --file, or omit the text"
+        )
 
     def run(self, network: nn.Module, batch: Batch) -> Any:
         """Run a network so that the first call of its layer `encoder` reads the shown steps."""
@@ -92,7 +94,7 @@ def questions_of(task: Task[Any, Any, Any]) -> Questions[Any]:
         UserError: the report does not support the task
     """
     if task.name not in _QUESTIONS:
-        raise UserError(f"report: there is none for {task.name} yet")
+        raise UserError(f"report: the task {task.name} has no report yet")
     module = import_module(f"glassgate.tasks.report.{task.name.replace('-', '_')}")
     found: Questions[Any] = getattr(module, _QUESTIONS[task.name])(task)
     return found

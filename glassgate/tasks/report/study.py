@@ -71,7 +71,7 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
             f"text: none of its {len(units)} units ({', '.join(map(repr, units[:5]))}) was in the training data, so "
             "every one is the same unknown unit to the run; give a text in its language"
         )
-    known_answers, whole = not questions.answers_itself, questions.excerpt(example, (0, min(length, MOST_STEPS)))
+    known_answers, whole = not questions.uses_own_prediction, questions.excerpt(example, (0, min(length, MOST_STEPS)))
     return [Excerpt(example, *whole, known_answers, _cut("the text", length))]
 
 

@@ -16,7 +16,7 @@ from glassgate.tasks.translation.task import Translation
 class TranslationQuestions(Questions[Translation]):
     """One answer per unit of the target, given the units before it."""
 
-    answers_itself = True
+    uses_own_prediction = True
 
     def example(self, text: str) -> Pair:
         """Return a source with its translation by this run as the target."""

@@ -1,4 +1,4 @@
-"""Symptoms of a failing training: measurements, one table of rules, a sentence with a remedy for each."""
+"""Symptoms of a failing training: measurements, and a table of rules with a message and a remedy for each symptom."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,26 +13,26 @@ from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.options import Options
 
-_SAMPLE = 20_000  # units of the dev data that are looked at
+_SAMPLE = 20_000  # tokens of the dev data that are examined
 _FIRST = 3  # steps whose loss is that of the untrained network
-_PATIENCE = 3  # epochs after which a training should have come to something
-_EVERY = 10  # steps between two gradients that are measured
+_PATIENCE = 3  # epochs after which the scores should have improved
+_EVERY = 10  # steps from one measured gradient norm to the next
 
 
 @dataclass
-class Signs:
+class Measurements:
     """Measurements of a training after an epoch.
 
     Attributes:
-        epoch: how many are done, of how many
+        epoch: the number of finished epochs
         first: the loss of the first steps, before the network has learned
-        recent: the loss over the last third of the epoch
-        norms: of gradients, before they are clipped
-        accuracy: on the dev data; None without
-        commonest: the fraction of the dev data's right answers that are the commonest one
-        unknown: the fraction of the dev data's units that the vocabulary lacks
-        missing: the labels that the dev data lacks
-        labels: how many there are
+        recent: the mean loss over the last third of the epoch
+        norms: norms of the gradients before clipping
+        accuracy: on the dev data; None if the task does not measure it
+        commonest: the accuracy on the dev data of always predicting its most frequent answer
+        unknown: the fraction of the dev data's tokens that are not in the vocabulary
+        missing: the labels without an example in the dev data
+        labels: the number of labels
     """
 
     options: Options
@@ -48,7 +48,7 @@ class Signs:
 
     @property
     def late(self) -> bool:
-        """Whether the training should have come to something."""
+        """Whether the scores should have improved by now."""
         return self.epoch >= min(_PATIENCE, self.options.epochs)
 
 
@@ -56,8 +56,8 @@ class Rule(NamedTuple):
     """A symptom and its sentence."""
 
     name: str
-    holds: Callable[[Signs], bool]
-    sentence: Callable[[Signs], str]
+    holds: Callable[[Measurements], bool]
+    sentence: Callable[[Measurements], str]
 
 
 RULES = (
@@ -74,8 +74,8 @@ RULES = (
         lambda s: s.late and s.first > 0.01 and 0.98 * s.first < s.recent <= 1.2 * s.first,
         lambda s: (
             f"the loss does not fall: {s.first:.3g} in the first steps, {s.recent:.3g} after {_epochs(s)}; try "
-            f"another --learning-rate than {s.options.learning_rate:g}, and see with `glassgate look` that labels and "
-            "units are taken from the right columns"
+            f"another --learning-rate than {s.options.learning_rate:g}, and check with `glassgate look` that labels "
+            "and tokens are taken from the right columns"
         ),
     ),
     Rule(
@@ -83,16 +83,16 @@ RULES = (
         lambda s: s.late and s.accuracy is not None and s.accuracy <= s.commonest + 0.001,
         lambda s: (
             f"after {_epochs(s)} the accuracy on the dev data, {s.accuracy:.2%}, is no better than always giving "
-            f"the commonest answer, {s.commonest:.2%}; see with `glassgate look` that labels and units are taken from "
-            "the right columns, then try more --epochs and another --learning-rate"
+            f"the commonest answer, {s.commonest:.2%}; check with `glassgate look` that labels and tokens are taken "
+            "from the right columns, then try more --epochs and another --learning-rate"
         ),
     ),
     Rule(
         "exploding gradients",
         lambda s: len(s.norms) > 0 and median(s.norms) > 100,
         lambda s: (
-            f"gradients explode: their norm is {median(s.norms):.3g} in half of the steps"
-            + (f", and cut to {s.options.clip:g}" if s.options.clip else "; set --clip 1")
+            f"gradients explode: their median norm is {median(s.norms):.3g}"
+            + (f", clipped to {s.options.clip:g}" if s.options.clip else "; set --clip 1")
             + f"; try --learning-rate {s.options.learning_rate / 10:g}, or a cell with gates, such as --cell lstm"
         ),
     ),
@@ -100,16 +100,16 @@ RULES = (
         "vanishing gradients",
         lambda s: len(s.norms) > 0 and median(s.norms) < 1e-6 and s.recent > 0.05,
         lambda s: (
-            f"gradients vanish: their norm is {median(s.norms):.1e} in half of the steps, and the loss still "
-            f"{s.recent:.3g}; try a lower --learning-rate, --init xavier_orthogonal, or a cell with gates, such as lstm"
+            f"gradients vanish: their median norm is {median(s.norms):.1e}, and the loss is still {s.recent:.3g}; try "
+            "a lower --learning-rate, --init xavier_orthogonal, or a cell with gates, such as lstm"
         ),
     ),
     Rule(
-        "unknown units",
+        "unknown tokens",
         lambda s: s.unknown > 0.5,
         lambda s: (
-            f"{s.unknown:.0%} of the dev data is unknown to the vocabulary of the training data; see that both "
-            "are written alike, lower --least-count, or train on more data"
+            f"{s.unknown:.0%} of the tokens of the dev data are not in the vocabulary of the training data; check that "
+            "both have the same language, tokens and case, lower --least-count, or train on more data"
         ),
     ),
     Rule(
@@ -117,7 +117,7 @@ RULES = (
         lambda s: len(s.missing) > 1 and len(s.missing) * 4 > s.labels,
         lambda s: (
             f"the dev data has no example of {len(s.missing)} of {s.labels} labels ({_some(s.missing)}), so the "
-            "scores say nothing of them; give a --dev file that has some of each"
+            "scores do not cover them; use a --dev file with examples of every label"
         ),
     ),
 )
@@ -129,19 +129,19 @@ class Health:
     """Measures a training and reports each symptom once.
 
     Attributes:
-        said: the sentences
+        messages: the messages reported so far
     """
 
     task: Definition[Any, Any, Any]
     dev: Sequence[Encoded]
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
 
     def step(self, loss: float) -> None:
-        """Take the loss of a step; one that is not finite was left out."""
+        """Record the loss of a step. NaN and infinity are ignored: training has skipped the step."""
         if not math.isfinite(loss):
             return
         if len(self.first) < _FIRST:
@@ -149,69 +149,75 @@ class Health:
         self.losses.append(loss)
 
     def measures(self, step: int) -> bool:
-        """Whether the gradient of a step, counted from 0, is to be measured."""
+        """Whether to measure the gradient of a step, counted from 0."""
         return step % _EVERY == 0 or step < _EVERY
 
     def gradient(self, norm: float) -> None:
-        """Take a gradient's norm."""
+        """Record the norm of a gradient."""
         self.norms.append(norm if math.isfinite(norm) else math.inf)
 
     def check(self, epoch: int, scores: Mapping[str, float]) -> list[str]:
-        """Return sentences about new symptoms after an epoch, counted from 1."""
+        """Return messages about new symptoms after an epoch, counted from 1."""
         if not self.losses:
             return []
-        signs = Signs(
+        measurements = Measurements(
             self.task.options,
             epoch,
-            min(self.first),  # later ones of the first steps may be worse already
+            min(self.first),  # if the learning rate is too high, the loss rises from the second step on
             float(np.mean(self.losses[-max(1, len(self.losses) // 3) :])),
             self.norms,
             scores.get("accuracy"),
         )
-        self._look_at_dev(signs)
-        found = [rule for rule in RULES if rule.name not in self.rules and rule.holds(signs)]
-        sentences = [rule.sentence(signs) for rule in found]
+        self._measure_dev(measurements)
+        found = [rule for rule in RULES if rule.name not in self.rules and rule.holds(measurements)]
+        sentences = [rule.sentence(measurements) for rule in found]
         self.rules += [rule.name for rule in found]
-        self.said += sentences
+        self.messages += sentences
         self.losses, self.norms = [], []
         return sentences
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, ready for JSON."""
-        return {"said": self.said, "rules": self.rules, "first": self.first, "losses": self.losses, "norms": self.norms}
+        """The state for a checkpoint, as values for JSON."""
+        return {
+            "messages": self.messages,
+            "rules": self.rules,
+            "first": self.first,
+            "losses": self.losses,
+            "norms": self.norms,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Restore the state that `state()` returned."""
         for name, value in state.items():
             setattr(self, name, list(value))
 
-    def _look_at_dev(self, signs: Signs) -> None:
+    def _measure_dev(self, measurements: Measurements) -> None:
         if not self.dev:
             return
         drawn = sample(self.dev, _SAMPLE, self.task.options.seed)
-        units, answers = (_numbers(drawn, name) for name in (self.task.given_field, self.task.answer_field))
-        signs.unknown = float((units == UNKNOWN).mean()) if len(units) else 0.0
+        tokens, answers = (_indices(drawn, name) for name in (self.task.given_field, self.task.answer_field))
+        measurements.unknown = float((tokens == UNKNOWN).mean()) if len(tokens) else 0.0
         if not len(answers):
-            signs.accuracy = None
+            measurements.accuracy = None
             return
         counts = np.bincount(answers)
-        signs.commonest = float(counts.max() / len(answers))
+        measurements.commonest = float(counts.max() / len(answers))
         if "labels" in self.task.vocabularies:
             symbols = self.task.vocabularies["labels"].symbols
-            there = counts.nonzero()[0]
-            signs.missing = [symbol for number, symbol in enumerate(symbols) if number not in there]
-            signs.labels = len(symbols)
+            present = counts.nonzero()[0]
+            measurements.missing = [symbol for number, symbol in enumerate(symbols) if number not in present]
+            measurements.labels = len(symbols)
 
 
-def _numbers(drawn: Sequence[Encoded], name: str) -> np.ndarray:
-    """A field of examples, where it is one number for each unit or for each example; without its padding."""
+def _indices(drawn: Sequence[Encoded], name: str) -> np.ndarray:
+    """The indices in a field of all examples, without padding; empty if the field has other numbers than indices."""
     fields = [np.atleast_1d(each[name]) for each in drawn if name in each and each[name].ndim < 2]
     numbers = np.concatenate([np.zeros(0, np.int64), *fields])
     return numbers[numbers >= 0] if numbers.dtype.kind == "i" else numbers[:0]
 
 
-def _epochs(signs: Signs) -> str:
-    return "1 epoch" if signs.epoch == 1 else f"{signs.epoch} epochs"
+def _epochs(measurements: Measurements) -> str:
+    return "1 epoch" if measurements.epoch == 1 else f"{measurements.epoch} epochs"
 
 
 def _some(labels: Sequence[str], most: int = 6) -> str:

@@ -81,8 +81,8 @@ def train(
     }
     if processes.size > 1:
         result["processes"] = processes.size
-    if keeper.health.said:
-        result["warnings"] = keeper.health.said
+    if keeper.health.messages:
+        result["warnings"] = keeper.health.messages
     if signatures := task.summary.signatures():
         result["signatures"] = signatures
     if run:

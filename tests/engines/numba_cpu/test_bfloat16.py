@@ -168,13 +168,13 @@ def test_explain_says_by_which_instructions():
         with switched("high"):
             assert (
                 gg.explain(layer, torch.randn(5, 3, 3)).more
-                == "products in bfloat16: by AMX-BF16, three in place of one of float32"
+                == "products in bfloat16: by AMX-BF16, three instead of one in float32"
             )
             assert (
                 gg.explain(layer, x).more
-                == "products in bfloat16: in float32; three of them in place of one need more than 2 sequences"
+                == 'products in bfloat16: none, computed in float32; "high" needs more than 2 sequences'
             )
             with pretend(host().whole):
-                assert "in float32; three of them in place of one need AMX-BF16 (" in gg.explain(layer, x).more
+                assert 'computed in float32; "high" needs AMX-BF16 (' in gg.explain(layer, x).more
         with torch.autocast("cpu", torch.bfloat16), pretend(host().whole):
-            assert gg.explain(layer, x).more == "products in bfloat16: in float32"
+            assert gg.explain(layer, x).more == "products in bfloat16: none, computed in float32"

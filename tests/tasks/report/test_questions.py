@@ -20,7 +20,7 @@ class Rating(Regression):
 
 
 def test_a_task_without_replies_is_refused() -> None:
-    with pytest.raises(UserError, match="report: there is none for rating yet"):
+    with pytest.raises(UserError, match="report: the task rating has no report yet"):
         questions_of(Rating(RegressionOptions()))
 
 
@@ -29,7 +29,7 @@ def test_a_task_that_reads_no_text_is_refused() -> None:
         UserError, match="text: expected lines of MIDI numbers from 21 to 108, or - for silence, got '7' in line 2"
     ):
         roll_of("60 64\n7")
-    with pytest.raises(UserError, match="report: a run of forecasting reads no text; give a file with --file"):
+    with pytest.raises(UserError, match="report: a run of forecasting does not read text; give a file with --file"):
         questions_of(Forecasting(ForecastingOptions())).example("1 2 3")
 
 

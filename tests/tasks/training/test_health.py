@@ -1,4 +1,4 @@
-"""Trainings that fail say so, at the first epoch that shows it and at the end; a healthy one is silent."""
+"""A failing training prints a warning after the first epoch with the symptom, and again at the end."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +10,12 @@ from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
-from glassgate.tasks.training.health import RULES, Health, Signs
+from glassgate.tasks.training.health import RULES, Health, Measurements
 from tests.tasks.corpus import sentences, write_conllu
 
 OPTIONS = TaggingOptions(hidden_size=8, embedding_size=8, character_size=0, epochs=3, learning_rate=0.03, batch_size=4)
 TRAIN, DEV = sentences(40), sentences(20, seed=1)
-HEALTHY = Signs(OPTIONS, epoch=3, first=1.1, recent=0.2, norms=[0.5] * 9, accuracy=0.9, commonest=0.4, labels=4)
+HEALTHY = Measurements(OPTIONS, epoch=3, first=1.1, recent=0.2, norms=[0.5] * 9, accuracy=0.9, commonest=0.4, labels=4)
 
 
 class Notes(Progress):
@@ -44,7 +44,7 @@ def test_a_healthy_training_is_silent() -> None:
     assert warnings(OPTIONS) == []
 
 
-def test_a_rate_too_high_by_far_shows_in_the_first_epoch() -> None:
+def test_a_much_too_high_rate_is_reported_after_the_first_epoch() -> None:
     (epoch, sentence), *_ = warnings(replace(OPTIONS, learning_rate=30.0, warmup=0.0, clip=0.0))
     assert epoch == 1
     assert "the learning rate is too high; try --learning-rate 3" in sentence
@@ -56,7 +56,7 @@ def test_a_rate_of_zero() -> None:
     assert any("the loss does not fall" in sentence for _, sentence in found)
 
 
-def test_labels_that_units_say_nothing_of() -> None:
+def test_labels_that_do_not_depend_on_tokens() -> None:
     """The index of a word in place of the word, as a reader without columns would take it."""
     train, dev = (
         [replace(each, units=[str(n) for n in range(len(each.units))][:1] * len(each.units)) for each in part]
@@ -68,10 +68,12 @@ def test_labels_that_units_say_nothing_of() -> None:
     assert any("is no better than always giving the commonest answer" in sentence for _, sentence in found)
 
 
-def test_a_vocabulary_that_knows_nothing_of_the_dev_data() -> None:
+def test_a_vocabulary_without_the_words_of_the_dev_data() -> None:
     other = [replace(each, units=[f"{unit}x" for unit in each.units]) for each in DEV]
     found = warnings(OPTIONS, TRAIN, other)
-    assert any(epoch == 1 and "100% of the dev data is unknown to the vocabulary" in each for epoch, each in found)
+    assert any(
+        epoch == 1 and "100% of the tokens of the dev data are not in the vocabulary" in each for epoch, each in found
+    )
 
 
 def test_labels_without_examples_in_the_dev_data() -> None:
@@ -90,7 +92,7 @@ def test_labels_without_examples_in_the_dev_data() -> None:
         ({"norms": [1e4] * 9}, "exploding gradients"),
         ({"norms": [float("inf")] * 9}, "exploding gradients"),
         ({"norms": [1e-9] * 9}, "vanishing gradients"),
-        ({"unknown": 0.6}, "unknown units"),
+        ({"unknown": 0.6}, "unknown tokens"),
         ({"missing": ["A", "B"]}, "labels without examples"),
         ({"accuracy": 0.4, "epoch": 1}, None),
         ({"recent": 1.09, "epoch": 1}, None),
@@ -99,14 +101,14 @@ def test_labels_without_examples_in_the_dev_data() -> None:
     ],
 )
 def test_each_rule_alone(changed: dict[str, object], name: str | None) -> None:
-    signs = replace(HEALTHY, **changed)  # type: ignore[arg-type]
-    found = [rule for rule in RULES if rule.holds(signs)]
+    measurements = replace(HEALTHY, **changed)  # type: ignore[arg-type]
+    found = [rule for rule in RULES if rule.holds(measurements)]
     assert [rule.name for rule in found] == ([name] if name else [])
     for rule in found:
-        assert len(rule.sentence(signs)) > 60
+        assert len(rule.sentence(measurements)) > 60
 
 
-def test_each_is_said_once_and_what_was_said_survives_a_break() -> None:
+def test_each_symptom_is_reported_once_and_a_resumed_training_does_not_repeat_it() -> None:
     task = Tagging(replace(OPTIONS, epochs=9))
     health = Health(task, [])
     for epoch in (1, 2):
@@ -117,10 +119,10 @@ def test_each_is_said_once_and_what_was_said_survives_a_break() -> None:
         again = Health(task, [])
         again.restore(health.state())
         health = again
-    assert len(health.said) == 1
+    assert len(health.messages) == 1
 
 
-def test_the_command_line_says_it_again_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_repeats_the_warnings_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_conllu(tmp_path / "a.conllu", sentences(30))
     words = ["train", "tagging", f"--data={data}", f"--dev={data}", f"--run={tmp_path}/run", "--epochs=1"]
     assert main([*words, "--hidden-size=4", "--embedding-size=4", "--learning-rate=0"]) == 0

@@ -225,7 +225,7 @@ def test_full_disk_leaves_the_last_good_checkpoint(
     full_disks: dict[int, tuple[Path, str]], plain: Path, after: int
 ) -> None:
     run, said = full_disks[after]
-    assert re.search(rf"could not be written \(File too large\); .* go on with: .* --resume {run}$", said)
+    assert re.search(rf"could not be written \(File too large\); .* resume with: .* --resume {run}$", said)
     assert not list(run.glob("*.part"))
     Tagging.resume(run, SPLIT)
     assert same_files(plain, run, MODEL)

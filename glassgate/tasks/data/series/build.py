@@ -131,7 +131,7 @@ class _Rows:
             self.notes.append("decimal commas")
         stamps = Stamps(table, schema.time or "", schema.time_format)
         if folder is not None:
-            progress.keeping(table.source, 0.0)
+            progress.converting(table.source, 0.0)
         known: dict[str, int] = {} if schema.series else {"": 0}
         self.static: list[list[float | str]] = []
         rows, codes = _Growing(folder, "rows"), _Growing(folder, "codes")
@@ -152,7 +152,7 @@ class _Rows:
         if not rows.parts:
             raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
         if folder is not None:
-            progress.keeping(table.source, 1.0)
+            progress.converting(table.source, 1.0)
         self.names = list(known)
         self.rows = rows.whole()
         groups = codes.whole()

@@ -61,10 +61,10 @@ def store(
     paths = [Path(source) for source in sources]
 
     def write(sink: pa.NativeFile) -> None:
-        tell.keeping(str(sources[0]), 0.0)
+        tell.converting(str(sources[0]), 0.0)
         lines = max(1, count_lines(paths[0]))
-        _write(sink, examples, fields, lambda line: tell.keeping(str(sources[0]), min(1.0, line / lines)))
-        tell.keeping(str(sources[0]), 1.0)
+        _write(sink, examples, fields, lambda line: tell.converting(str(sources[0]), min(1.0, line / lines)))
+        tell.converting(str(sources[0]), 1.0)
 
     return kept(paths, [*reading, *fields], write, opened)
 

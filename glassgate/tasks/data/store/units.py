@@ -50,11 +50,11 @@ def _write(
     """Number a file in two readings, one for the symbols and one for their places."""
     numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
     readings, blank = 2 * local(path).stat().st_size, True
-    progress.keeping(str(path), 0.0)
+    progress.converting(str(path), 0.0)
     for text, done in _blocks(path, unit):
         numbering.meet(split(text))
         blank = blank and not text.strip()
-        progress.keeping(str(path), min(0.5, done / readings))  # a compressed file has more bytes than it says
+        progress.converting(str(path), min(0.5, done / readings))  # a compressed file has more bytes than it says
     if blank:
         raise DataError(path, None, "the file has only blanks; give one with text")
     symbols = numbering.symbols()
@@ -63,13 +63,13 @@ def _write(
     def numbers() -> Iterator[np.ndarray]:
         for text, done in _blocks(path, unit):
             yield numbering.numbers(split(text)).astype(kind)
-            progress.keeping(str(path), 0.5 + min(0.5, done / readings))
+            progress.converting(str(path), 0.5 + min(0.5, done / readings))
 
     schema = pa.schema([("unit", pa.from_numpy_dtype(kind))], {"symbols": json.dumps(symbols)})
     with pa.ipc.new_file(sink, schema) as writer:
         for rows in _in_rows(numbers()):
             writer.write_batch(pa.record_batch([pa.array(rows)], schema=schema))
-    progress.keeping(str(path), 1.0)
+    progress.converting(str(path), 1.0)
 
 
 def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:

@@ -231,23 +231,23 @@ class Report(Progress):
     """Remembers the progress of the preparation."""
 
     def __init__(self) -> None:
-        self.shares: list[float] = []
+        self.fractions: list[float] = []
 
-    def keeping(self, file: str, share: float) -> None:
-        self.shares.append(share)
+    def converting(self, file: str, fraction: float) -> None:
+        self.fractions.append(fraction)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_progress_is_told_from_nothing_to_all(kind: str, tmp_path: Path) -> None:
+def test_progress_is_reported_from_0_to_1(kind: str, tmp_path: Path) -> None:
     task, progress = made(tmp_path, kind), Report()
     task.read(task.options.data, progress=progress)
-    assert progress.shares[0] == 0.0
-    assert progress.shares[-1] == 1.0
-    assert sorted(progress.shares) == progress.shares
-    assert len(progress.shares) > 5
+    assert progress.fractions[0] == 0.0
+    assert progress.fractions[-1] == 1.0
+    assert sorted(progress.fractions) == progress.fractions
+    assert len(progress.fractions) > 5
     again = Report()
     task.read(task.options.data, progress=again)
-    assert not again.shares
+    assert not again.fractions
 
 
 def test_run_on_stored_examples_knows_its_data_again(tmp_path: Path) -> None:

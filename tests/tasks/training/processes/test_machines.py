@@ -66,7 +66,7 @@ def test_ctrl_c_stops_all_and_says_it_once(words: list[str], tmp_path: Path) -> 
     process.send_signal(signal.SIGINT)
     said = process.communicate()[0]
     assert process.returncode == 130
-    assert said.count("go on with: ") == said.count("interrupted") == 1
+    assert said.count("resume with: ") == said.count("interrupted") == 1
 
 
 def test_torchrun(words: list[str], tmp_path: Path) -> None:

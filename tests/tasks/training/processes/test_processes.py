@@ -71,7 +71,7 @@ def test_a_killed_process_is_reported_and_its_run_goes_on(rank: int, tmp_path: P
         [0, -signal.SIGKILL] if rank else [-signal.SIGKILL, 0]
     )
     said = (tmp_path / "said").read_text()
-    assert re.fullmatch(r"another process is gone: it was killed, .*; go on with: .* --resume .*/run", said)
+    assert re.fullmatch(r"another process is gone: it was killed, .*; resume with: .* --resume .*/run", said)
     assert not (tmp_path / "run" / CHECKPOINT).exists()
     resume("tagging", tmp_path / "run")
     (tmp_path / "whole").mkdir()
