@@ -7,8 +7,6 @@ from typing import Any
 
 from glassgate.tasks.options import Options, value_type
 
-PRECISIONS = ("float32", "int8", "bfloat16")
-"""Of inference sessions."""
 _GROUPS = ("data", "model", "training")
 
 
@@ -86,13 +84,6 @@ def add_processes(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("processes")
     machine = "processes that share every batch, one GPU each if there are any (default: 1)"
     group.add_argument("--devices", type=positive, metavar="N", help=machine)
-
-
-def add_precision(parser: ArgumentParser) -> None:
-    """Add the type of the recurrent layers' weights."""
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, help="weights of the recurrent layers while predicting (default: float32)"
-    )
 
 
 def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:

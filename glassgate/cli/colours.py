@@ -1,4 +1,4 @@
-"""Labelled text in colours: each label has its own, and a unit labelled wrong is marked."""
+"""Labelled text in colours: each label has its own, and a token labelled wrong is marked."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -21,17 +21,17 @@ _WRONG = "white on red"
 
 
 def can_colour(units: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether the units are characters of a text and there is a colour for each label."""
+    """Whether the tokens are characters of a text and there is a colour for each label."""
     return isinstance(units, str) and _STYLES.keys() >= set(labels)
 
 
 def coloured(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
-    """Return the units one after another, each in its label's colour.
+    """Return the tokens one after another, each in its label's colour.
 
     Args:
         units: characters
         labels: the predictions of a model
-        truth: the right labels; where they differ, the unit is marked
+        truth: the right labels; where they differ, the token is marked
 
     Example:
         >>> coloured("if x", ["keyword", "keyword", "other", "name"]).plain

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassgate.cli.arguments import add_precision
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
-from glassgate.tasks import run_class
+from glassgate.cli.trained import add_run, loaded
 from glassgate.tasks.data.unknown_labels import said_of
 from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
 from glassgate.tasks.metrics.scores import by_label, label_table
@@ -19,13 +18,12 @@ from glassgate.tasks.training.scoring import measured, scored
 def command(words: list[str]) -> None:
     """Evaluate a run as the arguments after `glassgate evaluate` say."""
     parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
-    add_precision(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--report", metavar="FOLDER", help="write more results, such as a confusion matrix")
     arguments = parser.parse_args(words)
-    task = run_class(arguments.run).load(arguments.run).frozen(arguments.precision)
+    task = loaded(arguments)
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, progress=Bar(bars, task.name))
     encoded = task.encoded(examples)

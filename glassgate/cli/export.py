@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import glassgate as gg
-from glassgate.cli.arguments import PRECISIONS
 from glassgate.cli.parser import Parser
+from glassgate.cli.trained import PRECISIONS
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.onnx_models.models import write

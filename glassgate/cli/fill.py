@@ -2,30 +2,22 @@
 
 import sys
 
-from glassgate.cli.arguments import add_precision, positive
+from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
-from glassgate.tasks import run_class
-from glassgate.tasks.errors import RunError
+from glassgate.cli.trained import add_run, loaded_as
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 
 def command(words: list[str]) -> None:
     """Fill as the words after `glassgate fill` say."""
     parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument("text", metavar="TEXT", help=f"with blanks, of two underscores or more: 'I am {BLANK} hungry.'")
     parser.add_argument("--length", type=int, metavar="N", help="length of each blank (default: detected)")
     parser.add_argument("--longest", type=int, metavar="N", help="longest candidate (default: as in training)")
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="candidates to list (default: 10)")
-    add_precision(parser)
     arguments = parser.parse_args(words)
-    kind = run_class(arguments.run)
-    if not issubclass(kind, FillBlanks):
-        raise RunError(
-            f"{arguments.run}: expected a run of {FillBlanks.name}, got one of {kind.name}; "
-            f"train one: glassgate train {FillBlanks.name}"
-        )
-    task = kind.load(arguments.run).frozen(arguments.precision)
+    task = loaded_as(FillBlanks, arguments)
     blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.n_best)
     if unknown := task.unknown(arguments.text):
         print(f"not in the model's training data, so of no help: {' '.join(map(repr, unknown))}", file=sys.stderr)

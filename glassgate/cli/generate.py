@@ -2,19 +2,17 @@
 
 import sys
 
-from glassgate.cli.arguments import add_precision
 from glassgate.cli.parser import Parser
-from glassgate.tasks import run_class
-from glassgate.tasks.errors import RunError
+from glassgate.cli.trained import add_run, loaded_as
 from glassgate.tasks.language_model import LanguageModel
 
 
 def command(words: list[str]) -> None:
     """Generate as the words after `glassgate generate` say."""
     parser = Parser(prog="glassgate generate", description="Continue a text with a trained language model.")
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument("--prompt", default="", help="beginning of the text (default: empty)")
-    parser.add_argument("--length", type=int, default=500, metavar="N", help="units to generate (default: 500)")
+    parser.add_argument("--length", type=int, default=500, metavar="N", help="tokens to generate (default: 500)")
     parser.add_argument(
         "--temperature",
         type=float,
@@ -23,7 +21,7 @@ def command(words: list[str]) -> None:
         help="0 is greedy (default: 1.0)",
     )
     parser.add_argument(
-        "--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest units (default: all)"
+        "--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest tokens (default: all)"
     )
     parser.add_argument(
         "--top-p",
@@ -33,15 +31,8 @@ def command(words: list[str]) -> None:
         help="sample from this probability mass (default: 1.0)",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="repeat a text (default: a new one each time)")
-    add_precision(parser)
     arguments = parser.parse_args(words)
-    kind = run_class(arguments.run)
-    if not issubclass(kind, LanguageModel):
-        raise RunError(
-            f"{arguments.run}: expected a run of {LanguageModel.name}, got one of {kind.name}; "
-            f"train one: glassgate train {LanguageModel.name}"
-        )
-    task = kind.load(arguments.run).frozen(arguments.precision)
+    task = loaded_as(LanguageModel, arguments)
     made = task.generate(
         arguments.prompt,
         arguments.length,

@@ -24,6 +24,7 @@ from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.wording import plural, printable
 
 _UNITS = 12  # of an example that are shown
 _CHARACTERS = 72
@@ -63,8 +64,7 @@ def command(words: list[str]) -> None:
     made = kind(kind.options_type.from_mapping({"data": arguments.file} | chosen))
     examples = made.read(arguments.file, progress=notes)
     if not notes.any:
-        count = "1 example" if len(examples) == 1 else f"{len(examples):,} examples"
-        print(f"{arguments.file}: data for {task}, {count}")
+        print(f"{arguments.file}: data for {task}, {plural(len(examples), 'example')}")
     for number, example in enumerate(islice(examples, arguments.examples), start=1):
         print(f"\n{number}.")
         for line in _shown(example):
@@ -148,7 +148,7 @@ def _shown(example: Any) -> list[str]:
         return [about, " ".join([*begin, "..."])]
     if isinstance(example, Tagged) and example.labels is not None:
         pairs = zip(islice(example.units, _UNITS), example.labels, strict=False)
-        lines = [f"{_plain(unit)}\t{label}" for unit, label in pairs]
+        lines = [f"{printable(unit)}\t{label}" for unit, label in pairs]
         return [*([f"# intent = {example.intent}"] if example.intent else []), *lines, *_more(example.units)]
     if isinstance(example, labelled.Labelled):
         content = example.content
@@ -164,7 +164,7 @@ def _shown(example: Any) -> list[str]:
     if units is not None:
         first = [*islice(units, 4 * _CHARACTERS)]
         glue = "" if all(len(unit) == 1 for unit in first) else " "
-        return [*[_short(line) for line in glue.join(first).splitlines()[:4]], f"{len(units):,} units"]
+        return [*[_short(line) for line in glue.join(first).splitlines()[:4]], f"{len(units):,} tokens"]
     return [_short(str(example))]
 
 
@@ -174,7 +174,3 @@ def _more(units: Sequence[str]) -> list[str]:
 
 def _short(text: str) -> str:
     return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 4] + " ..."
-
-
-def _plain(unit: str) -> str:
-    return unit if unit.isprintable() else unit.encode("unicode_escape").decode()

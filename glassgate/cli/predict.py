@@ -5,11 +5,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassgate.cli.arguments import add_precision
 from glassgate.cli.colours import can_colour, coloured
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
-from glassgate.tasks import run_class
+from glassgate.cli.trained import add_run, loaded
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
@@ -22,7 +21,7 @@ _DRAWN = 4
 def command(words: list[str]) -> None:
     """Predict as the arguments after `glassgate predict` say."""
     parser = Parser(prog="glassgate predict", description="Print the predictions of a trained run.")
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument("file", metavar="FILE", help=f"data, or {STDIN} for standard input, a sequence per line")
     parser.add_argument(
         "--format",
@@ -30,10 +29,9 @@ def command(words: list[str]) -> None:
         default="text",
         help="of the output: text, or a JSON object per line with probabilities, spans and character offsets (text)",
     )
-    add_precision(parser)
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(words)
-    task = run_class(arguments.run).load(arguments.run).frozen(arguments.precision)
+    task = loaded(arguments)
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
     console = Console()

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassgate.cli.arguments import add_precision
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
-from glassgate.tasks import run_class
+from glassgate.cli.trained import add_run, loaded_as
 from glassgate.tasks.data.files import STDIN
-from glassgate.tasks.errors import OptionError, RunError
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures.attention import attention_picture
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation import Translation
@@ -20,7 +19,7 @@ from glassgate.tasks.translation import Translation
 def command(words: list[str]) -> None:
     """Translate as the words after `glassgate translate` say."""
     parser = Parser(prog="glassgate translate", description="Translate a file, or standard input, line by line.")
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument("file", metavar="FILE", nargs="?", default=STDIN, help="one per line (default: standard input)")
     parser.add_argument("--beam", type=int, metavar="N", help="size of the beam (default: as in training)")
     parser.add_argument(
@@ -28,15 +27,8 @@ def command(words: list[str]) -> None:
     )
     parser.add_argument("--n-best", type=int, default=1, metavar="N", help="translations per sentence (default: 1)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")
-    add_precision(parser)
     arguments = parser.parse_args(words)
-    kind = run_class(arguments.run)
-    if not issubclass(kind, Translation):
-        raise RunError(
-            f"{arguments.run}: expected a run of {Translation.name}, got one of {kind.name}; "
-            f"train one: glassgate train {Translation.name}"
-        )
-    task = kind.load(arguments.run).frozen(arguments.precision)
+    task = loaded_as(Translation, arguments)
     given = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
     task.search = replace(task.search, **{name: value for name, value in given.items() if value is not None})
     if not 1 <= arguments.n_best <= task.search.beam:
@@ -48,11 +40,11 @@ def command(words: list[str]) -> None:
     strange = [pair for pair in pairs if task.unknown(pair)]
     if len(strange) == len(pairs):
         raise OptionError(
-            f"{arguments.file}: the training data had no unit of it; is it the right language, and the right direction?"
+            f"{arguments.file}: the training data had none of its tokens; check its language, and the run's direction"
         )
     for pair in strange:
         print(
-            f"{pair.file}:{pair.line}: the training data had no unit of this line, so its translation is a guess",
+            f"{pair.file}:{pair.line}: the training data had none of this line's tokens, so its translation is a guess",
             file=sys.stderr,
         )
     line = 1

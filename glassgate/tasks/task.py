@@ -116,7 +116,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """Return the options; those left open are set by the size of the training data.
 
         Args:
-            train: the units of each training sequence
+            train: the tokens of each training sequence
         """
         asked = self.asked
         size = by_size(self.batching().examples(train), asked.batch_size, asked.epochs)

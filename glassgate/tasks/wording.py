@@ -1,4 +1,6 @@
-"""Counts and durations in words."""
+"""Counts, durations, lists and tokens as messages show them."""
+
+from collections.abc import Sequence
 
 
 def plural(number: int, name: str) -> str:
@@ -21,3 +23,23 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def some(names: Sequence[str], most: int = 12) -> str:
+    """Return the first of many names.
+
+    Example:
+        >>> some(["O", "B-PER", "I-PER"], 2)
+        'O, B-PER, ...'
+    """
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def printable(token: str) -> str:
+    """Return a token; one with a line end or another character that cannot be printed is escaped.
+
+    Example:
+        >>> printable("a"), printable(chr(10))
+        ('a', '\\\\n')
+    """
+    return token if token.isprintable() else token.encode("unicode_escape").decode()

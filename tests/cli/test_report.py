@@ -204,7 +204,7 @@ def test_an_interactive_page_reports_its_size_before_it_is_written(
     [
         (["nowhere", "x"], "nowhere: no such run folder"),
         (["{runs}/tagging", " "], "text: expected some text, got an empty one"),
-        (["{runs}/tagging", "zzz qqq"], "text: none of its 2 units"),
+        (["{runs}/tagging", "zzz qqq"], "text: none of its 2 tokens"),
         (["{runs}/tagging", "--file", "nowhere.conllu"], "nowhere.conllu"),
         (["{runs}/tagging", "{runs}/translation", "it"], "must be of one task, got tagging and translation"),
         (["{runs}/tagging", "it", "--file", "x.conllu"], "expected a text or a file, got both"),

@@ -229,7 +229,7 @@ def test_music_by_hand() -> None:
 def test_one_direction_only() -> None:
     with pytest.raises(
         OptionError,
-        match=r"bidirectional: expected one direction .* has seen the unit that is to be predicted; .* fill-blanks",
+        match=r"bidirectional: expected one direction .* has seen the token that is to be predicted; .* fill-blanks",
     ):
         LanguageModelOptions(bidirectional=True)
 
@@ -243,7 +243,7 @@ def test_wrong_wishes(counter: LanguageModel) -> None:
     ]:
         with pytest.raises(OptionError, match=f"{name}: expected {wanted}, got {value}"):
             counter.generate(**{name: value})  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="prompt: expected units that the training data had, got '我'"):
+    with pytest.raises(OptionError, match="prompt: expected tokens that the training data had, got '我'"):
         counter.generate("我")
     with pytest.raises(OptionError, match="tied: notes have no embedding"):
         LanguageModelOptions(unit="notes", tied=True)

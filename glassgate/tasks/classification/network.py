@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING
-from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.encoder import encoder, last_outputs
 
 
 class Scores(NamedTuple):
@@ -23,7 +23,7 @@ class Classifier(nn.Module):
 
     Args:
         options: sizes, cell and pooling
-        units: how many units are known, padding and unknown included; None for series
+        units: how many tokens are known, padding and unknown included; None for series
         input_size: features of a step
         labels: how many labels there are
     """
@@ -55,8 +55,7 @@ class Classifier(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """One vector a row, `(N, H)`, of the states at all steps, and the steps' weights with attention."""
         if self.pooling == "last":
-            ends = state[0] if isinstance(state, tuple) else state
-            return ends[-self.encoder.num_directions :].transpose(0, 1).flatten(1), None
+            return last_outputs(self.encoder, state), None
         if self.pooling == "mean":
             return output.sum(1) / inside.sum(1, keepdim=True), None  # padded states are zero
         if self.pooling == "max":

@@ -189,7 +189,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return answers
 
     def text(self, example: Labelled, prediction: Answer) -> str:
-        """Return the label and its probability; with attention each unit, or step, and its weight."""
+        """Return the label and its probability; with attention each token, or step, and its weight."""
         words = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
         if prediction.attention is not None:
             pairs = zip(self.steps(example), prediction.attention, strict=True)
@@ -210,7 +210,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return {"text": raw or text, **record, "tokens": tokens}
 
     def attend(self, example: Labelled) -> Attended:
-        """Return the weight of each unit, or step, in the decision, with pooling "attention"."""
+        """Return the weight of each token, or step, in the decision, with pooling "attention"."""
         (answer,) = self.predict([example])
         if answer.attention is None:
             raise OptionError(
@@ -219,7 +219,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return Attended(self.steps(example), [answer.label], np.array([answer.attention]))
 
     def steps(self, example: Labelled) -> list[str]:
-        """Return the units of a text, or the numbers of a series' steps from 1."""
+        """Return the tokens of a text, or the numbers of a series' steps from 1."""
         if isinstance(example.content, np.ndarray):
             return [str(step) for step in range(1, len(example.content) + 1)]
         return list(self._units(example))

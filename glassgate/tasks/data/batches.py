@@ -1,4 +1,7 @@
-"""The pieces of each batch, a function of seed and epoch alone, and the padded tensors made of them."""
+"""The pieces of each batch, a function of seed and epoch alone, and the padded tensors made of them.
+
+A unit of a sequence is a token of a text or a step of a series.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Recognise the columns of a file by its beginning: the units, their labels, an index, a header."""
+"""Recognise the columns of a file by its beginning: the tokens, their labels, an index, a header."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _LINES = 20_000  # lines that are examined
 _FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
 _ID = re.compile(r"\d+([-.]\d+)?")
 WORD_NAMES = {"word", "words", "token", "tokens", "form", "text"}
-"""Usual names of a column of units."""
+"""Usual names of a column of tokens."""
 LABEL_NAMES = {
     *("pos", "upos", "xpos", "tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "chunk", "bio", "iob"),
     *("iob2", "entity"),
@@ -35,9 +35,9 @@ class Layout:
     Attributes:
         separator: between columns; None for any run of blanks
         width: number of columns
-        unit: the one of the units
+        unit: the one of the tokens
         label: the one of the labels; None without labels
-        index: the one that numbers the units of each sequence; None for none
+        index: the one that numbers the tokens of each sequence; None for none
         names: the header; empty for none
         scheme: in which labels mark entities: "IOB1", "IOB2", "BIOES", "BILUO", "BMES"; empty if they mark none
         others: more columns that may hold labels

@@ -69,6 +69,17 @@ def local(path: str | Path) -> Path:
         return _copied(key, file)
 
 
+def readable(path: str | Path) -> Path:
+    """Return a regular file as `local` does, after checking that it can be opened.
+
+    Raises:
+        DataError: see `opened`
+    """
+    found = local(path)
+    with _opened_raw(found, path):
+        return found
+
+
 class _Copy(NamedTuple):
     path: Path
     digest: str
@@ -270,8 +281,7 @@ def encoding_of(path: str | Path) -> str:
     Raises:
         DataError: the file cannot be read, is damaged UTF-8, or no encoding fits
     """
-    with _opened_raw(local(path), path):  # a missing file is reported before it is identified
-        key = identity(path)
+    key = identity(readable(path))
     if key not in _FOUND:
         _FOUND[key] = _detected(path)
     return _FOUND[key]

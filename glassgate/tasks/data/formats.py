@@ -52,7 +52,7 @@ def recognised(
 
     Args:
         format: one of `FORMATS`; any except "auto" is not checked
-        column, text_column: the columns of labels and of units, if they are given
+        column, text_column: the columns of labels and of tokens, if they are given
         label_suffix: turns a text file's name into the label file's; None if no labels are read
 
     Raises:
@@ -75,7 +75,7 @@ def recognised(
 
 
 def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
-    """Return the files with the sequences of a file or folder, the file of their units first.
+    """Return the files with the sequences of a file or folder, the file of their tokens first.
 
     Args:
         format: one of `FORMATS`

@@ -34,7 +34,7 @@ class LabelledOptions(Options):
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
     text_column: str = option("text", "text column: a name, or a number from 1", group="data")
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
-    unit: str = option("word", "unit that a text is split into", group="data", choices=UNITS)
+    unit: str = option("word", "kind of tokens that a text is split into", group="data", choices=UNITS)
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
     least_count: int = option(2, "occurrences in training that give a token its own vector", least=1)
 
@@ -48,7 +48,7 @@ class Labelled:
     """A text or a series, and its label where known.
 
     Attributes:
-        content: a text, or its units, or `(L, C)`, a series of C channels, float32
+        content: a text, or its tokens, or `(L, C)`, a series of C channels, float32
         label: None where the file holds none
         source: the file that contains it, and for arrays the number of the series
         line: the line where it ends

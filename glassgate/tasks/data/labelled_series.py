@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.files import local, read_lines
+from glassgate.tasks.data.files import local, read_lines, readable
 from glassgate.tasks.errors import DataError
 
 KINDS = ("ts", "npz")
@@ -149,10 +149,9 @@ def _found(path: str | Path, error: Exception) -> str:
 
 
 def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    if not local(path).is_file():
-        raise DataError(path, None, "no such file; check the path, or the folder you started from")
+    file = readable(path)
     try:
-        with np.load(local(path), allow_pickle=False) as content:
+        with np.load(file, allow_pickle=False) as content:
             arrays: dict[str, Any] = {name: content[name] for name in content}
     except (ValueError, OSError, AttributeError) as error:
         raise DataError(

@@ -20,7 +20,7 @@ def counted(examples: Stored[Tagged]) -> str:
 
 
 def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
-    """See that each unit has a label, and the sequence an intent where there are some.
+    """See that each token has a label, and the sequence an intent where there are some.
 
     Raises:
         DataError: labels that are too many or too few, or no intent
@@ -29,7 +29,7 @@ def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
         raise DataError(
             source_of(example),
             example.line(),
-            f"expected {len(example.units)} labels, one for each unit, got {len(labels)}",
+            f"expected {len(example.units)} labels, one for each token, got {len(labels)}",
         )
     if intents and example.intent is None:
         raise DataError(
@@ -42,8 +42,3 @@ def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
 def source_of(example: Tagged) -> str:
     """Where an example is from, as a message says it."""
     return example.source or "given examples"
-
-
-def some(symbols: Sequence[str], most: int = 12) -> str:
-    """The first of many names."""
-    return ", ".join(symbols[:most]) + (", ..." if len(symbols) > most else "")

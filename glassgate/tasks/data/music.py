@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import STDIN, local, members, opened_text, suffix_of
+from glassgate.tasks.data.files import STDIN, local, members, opened_text, readable, suffix_of
 from glassgate.tasks.data.records import load_json
 from glassgate.tasks.errors import DataError, OptionError
 
@@ -49,8 +49,6 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     if kind not in _READERS:
         known = ", ".join(f".{each}" for each in _READERS)
         raise DataError(path, None, f"expected piano rolls in one of {known}, got {suffix_of(path) or 'no suffix'}")
-    if not local(path).is_file():
-        raise DataError(path, None, "no such file; check the path, or the folder you started from")
     parts: dict[str, list[Roll]] = {"train": [], "dev": [], "test": []}
     for name, piece in _READERS[kind](path):
         where = f"{path}: {name}"
@@ -137,7 +135,7 @@ def _from_notes(where: str, piece: Any) -> np.ndarray:
 
 def _numpy(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
-        content = np.load(local(path), allow_pickle=False)
+        content = np.load(readable(path), allow_pickle=False)
         arrays = {"train": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content}
     except (ValueError, OSError) as error:
         raise DataError(
@@ -159,7 +157,7 @@ def _matlab(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     except ImportError:
         raise DataError(path, None, "reading .mat needs SciPy; pip install scipy, or save the pieces as .npz") from None
     try:
-        content = loadmat(local(path))
+        content = loadmat(readable(path))
     except (ValueError, TypeError, NotImplementedError, MatReadError) as error:
         raise DataError(path, None, f"expected a MATLAB file, got what does not load: {error}") from None
     for name, cells in content.items():

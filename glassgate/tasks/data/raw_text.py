@@ -1,4 +1,4 @@
-"""Raw text as the units of a trained run: punctuation split off, unsegmented Chinese as characters."""
+"""Raw text as the tokens of a trained run: punctuation split off, unsegmented Chinese as characters."""
 
 import re
 import unicodedata
@@ -23,17 +23,17 @@ _FEW = 0.05
 
 
 class RawText:
-    """Splits raw text further where the units of a vocabulary are finer than what blanks separate.
+    """Splits raw text further where the tokens of a vocabulary are finer than what blanks separate.
 
     Args:
         known: the units of the training data
 
     Attributes:
-        characters: whether every unit is a single character
-        tokenised: whether punctuation is a unit of its own: few known words end with a punctuation mark
+        characters: whether every token is a single character
+        tokenised: whether punctuation is a token of its own: few known words end with a punctuation mark
         segmented: whether Chinese or Japanese text has blanks between words
         opening, closing: characters that are split off at the start and at the end of an unknown word
-        longest: characters of the longest Chinese or Japanese unit
+        longest: characters of the longest Chinese or Japanese token
 
     Example:
         >>> trained = RawText(Vocabulary(["weather", "in", "the", "city", "."]))
@@ -54,13 +54,13 @@ class RawText:
         self.opening, self.closing = _OPENING | marks, _CLOSING | marks
 
     def split(self, text: str) -> list[str]:
-        """Return the units of a text, in order; each is a part of the text."""
+        """Return the tokens of a text, in order; each is a part of the text."""
         if self.characters:
             return [character for character in text if character in self.known or not character.isspace()]
         return self.refined(text.split())
 
     def refined(self, units: Sequence[str]) -> list[str]:
-        """Return units, the unknown ones split further."""
+        """Return tokens, the unknown ones split further."""
         units = self._without_punctuation(units)
         if self._lacks_blanks(units):
             units = [part for unit in units for part in ([unit] if unit in self.known else _CHARACTERS.findall(unit))]
@@ -79,7 +79,7 @@ class RawText:
         return [part for unit in units for part in self._parts(unit)] if self.tokenised else list(units)
 
     def _parts(self, unit: str) -> list[str]:
-        """An unknown unit, its punctuation marks and its clitic, such as 's, each as a unit of its own."""
+        """An unknown token, its punctuation marks and its clitic, such as 's, each as a token of its own."""
         before: list[str] = []
         behind: list[str] = []
         while unit and unit not in self.known and not _ABBREVIATION.fullmatch(unit):
@@ -98,19 +98,19 @@ class RawText:
         return [*before, *([unit] if unit else []), *reversed(behind)]
 
     def _last_mark(self, unit: str) -> str:
-        """The last character, or all of several equal ones if they are an ellipsis or a known unit."""
+        """The last character, or all of several equal ones if they are an ellipsis or a known token."""
         run = unit[len(unit.rstrip(unit[-1])) :]
         return run if run != unit and (run in self.known or set(run) == {"."}) else unit[-1]
 
 
 @lru_cache(4)
 def raw_text_like(known: Vocabulary) -> RawText:
-    """Return the splitter for a vocabulary; a call with the same vocabulary does not look at its units again."""
+    """Return the splitter for a vocabulary; a call with the same vocabulary does not look at its tokens again."""
     return RawText(known)
 
 
 def starts_of(units: Sequence[str], text: str) -> list[int]:
-    """Return where units begin that are parts of a text, in its order.
+    """Return where tokens begin that are parts of a text, in its order.
 
     Example:
         >>> starts_of(["Oh", "!", "Oh"], "Oh! Oh")

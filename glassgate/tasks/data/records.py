@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.data.detect import QUOTING, Dialect, dialect_of, kind_of
-from glassgate.tasks.data.files import local, opened_text, read_lines
+from glassgate.tasks.data.files import opened_text, read_lines, readable
 from glassgate.tasks.errors import DataError
 
 SEPARATED = ("csv", "tsv", "xlsx")
@@ -19,7 +19,7 @@ KEYED = ("jsonl", "json", "parquet")
 """Kinds of files whose rows have keys."""
 
 UNITS = ("tokens", "words", "units", "text")
-"""The usual keys of a sequence's units."""
+"""The usual keys of a sequence's tokens."""
 
 LABELS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner")
 """The usual keys of their labels."""
@@ -145,10 +145,8 @@ def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not local(path).is_file():
-        raise DataError(path, None, "no such file; check the path, or the folder you started from")
     try:
-        with pq.ParquetFile(local(path)) as file:
+        with pq.ParquetFile(readable(path)) as file:
             names, number = _names(file.schema_arrow.metadata or {}), 0
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
@@ -235,11 +233,9 @@ def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
     import pandas as pd
 
     try:
-        with pd.ExcelFile(local(path), engine="openpyxl") as book:
+        with pd.ExcelFile(readable(path), engine="openpyxl") as book:
             names = book.sheet_names
             sheet = pd.read_excel(book, sheet_name=names[0], **options)
-    except FileNotFoundError:
-        raise DataError(path, None, "no such file; check the path, or the folder you started from") from None
     except ImportError:
         raise DataError(
             path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"

@@ -1,4 +1,4 @@
-"""Sequences with a label for each unit, and their formats: CoNLL-U, columns, rows with lists, text and label files."""
+"""Sequences with a label for each token, and their formats: CoNLL-U, columns, rows with lists, text and label files."""
 
 import re
 from collections import deque
@@ -25,16 +25,16 @@ Row = list[str] | str | None
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """One sequence: its units, their labels where known, and the tokens that the units spell where there are any.
+    """One sequence: its tokens and, where known, their labels and the intent of the whole.
 
     Attributes:
-        units: words, or one string, whose characters are the units
-        labels: a label for each unit; None where the file holds none
-        tokens: `(start, end)` of each token made of several units, in order
+        units: the tokens: words, or one string of characters
+        labels: a label for each token; None where the file holds none
+        tokens: `(start, end)` of the words of code whose characters are labelled, in order
         source: the file that contains it
-        lines: the line of each unit, or the one line of all
+        lines: the line of each token, or the one line of all
         intent: the request of the whole sequence, where it is known
-        starts: where each unit begins in its line of raw text, in characters; empty for other formats
+        starts: where each token begins in its line of raw text, in characters; empty for other formats
     """
 
     units: Sequence[str]
@@ -46,7 +46,7 @@ class Tagged:
     starts: Sequence[int] = ()
 
     def line(self, unit: int = 0) -> int:
-        """The number of the line that holds this unit."""
+        """The number of the line that holds this token."""
         return self.lines if isinstance(self.lines, int) else int(self.lines[unit]) if len(self.lines) else 1
 
 
@@ -95,7 +95,7 @@ def read_columns(
     labelled: bool = True,
     layout: Layout | None = None,
 ) -> Iterator[Tagged]:
-    """Yield the sequences of a file with one unit per line and blank lines between sequences.
+    """Yield the sequences of a file with one token per line and blank lines between sequences.
 
     These are the CoNLL and IOB2 files, and TSV with `separator="\\t"`. A line `# intent = NAME` before a sequence
     gives its intent.
@@ -159,12 +159,12 @@ def _in_iob2(sequences: Iterator[Tagged], scheme: str) -> Iterator[Tagged]:
 def read_rows(
     path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
 ) -> Iterator[Tagged]:
-    """Yield the sequences of JSON lines or Parquet: each row a list of units and a list of as many labels.
+    """Yield the sequences of JSON lines or Parquet: each row a list of tokens and a list of as many labels.
 
     Labels that are numbers take the names that a Parquet file of Hugging Face's `datasets` has for them.
 
     Args:
-        column, text_column: the keys of the labels and of the units; the first usual one if None
+        column, text_column: the keys of the labels and of the tokens; the first usual one if None
         labelled: whether labels are needed
 
     Raises:
@@ -302,7 +302,7 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, lab
                     raise DataError(
                         path,
                         number,
-                        f"expected one intent, before the sequence's first unit, got {row!r} besides; move it",
+                        f"expected one intent, before the sequence's first token, got {row!r} besides; move it",
                     )
                 intent = row
             else:
@@ -320,7 +320,7 @@ def _some(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]:
         empty = False
         yield sequence
     if empty:
-        raise DataError(path, None, "the file holds no sequence, only blank or comment lines; give one with units")
+        raise DataError(path, None, "the file holds no sequence, only blank or comment lines; give one with tokens")
 
 
 def _check_width(

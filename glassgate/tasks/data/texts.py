@@ -40,7 +40,7 @@ class TextOptions(Options):
 
     unit: str = option(
         "character",
-        "unit that a text is split into; tokens end at spaces",
+        "kind of tokens; those of kind token end at spaces",
         group="data",
         choices=UNITS,
     )
@@ -53,17 +53,17 @@ class TextOptions(Options):
         least=0,
         most=0.4,
     )
-    least_count: int = option(1, "occurrences in training that make a unit known", least=1)
+    least_count: int = option(1, "occurrences in training that make a token known", least=1)
     dropout: float = option(0.2, "dropout after the embedding and after each layer", least=0, most=1)
     learning_rate: float = option(8e-3, "peak learning rate of AdamW", group="training", least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One sequence of units; a byte is the character of its number.
+    """One sequence of tokens; a byte is the character of its number.
 
     Attributes:
-        units: the units; those of a line end with the line end
+        units: the tokens; those of a line end with the line end
         source: the file that contains it
         line: the line where it begins
     """
@@ -74,7 +74,7 @@ class Text:
 
 
 def split(text: str, unit: str) -> Sequence[str]:
-    """Split a text into units.
+    """Split a text into tokens.
 
     Args:
         unit: one of `UNITS`
@@ -87,7 +87,7 @@ def split(text: str, unit: str) -> Sequence[str]:
 
 
 def join(units: Sequence[str], unit: str) -> str:
-    """Join units to a text.
+    """Join tokens to a text.
 
     Example:
         >>> join(["Don't", "panic", "!"], "word")
@@ -100,7 +100,7 @@ def join(units: Sequence[str], unit: str) -> str:
 
 
 def starts(units: Sequence[str], unit: str) -> list[int]:
-    """Return where each unit begins in the text that `join` makes of them; of bytes, in bytes.
+    """Return where each token begins in the text that `join` makes of them; of bytes, in bytes.
 
     Example:
         >>> starts(["Don't", "panic", "!"], "word")
@@ -114,7 +114,7 @@ def starts(units: Sequence[str], unit: str) -> list[int]:
 
 
 def gap(before: str, after: str, unit: str) -> str:
-    """Return the blank between two adjacent units, or an empty string."""
+    """Return the blank between two adjacent tokens, or an empty string."""
     if unit not in ("word", "token") or "\n" in (before, after):
         return ""
     return "" if unit == "word" and (after in _CLOSING or before in _OPENING) else " "
@@ -218,7 +218,7 @@ def documentation(unit: str, sequence: str) -> list[Text]:
 
 
 def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary:
-    """Return the units that texts are made of: those that occur often enough, or all bytes."""
+    """Return the tokens that texts are made of: those that occur often enough, or all bytes."""
     if unit == "byte":
         return Vocabulary([chr(number) for number in range(256)])
     if len(texts) == 1 and isinstance(texts[0].units, mapped.Units):
@@ -234,7 +234,7 @@ def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
 
 
 def hold_out(texts: Sequence[Text], share: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:
-    """Split texts, or the units of a single one, in their order into train, dev and test.
+    """Split texts, or the tokens of a single one, in their order into train, dev and test.
 
     Args:
         texts: at least one

@@ -5,10 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from glassgate.tasks.data.labels import some
 from glassgate.tasks.data.store.examples import Stored, counts
 from glassgate.tasks.data.vocabulary import Vocabulary
-from glassgate.tasks.wording import plural
+from glassgate.tasks.wording import plural, some
 
 UNLABELLED = -100
 """The number of what has no label; neither losses nor scores count it."""

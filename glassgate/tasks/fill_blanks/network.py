@@ -15,10 +15,10 @@ State = Tensor | tuple[Tensor, ...] | None
 
 
 class Blanks(NamedTuple):
-    """Scores for a blank that begins at each unit of a batch.
+    """Scores for a blank that begins at each token of a batch.
 
     Attributes:
-        units: `(N, L, U)`, scores for the blank's first unit
+        units: `(N, L, U)`, scores for the blank's first token
         lengths: `(N, L, longest)`, scores for the blank's length, from 1
         left: `(N, L)`, the length of the blank for which `units` is computed
     """
@@ -29,7 +29,7 @@ class Blanks(NamedTuple):
 
 
 class BlankNetwork(nn.Module):
-    """Embeddings of the units, recurrent layers with separate directions, and scores from the states next to a blank.
+    """Embeddings of the tokens, recurrent layers with separate directions, and scores from the states next to a blank.
 
     Args:
         options: sizes, cell and the longest blank
@@ -50,7 +50,7 @@ class BlankNetwork(nn.Module):
         self.units = nn.Linear(size, units - UNKNOWN)
 
     def forward(self, batch: Batch) -> Blanks:
-        """Score a blank that begins at each unit of a batch. Its length is random in training, otherwise one unit.
+        """Score a blank that begins at each token of a batch. Its length is random in training, otherwise one token.
 
         Args:
             batch: with `units`, `(N, L)`, and `lengths`, `(N,)`
@@ -67,7 +67,7 @@ class BlankNetwork(nn.Module):
         return Blanks(self.unit_scores(before, after, left), self.length_scores(before, after), left)
 
     def unit_scores(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
-        """Scores for the first unit of a blank.
+        """Scores for the first token of a blank.
 
         Args:
             before, after: `(..., H)`, the states of the directions next to the blank
@@ -100,14 +100,14 @@ class BlankNetwork(nn.Module):
         return self._zero_output() if backward is None else backward[:, 0]
 
     def go_on(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one more unit in each row, `(N,)`; return the output and the state to continue from."""
+        """Read one more token in each row, `(N,)`; return the output and the state to continue from."""
         forward, _, state = self.read(numbers[:, None], state=state)
         return forward[:, -1], state
 
     def read(
         self, numbers: Tensor, lengths: Tensor | None = None, state: State = None
     ) -> tuple[Tensor, Tensor | None, State]:
-        """Read units, `(N, L)`; return the outputs of both directions (the second may be None) and the states."""
+        """Read tokens, `(N, L)`; return the outputs of both directions (the second may be None) and the states."""
         vectors = self.dropout(self.embedding(numbers))
         output, state = self.encoder(vectors, state, lengths=lengths)
         if not self.encoder.bidirectional:
@@ -127,7 +127,7 @@ def rows_of(state: State, origin: Tensor) -> State:
 
 
 def _outputs_after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
-    """The output of the reverse direction after a blank that begins at each unit; zero after the end of the text."""
+    """The output of the reverse direction after a blank that begins at each token; zero after the end of the text."""
     steps = torch.arange(left.shape[1], device=left.device) + left
     padded = F.pad(backward, (0, 0, 0, longest))
     return padded.gather(1, steps[..., None].expand(-1, -1, backward.shape[-1]))

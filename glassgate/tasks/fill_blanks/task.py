@@ -1,4 +1,4 @@
-"""Filling blanks: the missing units of a text, from the units before and after them."""
+"""Filling blanks: the missing tokens of a text, from the tokens before and after them."""
 
 import re
 import unicodedata
@@ -66,7 +66,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     options_type = FillBlanksOptions
     monitor = "nats"
     lower_is_better = True
-    one_loss = False  # training has blanks of any length, scoring has those of one unit
+    one_loss = False  # training has blanks of any length, scoring has those of one token
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
     answer_field = "units"
@@ -114,7 +114,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return MetricCollection({"likelihood": Likelihood(), "accuracy": MeanMetric()})
 
     def observe(self, output: Blanks, batch: Batch) -> dict[str, Tensor]:
-        """Score blanks of one unit, at every place of the text."""
+        """Score blanks of one token, at every place of the text."""
         inside = batch["units"] != PADDING
         right = output.units.argmax(-1) + UNKNOWN == batch["units"]
         return {"nats": self._nats(output, batch), "value": right[inside].float()}
@@ -167,8 +167,8 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
         Args:
             text: a text with blanks
-            length: units in a blank; None where it is not known
-            longest: units of the longest candidate; as many as in training if None
+            length: tokens in a blank; None where it is not known
+            longest: tokens of the longest candidate; as many as in training if None
             most: candidates to return
 
         Raises:
@@ -211,7 +211,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return parts
 
     def unknown(self, text: str) -> list[str]:
-        """Return the units of a text that the model does not know, each once."""
+        """Return the tokens of a text that the model does not know, each once."""
         units = (unit for part in self.parts(text) for unit in texts.split(part, self.options.unit))
         return [unit for unit in dict.fromkeys(units) if unit not in self.vocabularies["units"]]
 
@@ -219,7 +219,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     def _candidates(
         self, before: Sequence[str], after: Sequence[str], lengths: list[int], most: int
     ) -> list[Candidate]:
-        """Search for the content of a blank, unit by unit from the left, separately for each length."""
+        """Search for the content of a blank, token by token from the left, separately for each length."""
         network, vocabulary = self.network.eval(), self.vocabularies["units"]
         assert isinstance(network, BlankNetwork)
         device = next(network.parameters()).device

@@ -11,7 +11,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.forecasting.heads import Draws, Head
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.loss import full
-from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.encoder import encoder, last_outputs
 
 _AT_ONCE = 2**22  # numbers of a part of the rows: the allocator keeps memory of this size, larger is new each time
 
@@ -137,8 +137,7 @@ class Direct(Forecaster):
         vectors = window.series[:, None].expand(-1, self.back, -1)
         parts = [window.values[:, : self.back, None], window.past, window.known[:, : self.back], vectors]
         _, state = self.encoder(torch.cat(parts, -1))
-        ends = state[0] if isinstance(state, tuple) else state
-        last = self.dropout(ends[-self.encoder.num_directions :].transpose(0, 1).flatten(1))
+        last = self.dropout(last_outputs(self.encoder, state))
         raw = self.steps(last).unflatten(-1, (self.horizon, self.head.size))
         if self.sizes.known:
             each = last[:, None].expand(-1, self.horizon, -1)

@@ -1,4 +1,4 @@
-"""The network of language models: vectors of units or notes, recurrent layers that carry their state, scores."""
+"""The network of language models: vectors of tokens or notes, recurrent layers that carry their state, scores."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from glassgate.tasks.networks.linear import Tied
 
 
 class LanguageNetwork(nn.Module):
-    """Vectors of the units, recurrent layers that carry their state from batch to batch, a score for each next unit.
+    """Vectors of the tokens, recurrent layers that carry their state from batch to batch, a score for each next token.
 
     Args:
         options: sizes and cell
-        units: how many units are known, padding and unknown included; None for notes
+        units: how many tokens are known, padding and unknown included; None for notes
 
     Attributes:
         carried: the names of the buffers that hold the states, `(num_layers, N, H)`

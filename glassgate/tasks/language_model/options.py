@@ -23,21 +23,21 @@ class LanguageModelOptions(TextOptions):
 
     unit: str = option(
         "character",
-        "predicted unit; notes are piano rolls",
+        "kind of predicted tokens; notes are piano rolls",
         group="data",
         choices=(*texts.UNITS, NOTES),
     )
     hidden_size: int = option(256, "hidden units", least=1, most=2**16)
     bidirectional: bool = option(False, "not available: a language model reads in one direction")
     tied: bool = option(False, "share the weights of embedding and output")
-    chunk: int = option(50, "units between two cuts of the gradient; the state goes on", group="training", least=1)
+    chunk: int = option(50, "tokens between two cuts of the gradient; the state goes on", group="training", least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bidirectional:
             raise OptionError(
                 "bidirectional: expected one direction for a language model, got two: the second one comes from the "
-                "end of the text and has seen the unit that is to be predicted; leave the option out, or fill blanks, "
+                "end of the text and has seen the token that is to be predicted; leave the option out, or fill blanks, "
                 "which reads from both ends: glassgate train fill-blanks"
             )
         if self.tied and self.unit == NOTES:

@@ -1,4 +1,4 @@
-"""Draw the next unit from scores: temperature, top-k and top-p."""
+"""Draw the next token from scores: temperature, top-k and top-p."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ COLDEST = 1e-30
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
-    """Draw a unit's number.
+    """Draw a token's number.
 
     Args:
         logits: `(V,)`

@@ -26,6 +26,7 @@ from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.wording import printable
 
 if TYPE_CHECKING:
     from torchmetrics import Metric, MetricCollection
@@ -145,7 +146,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         if isinstance(example, Roll):
             said = [notes_of(step) for step in example.steps]
         else:
-            said = [unit if unit.isprintable() else unit.encode("unicode_escape").decode() for unit in example.units]
+            said = [*map(printable, example.units)]
         return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))
 
     def record(self, example: Text | Roll, prediction: list[float]) -> Record:
@@ -196,7 +197,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             for unit in units:
                 if unit not in known:
                     raise OptionError(
-                        f"prompt: expected units that the training data had, got {unit!r}; "
+                        f"prompt: expected tokens that the training data had, got {unit!r}; "
                         "leave it out, or train on text that has it"
                     )
         return units

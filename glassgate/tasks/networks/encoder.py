@@ -1,6 +1,8 @@
-"""The recurrent layers of a task's network, from its options."""
+"""The recurrent layers of a task's network, from its options; and their last states."""
 
 from typing import Any
+
+from torch import Tensor
 
 import glassgate as gg
 from glassgate.tasks import cells
@@ -36,3 +38,9 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
         init=getattr(gg.init, options.init),
         **others,
     )
+
+
+def last_outputs(layer: gg.Recurrent, state: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """Return the last output of each direction of the last layer, `(N, hidden_size * D)`, from the final states."""
+    outputs = state[0] if isinstance(state, tuple) else state
+    return outputs[-layer.num_directions :].transpose(0, 1).flatten(1)

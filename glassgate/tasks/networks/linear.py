@@ -38,7 +38,7 @@ class Linear(nn.Linear):
 
 
 class Tied(nn.Module):
-    """Scores by the likeness of a state, brought to the embedding's size, to each unit's vector.
+    """Scores by the likeness of a state, brought to the embedding's size, to each token's vector.
 
     Args:
         embedding: where the vectors are; it stays the network's alone, so that a saved model holds them once

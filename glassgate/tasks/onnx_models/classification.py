@@ -1,4 +1,4 @@
-"""Classification as an ONNX model: from units or the steps of a series to the probabilities of labels."""
+"""Classification as an ONNX model: from tokens or the steps of a series to the probabilities of labels."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Filling blanks as two ONNX models: one reads the text after a blank, one the text before it and the blank's units."""
+"""Filling blanks as two ONNX models: one for the text after a blank, one for that before it and its tokens."""
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ class _After(nn.Module):
         self.network = network
 
     def forward(self, units: Tensor, lengths: Tensor) -> Tensor:
-        """The output next to the blank, (N, H); of a text without units it is zero."""
+        """The output next to the blank, (N, H); of a text without tokens it is zero."""
         _, backward, _ = self.network.read(units, lengths)
         assert backward is not None
         return backward[:, 0]
@@ -33,17 +33,17 @@ class _Before(nn.Module):
     def forward(
         self, units: Tensor, lengths: Tensor, states: inputs.State, left: Tensor, after: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Read units, and score the next one.
+        """Read tokens, and score the next one.
 
         Args:
-            units: (N, L), the text before the blank, or later the last unit of the blank.
+            units: (N, L), the text before the blank, or later the last token of the blank.
             lengths: (N,), zero allowed.
             states: (num_layers, N, H) each; zero at the beginning.
-            left: (N,), the units of the blank that are still missing.
+            left: (N,), the tokens of the blank that are still missing.
             after: (N, H), the result of the other model.
 
         Returns:
-            the log-probability of the next unit (N, U) and of each length of a blank, from 1, and the states.
+            the log-probability of the next token (N, U) and of each length of a blank, from 1, and the states.
         """
         network, directions = self.network, self.network.encoder.num_directions
         # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.

@@ -14,7 +14,7 @@ State = tuple[Tensor, ...]
 
 
 def numbers(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
-    """Random indices (N, L) into a vocabulary of `count` units, padded, and the lengths (N,); the first length is L."""
+    """Random padded indices (N, L) into a vocabulary of `count` tokens, and the lengths (N,), the first of them L."""
     lengths = torch.randint(1, L + 1, (N,))
     lengths[0] = L
     units = torch.randint(min(1, count - 1), count, (N, L))

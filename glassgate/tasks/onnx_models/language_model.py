@@ -1,4 +1,4 @@
-"""Language models as an ONNX model: from units, or notes, and states to the scores of the next ones, and states."""
+"""Language models as an ONNX model: from tokens, or notes, and states to the scores of the next ones, and states."""
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ class _Next(nn.Module):
         self.network = network
 
     def forward(self, steps: Tensor, states: inputs.State) -> tuple[Tensor, ...]:
-        """The log-probability of each next unit (N, L, U), or of notes the probability of each key; and the states."""
+        """The log-probability of each next token (N, L, U), or of notes the probability of each key; and the states."""
         scores, state = self.network.advance(steps, None, inputs.given(states))
         chances = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)
         return chances, *inputs.of(state)

@@ -1,4 +1,4 @@
-"""Regression as an ONNX model: from units or the steps of a series to numbers in their own units."""
+"""Regression as an ONNX model: from tokens or the steps of a series to numbers in their own units."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Tagging as an ONNX model: from units, and their characters, to scores of labels."""
+"""Tagging as an ONNX model: from tokens, and their characters, to scores of labels."""
 
 import torch
 from torch import Tensor, nn

@@ -33,10 +33,10 @@ class _Decoder(nn.Module):
     def forward(
         self, before: Tensor, states: inputs.State, look: Tensor | None, memory: tuple[Tensor, Tensor, Tensor] | None
     ) -> tuple[Tensor, ...]:
-        """Score the next unit.
+        """Score the next token.
 
         Args:
-            before: (N,), the unit before; 0 at the beginning.
+            before: (N,), the token before; 0 at the beginning.
             states: (num_layers, N, H) each.
             look: (N, H), with input feeding; zero at the beginning.
             memory: with attention, values and keys (N, S, H) and the lengths of the sources (N,).

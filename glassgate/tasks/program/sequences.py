@@ -47,7 +47,7 @@ def tagging(task: Tagging) -> Parts:
         modules["intents"] = network.intent_head
         code.append(strings("intent_names", vocabularies["intents"].symbols))
     flags = {"SPELLING": "spelling" in modules, "CHAIN": chain is not None, "INTENTS": "intents" in modules}
-    return Parts(modules, "\n".join([*code, template("tagging.c", flags)]), _TEXTS, "each unit and its label")
+    return Parts(modules, "\n".join([*code, template("tagging.c", flags)]), _TEXTS, "each token and its label")
 
 
 def classification(task: Classification) -> Parts:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import resources
 
 CODE_POINTS = 0x110000
@@ -65,6 +66,12 @@ def table(name: str, entries: Mapping[bytes, int]) -> str:
 
 def ranges(name: str, belongs: Callable[[str], bool]) -> str:
     """Return the ranges of code points whose characters belong to a set."""
+    rows = (f"{{{first}, {last}}}" for first, last in _ranges(belongs))
+    return f"static const long {name}[][2] = {{\n{_rows(rows)}}};\n"
+
+
+@cache
+def _ranges(belongs: Callable[[str], bool]) -> list[list[int]]:
     found: list[list[int]] = []
     for point in range(CODE_POINTS):
         if belongs(chr(point)):
@@ -72,8 +79,7 @@ def ranges(name: str, belongs: Callable[[str], bool]) -> str:
                 found[-1][1] = point
             else:
                 found.append([point, point])
-    rows = (f"{{{first}, {last}}}" for first, last in found)
-    return f"static const long {name}[][2] = {{\n{_rows(rows)}}};\n"
+    return found
 
 
 def constants(**values: int) -> str:

@@ -1,4 +1,4 @@
-"""The units of texts in C: the vocabulary, and how a line is split as in training."""
+"""The tokens of texts in C: the vocabulary, and how a line is split as in training."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ typedef struct {
 
 
 def splitting(units: Vocabulary, unit: str, raw: RawText | None, tables: Mapping[str, Vocabulary]) -> str:
-    """Return the tables and the functions that split a line into units.
+    """Return the tables and the functions that split a line into tokens.
 
     Args:
         units: the vocabulary
@@ -40,12 +40,17 @@ def splitting(units: Vocabulary, unit: str, raw: RawText | None, tables: Mapping
     parts += [table(name, _numbered(each, "utf-8")) for name, each in tables.items()]
     parts.append(ranges("spaces", str.isspace))
     if flags["WORDS"] or flags["TOKENISED"]:
-        parts.append(ranges("word_characters", lambda c: c.isalnum() or c == "_"))
+        parts.append(ranges("word_characters", _is_in_words))
     if flags["TOKENISED"] and raw is not None:
         parts += [ranges("opening_marks", raw.opening.__contains__), ranges("closing_marks", raw.closing.__contains__)]
     if flags["SEGMENTED"] and raw is not None:
         parts.append(constants(LONGEST_CJK_UNIT=raw.longest))
     return "\n".join([constants(UNKNOWN=UNKNOWN), *parts, template("words.c", flags)])
+
+
+def _is_in_words(character: str) -> bool:
+    """Whether a regular expression counts a character as part of a word."""
+    return character.isalnum() or character == "_"
 
 
 def _numbered(vocabulary: Vocabulary, encoding: str) -> dict[bytes, int]:

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING
-from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.regression.options import RegressionOptions
 
 
@@ -29,5 +29,4 @@ class Regressor(nn.Module):
         """From `units`, `(N, L)`, or `series`, `(N, L, C)`, and `lengths`, `(N,)`, to `(N, numbers)`."""
         steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
         _, state = self.encoder(steps, lengths=batch["lengths"])
-        last = (state[0] if isinstance(state, tuple) else state)[-self.encoder.num_directions :]
-        return self.head(self.dropout(last.transpose(0, 1).flatten(1)))
+        return self.head(self.dropout(last_outputs(self.encoder, state)))

@@ -11,7 +11,7 @@ from glassgate.tasks.report.questions import Questions
 
 
 class FillBlanksQuestions(Questions[FillBlanks]):
-    """One answer per unit, as if it were missing."""
+    """One answer per token, as if it were missing."""
 
     def example(self, text: str) -> Text:
         return Text(texts.split(text, self.task.options.unit))

@@ -16,7 +16,7 @@ from glassgate.tasks.report.questions import Questions
 
 
 class LanguageModelQuestions(Questions[LanguageModel]):
-    """One answer per step: the next unit, or the next notes."""
+    """One answer per step: the next token, or the next notes."""
 
     def example(self, text: str) -> Text | Roll:
         """Return a text; of music, a step for each line of MIDI numbers."""
@@ -24,7 +24,7 @@ class LanguageModelQuestions(Questions[LanguageModel]):
         return roll_of(text) if unit == NOTES else Text(texts.split(text, unit))
 
     def answers(self, output: Tensor, batch: Batch) -> Seen:
-        """Return the prediction of each unit; of music the notes with a probability above one half."""
+        """Return the prediction of each token; of music the notes with a probability above one half."""
         targets, length = batch["targets"], output.shape[1]
         if self.task.options.unit != NOTES:
             names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
@@ -44,7 +44,7 @@ class LanguageModelQuestions(Questions[LanguageModel]):
         return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats, others),))
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
-        """Return the unit before each predicted one; the first is the start."""
+        """Return the token before each predicted one; the first is the start."""
         if isinstance(example, Roll):
             return ["start", *(notes_of(step) for step in example.steps[:-1])]
         return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.units[:-1]]

@@ -78,7 +78,7 @@ class Questions(Generic[TaskType]):
         return replace(example, content=content)
 
     def excerpt(self, example: Any, usual: tuple[int, int]) -> tuple[int, int]:
-        """Return the first and last unit that the report shows of a long example, `usual` by default."""
+        """Return the first and last token that the report shows of a long example, `usual` by default."""
         return usual
 
     def shown(self, example: Any, start: int, stop: int) -> Shown:

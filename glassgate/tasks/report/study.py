@@ -68,8 +68,8 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
     units = list(getattr(example, "units", None) or questions.steps(example))
     if known is not None and not any(unit in known for unit in units):
         raise OptionError(
-            f"text: none of its {len(units)} units ({', '.join(map(repr, units[:5]))}) was in the training data, so "
-            "every one is the same unknown unit to the run; give a text in its language"
+            f"text: none of its {len(units)} tokens ({', '.join(map(repr, units[:5]))}) was in the training data, so "
+            "every one is the same unknown token to the run; give a text in its language"
         )
     known_answers, whole = not questions.uses_own_prediction, questions.excerpt(example, (0, min(length, MOST_STEPS)))
     return [Excerpt(example, *whole, known_answers, _cut("the text", length))]

@@ -15,7 +15,7 @@ from glassgate.tasks.tagging.task import Tagging
 
 
 class TaggingQuestions(Questions[Tagging]):
-    """One answer per unit, and the intent."""
+    """One answer per token, and the intent."""
 
     def example(self, text: str) -> Tagged:
         """Split as the training data was; Python code that can be parsed has its labels."""
@@ -32,7 +32,7 @@ class TaggingQuestions(Questions[Tagging]):
         return Tagged(units, None, starts=starts_of(units, text))
 
     def answers(self, output: Scores, batch: Batch) -> Seen:
-        """Return each unit's label, and the intent; with a chain of labels each unit's own scores, before the chain."""
+        """Return each token's label, and the intent; with a chain of labels the scores before the chain."""
         vocabularies, steps = self.task.vocabularies, range(output.labels.shape[1])
         labels = seen(output.labels.log_softmax(-1), vocabularies["labels"].symbols, batch.get("labels"), steps)
         if output.intents is None:

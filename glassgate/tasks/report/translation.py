@@ -14,7 +14,7 @@ from glassgate.tasks.translation.task import Translation
 
 
 class TranslationQuestions(Questions[Translation]):
-    """One answer per unit of the target, given the units before it."""
+    """One answer per token of the target, given the tokens before it."""
 
     uses_own_prediction = True
 

@@ -1,4 +1,4 @@
-"""The network of tagging: units and their characters as vectors, recurrent layers, scores of labels and of intents."""
+"""The network of tagging: tokens and their characters as vectors, recurrent layers, scores of labels and of intents."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,27 +9,27 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch, drawn_for
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
-from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.tagging.crf import CRF, best_paths, marginals, penalties
 from glassgate.tasks.tagging.options import TaggingOptions
 
 
 class Scores(NamedTuple):
-    """A network's output: a score for each label of each unit, `(N, L, K)`, and for each intent, `(N, intents)`."""
+    """A network's output: a score for each label of each token, `(N, L, K)`, and for each intent, `(N, intents)`."""
 
     labels: Tensor
     intents: Tensor | None
 
 
 class Tagger(nn.Module):
-    """Vectors of the units, recurrent layers over them, a score for each label, and for each intent if there are any.
+    """Vectors of the tokens, recurrent layers over them, a score for each label, and for each intent if there are any.
 
     Args:
         options: sizes, cell and head
-        units: how many units are known, padding and unknown included
-        input_size: numbers of a unit's vector
+        units: how many tokens are known, padding and unknown included
+        input_size: numbers of a token's vector
         labels: all of them
-        singletons: the first number of a unit met once in training; `units` if there is none
+        singletons: the first number of a token met once in training; `units` if there is none
         characters: how many characters are known, likewise; 0 for no network over them
         valid: whether paths keep to BIO
         intents: how many there are
@@ -78,13 +78,13 @@ class Tagger(nn.Module):
         return Scores(labels, self.intent_head(self.dropout(pooled)))
 
     def best(self, scores: Scores, lengths: Tensor) -> Tensor:
-        """Return the number of each unit's label, `(N, L)`: those of the best path of allowed transitions."""
+        """Return the number of each token's label, `(N, L)`: those of the best path of allowed transitions."""
         if (chain := self.chain()) is None:
             return scores.labels.argmax(-1)
         return best_paths(scores.labels.float(), lengths, *chain)
 
     def probabilities(self, scores: Scores, lengths: Tensor) -> Tensor:
-        """Return the probability of each label of each unit, `(N, L, K)`: over all paths of allowed transitions."""
+        """Return the probability of each label of each token, `(N, L, K)`: over all paths of allowed transitions."""
         if (chain := self.chain()) is None:
             return scores.labels.float().softmax(-1)
         return marginals(scores.labels.float(), lengths, *chain)
@@ -102,7 +102,7 @@ class Tagger(nn.Module):
         return start, transitions, end
 
     def _noisy(self, batch: Batch) -> Tensor:
-        """In training some units that were met once become unknown, so that the unknown unit's vector learns."""
+        """In training some tokens that were met once become unknown, so that the unknown token's vector learns."""
         units = batch["units"]
         if not (self.training and self.singleton_dropout and self.singletons < self.embedding.num_embeddings):
             return units
@@ -130,6 +130,5 @@ class Spelling(nn.Module):
         if not torch.compiler.is_compiling():  # an exported program has no size for the number of distinct words
             words, places = torch.unique(words, dim=0, return_inverse=True)
         _, state = self.encoder(self.embedding(words), lengths=(words != PADDING).sum(1))
-        ends = state[0] if isinstance(state, tuple) else state
-        vectors = ends.transpose(0, 1).flatten(1)
+        vectors = last_outputs(self.encoder, state)
         return (vectors if places is None else vectors[places]).unflatten(0, characters.shape[:2])

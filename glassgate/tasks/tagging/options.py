@@ -18,7 +18,7 @@ class TaggingOptions(Options):
         None, "label column: a CoNLL-U name, a number from 1, or a key", group="data", unset="detected"
     )
     text_column: str | None = option(None, "word column: a number from 1, or a key", group="data", unset="detected")
-    unit: str = option("word", "labelled unit in plain text", group="data", choices=UNITS)
+    unit: str = option("word", "kind of tokens in plain text", group="data", choices=UNITS)
     label_suffix: str = option(LABEL_SUFFIX, "suffix of the label file of a text file", group="data")
     vectors: str | None = option(
         None, "pretrained vectors, as text of word2vec or GloVe", group="data", unset="none; vectors are learned"

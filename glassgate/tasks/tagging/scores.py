@@ -16,7 +16,7 @@ _KINDS = {"O": _OUTSIDE, "B": _BEGINS, "I": _INSIDE}
 class EntityScores(LabelCounts):
     """Precision, recall and F1 of whole entities as `conlleval` counts them (Tjong Kim Sang and Buchholz 2000).
 
-    An entity is correct if its first unit, its last unit and its type are. I-X begins one unless it continues type X.
+    An entity is correct if its first token, its last token and its type are. I-X begins one unless it continues type X.
 
     Args:
         labels: all of them, in the order of their numbers; one of another form is outside of entities
@@ -56,7 +56,7 @@ class EntityScores(LabelCounts):
         }
 
     def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where entities begin, where each ends that begins here, and each unit's type: all `(N, L)`."""
+        """Where entities begin, where each ends that begins here, and each token's type: all `(N, L)`."""
         labels = labels.masked_fill(none, 0)
         kinds = self.kinds.to(labels.device)[labels].masked_fill(none, _OUTSIDE)
         types = self.types.to(labels.device)[labels]
@@ -71,7 +71,7 @@ class EntityScores(LabelCounts):
 
 
 class WholeTokens(Metric):
-    """The fraction of tokens, each of several units, whose units all have the correct label.
+    """The fraction of words of code whose characters all have the correct label.
 
     Example:
         >>> metric = WholeTokens()

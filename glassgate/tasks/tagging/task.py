@@ -1,4 +1,4 @@
-"""Tagging: a label for each unit of a sequence, word or character, and an intent for the whole where data has it."""
+"""Tagging: a label for each token of a sequence, word or character, and an intent for the whole where data has it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.files import encoding_note
 from glassgate.tasks.data.formats import recognised, sources_of
 from glassgate.tasks.data.held_out import hold_out
-from glassgate.tasks.data.labels import check_labels, counted, some, source_of
+from glassgate.tasks.data.labels import check_labels, counted, source_of
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw
 from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
@@ -39,6 +39,7 @@ from glassgate.tasks.tagging.network import Scores, Tagger
 from glassgate.tasks.tagging.options import TaggingOptions
 from glassgate.tasks.tagging.spelling import Spellings
 from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.wording import printable, some
 
 if TYPE_CHECKING:
     from torchmetrics import Metric, MetricCollection
@@ -47,7 +48,7 @@ _NO_TOKEN = -1
 
 
 class Labels(list[str]):
-    """A label for each unit.
+    """A label for each token.
 
     Attributes:
         probabilities: of each label
@@ -69,7 +70,7 @@ class Labels(list[str]):
 
 
 class Tagging(Task[TaggingOptions, Tagged, Labels]):
-    """Label each unit of a sequence.
+    """Label each token of a sequence.
 
     Example:
         >>> rain = Tagged(["it", "rained"], ["PRON", "VERB"])
@@ -187,7 +188,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:
                 raise DataError(
-                    source_of(each), each.line(), "expected labels to train on, one for each unit, got none"
+                    source_of(each), each.line(), "expected labels to train on, one for each token, got none"
                 )
         met = counts(examples, "units", lambda each: each.units)
         units = Vocabulary.of(met, self.options.least_count)
@@ -243,7 +244,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def encode(self, example: Tagged) -> Encoded:
         if not len(example.units):
-            raise DataError(source_of(example), example.line(), "the sequence has no units; remove it")
+            raise DataError(source_of(example), example.line(), "the sequence has no tokens; remove it")
         fields = {"units": self.vocabularies["units"].encode(example.units)}
         if "characters" in self.vocabularies:
             fields["characters"] = self._spelt(example.units)
@@ -260,7 +261,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
-        """Nats: the mean over all units for their labels, and the mean over all sequences for their intents."""
+        """Nats: the mean over all tokens for their labels, and the mean over all sequences for their intents."""
         labels, last = batch["labels"], output.labels.shape[-1] - 1
         if self.network.crf is None:
             loss = _nats(output.labels.flatten(0, 1), labels.flatten())
@@ -315,9 +316,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         ]
 
     def text(self, example: Tagged, prediction: Labels) -> str:
-        """Return a line for each unit, before them the intent where there is one: columns separated by tabs."""
+        """Return a line for each token, before them the intent where there is one: columns separated by tabs."""
         rows = zip(example.units, prediction, strict=True)
-        lines = "".join(f"{_visible(unit)}\t{label}\n" for unit, label in rows)
+        lines = "".join(f"{printable(unit)}\t{label}\n" for unit, label in rows)
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
 
     def record(self, example: Tagged, prediction: Labels) -> Record:
@@ -352,7 +353,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return vectors
 
     def _spelt(self, units: Sequence[str]) -> np.ndarray:
-        """The numbers of each unit's characters, `(L, W)`."""
+        """The numbers of each token's characters, `(L, W)`."""
         characters = self.vocabularies["characters"]
         if isinstance(units, Units):
             spellings = units.column.derived(characters, lambda symbols: Spellings(symbols, characters))
@@ -365,7 +366,3 @@ def _nats(scores: Tensor, labels: Tensor) -> Mean:
     labels = seen_alone(labels, scores.shape[-1])
     total = F.cross_entropy(full(scores), labels, ignore_index=UNLABELLED, reduction="sum")
     return Mean(total, (labels != UNLABELLED).sum())
-
-
-def _visible(unit: str) -> str:
-    return unit if unit.isprintable() else unit.encode("unicode_escape").decode()

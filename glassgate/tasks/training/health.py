@@ -12,6 +12,7 @@ from glassgate.tasks.data.batches import Encoded, sample
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.options import Options
+from glassgate.tasks.wording import plural, some
 
 _SAMPLE = 20_000  # tokens of the dev data that are examined
 _FIRST = 3  # steps whose loss is that of the untrained network
@@ -73,7 +74,8 @@ RULES = (
         "loss does not fall",
         lambda s: s.late and s.first > 0.01 and 0.98 * s.first < s.recent <= 1.2 * s.first,
         lambda s: (
-            f"the loss does not fall: {s.first:.3g} in the first steps, {s.recent:.3g} after {_epochs(s)}; try "
+            f"the loss does not fall: {s.first:.3g} in the first steps, {s.recent:.3g} after "
+            f"{plural(s.epoch, 'epoch')}; try "
             f"another --learning-rate than {s.options.learning_rate:g}, and check with `glassgate look` that labels "
             "and tokens are taken from the right columns"
         ),
@@ -82,7 +84,8 @@ RULES = (
         "no better than one answer",
         lambda s: s.late and s.accuracy is not None and s.accuracy <= s.commonest + 0.001,
         lambda s: (
-            f"after {_epochs(s)} the accuracy on the dev data, {s.accuracy:.2%}, is no better than always giving "
+            f"after {plural(s.epoch, 'epoch')} the accuracy on the dev data, {s.accuracy:.2%}, is no better than "
+            "always giving "
             f"the commonest answer, {s.commonest:.2%}; check with `glassgate look` that labels and tokens are taken "
             "from the right columns, then try more --epochs and another --learning-rate"
         ),
@@ -116,7 +119,7 @@ RULES = (
         "labels without examples",
         lambda s: len(s.missing) > 1 and len(s.missing) * 4 > s.labels,
         lambda s: (
-            f"the dev data has no example of {len(s.missing)} of {s.labels} labels ({_some(s.missing)}), so the "
+            f"the dev data has no example of {len(s.missing)} of {s.labels} labels ({some(s.missing, 6)}), so the "
             "scores do not cover them; use a --dev file with examples of every label"
         ),
     ),
@@ -214,11 +217,3 @@ def _indices(drawn: Sequence[Encoded], name: str) -> np.ndarray:
     fields = [np.atleast_1d(each[name]) for each in drawn if name in each and each[name].ndim < 2]
     numbers = np.concatenate([np.zeros(0, np.int64), *fields])
     return numbers[numbers >= 0] if numbers.dtype.kind == "i" else numbers[:0]
-
-
-def _epochs(measurements: Measurements) -> str:
-    return "1 epoch" if measurements.epoch == 1 else f"{measurements.epoch} epochs"
-
-
-def _some(labels: Sequence[str], most: int = 6) -> str:
-    return ", ".join(labels[:most]) + (", ..." if len(labels) > most else "")

@@ -42,7 +42,8 @@ def train(
     keeper = Keeper(training, run, progress)
     keeper.restore()
     if not keeper.finished:
-        progress.note(f"{training.units_an_epoch:,} units per epoch; padding is {training.padding:.1%} of the batches")
+        what = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
+        progress.note(f"{training.units_an_epoch:,} {what} per epoch; padding is {training.padding:.1%} of the batches")
         if processes.size > 1:
             progress.note(f"each batch of {options.batch_size} is shared by {processes}")
         if options.patience and not data["dev"]:

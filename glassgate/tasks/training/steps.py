@@ -22,11 +22,11 @@ from glassgate.tasks.training.schedule import Schedule
 from glassgate.tasks.training.scoring import AnyTask, score, scored
 from glassgate.tasks.wording import duration, plural
 
-_SAMPLE = 20_000  # units of the training data that are scored like the dev data, for the curves
+_SAMPLE = 20_000  # tokens or time steps of the training data that are scored like the dev data, for the curves
 
 
 class Step(NamedTuple):
-    """What a step came to, in all processes together: its loss, and how many units were read."""
+    """What a step came to, in all processes together: its loss, and how many tokens or time steps were read."""
 
     loss: float
     units: int
@@ -37,7 +37,7 @@ class Training:
 
     Attributes:
         model: the network, or the network whose gradients are averaged over the processes
-        step: loss and units of the last batch
+        step: loss and size of the last batch
         asks: returns numbers that this process sends to the others with each batch
         answers: the sums of these numbers over all processes
         scores: of the last evaluation on dev data

@@ -1,4 +1,4 @@
-"""Translation: any sequence of units to any other, by an encoder and a decoder that attends to it."""
+"""Translation: any sequence of tokens to any other, by an encoder and a decoder that attends to it."""
 
 from glassgate.tasks.translation.options import TranslationOptions
 from glassgate.tasks.translation.search import Search

@@ -19,7 +19,7 @@ class Memory(NamedTuple):
     Attributes:
         values: what contexts are means of, made of its states once for each sentence, `(N, S, H)`
         keys: what queries are compared with, likewise
-        inside: which steps are units and which padding, `(N, S)`
+        inside: which steps are tokens and which padding, `(N, S)`
     """
 
     values: Tensor
@@ -69,7 +69,7 @@ class Attention(nn.Module):
             self.score = Linear(query_size, 1, bias=False)
 
     def memory(self, states: Tensor, lengths: Tensor) -> Memory:
-        """Keep an encoder's states, `(N, S, M)`, of so many units each, `(N,)`."""
+        """Keep an encoder's states, `(N, S, M)`, of so many tokens each, `(N,)`."""
         inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
         halves = states.unflatten(-1, (self.directions, -1))
         keys = halves.sum(-2) if self.kind == "dot" else self.key(states)

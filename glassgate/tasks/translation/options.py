@@ -21,7 +21,7 @@ class TranslationOptions(Options):
     """The options of translation.
 
     Raises:
-        OptionError: one of two files alone, or other units for the sides of one vocabulary; see `Options`
+        OptionError: one of two files alone, or different kinds of tokens for the sides of one vocabulary; see `Options`
     """
 
     common: ClassVar = (*Options.common, "source_unit", "attention")
@@ -32,13 +32,13 @@ class TranslationOptions(Options):
     source: str | None = option(None, "file of source sentences, instead of --data", group="data", unset="none")
     target: str | None = option(None, "file of their translations", group="data", unset="none")
     reverse: bool = option(False, "translate the second column to the first", group="data")
-    source_unit: str = option(SUBWORD, "unit of source sentences", group="data", choices=UNITS)
-    target_unit: str = option(SUBWORD, "unit of translations", group="data", choices=UNITS)
+    source_unit: str = option(SUBWORD, "tokens of source sentences", group="data", choices=UNITS)
+    target_unit: str = option(SUBWORD, "tokens of translations", group="data", choices=UNITS)
     subwords: int = option(4000, "most subwords per language", group="data", least=1)
-    least_count: int = option(1, "occurrences in training that make a unit known", group="data", least=1)
+    least_count: int = option(1, "occurrences in training that make a token known", group="data", least=1)
     joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")
     lower: bool = option(False, "convert letters to lower case", group="data")
-    longest: int = option(100, "leave longer sentences out of training, in units; 0 disables it", group="data", least=0)
+    longest: int = option(100, "longest sentence to train on, in tokens; 0 disables it", group="data", least=0)
     held_out: float = option(
         0.05,
         "fraction of --data held out as dev, and again as test",
@@ -63,7 +63,7 @@ class TranslationOptions(Options):
     )  # fmt: skip
     label_smoothing: float = option(0.1, "label smoothing", group="training", least=0, most=1)
     teacher_forcing: float = option(
-        1.0, "final fraction of steps that read the true previous unit", group="training", least=0, most=1
+        1.0, "final fraction of steps that read the true previous token", group="training", least=0, most=1
     )  # fmt: skip
     teacher_schedule: str = option("linear", "decay of that fraction from 1", group="training", choices=SCHEDULES)
     best_by: str = option(
@@ -81,7 +81,7 @@ class TranslationOptions(Options):
             raise OptionError("data, source: expected one of them, got both; leave one out")
         if self.joint and self.source_unit != self.target_unit:
             raise OptionError(
-                f"joint: expected the same units on both sides, got {self.source_unit} and {self.target_unit}; "
+                f"joint: expected one kind of tokens for both sides, got {self.source_unit} and {self.target_unit}; "
                 "choose one of them for both"
             )
 
@@ -93,7 +93,7 @@ class TranslationOptions(Options):
         return self.data or (self.source and f"{self.source}{BETWEEN}{self.target}")
 
     def teacher_at(self, done: float) -> float:
-        """The fraction of steps that read the true unit, when so much of the training is done, from 0 to 1."""
+        """The fraction of steps that read the true token, when so much of the training is done, from 0 to 1."""
         fall = {"constant": 1.0, "linear": done, "sigmoid": 1 / (1 + 2.718281828 ** (10 * (0.5 - done)))}
         return 1.0 - (1.0 - self.teacher_forcing) * fall[self.teacher_schedule]
 

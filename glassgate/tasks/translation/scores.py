@@ -74,7 +74,7 @@ def signatures(tokenizer: str) -> dict[str, str]:
 
 
 def edits(hypotheses: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]]) -> np.ndarray:
-    """Return how many units must be put in, left out or exchanged to make each reference of each hypothesis.
+    """Return how many tokens must be put in, left out or exchanged to make each reference of each hypothesis.
 
     Example:
         >>> edits(["kitten", ""], ["sitting", "ab"]).tolist()
@@ -96,7 +96,7 @@ def edits(hypotheses: Sequence[Sequence[Any]], references: Sequence[Sequence[Any
     for place in range(got.shape[1]):
         exchanged = line[:, :-1] + (right != got[:, place, None])
         new = np.minimum(line + 1, np.concatenate([line[:, :1] + 1, exchanged], 1))
-        # Units put in run along the line: each entry may come from any before it, one more for each step.
+        # Tokens put in run along the line: each entry may come from any before it, one more for each step.
         line = np.minimum.accumulate(new - steps, 1) + steps
         ended = many == place + 1
         result[ended] = line[ended, most[ended]]

@@ -76,6 +76,6 @@ def check_tokenizers() -> None:
     """
     if find_spec("tokenizers") is None:
         raise OptionError(
-            "units of subwords need the package tokenizers, which is not installed: pip install tokenizers; or choose "
+            "subwords need the package tokenizers, which is not installed: pip install tokenizers; or choose "
             "words or characters with --source-unit and --target-unit"
         )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
 _END = "\n"  # no sentence has it
-_AT_ONCE, _UNITS_AT_ONCE = 256, 4096  # sentences that are translated together, and their units, at most
+_AT_ONCE, _UNITS_AT_ONCE = 256, 4096  # sentences that are translated together, and their tokens, at most
 _OWN = 12_000  # pairs made by rule
 
 
@@ -280,7 +280,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             fits = [each for each in encoded["train"] if max(len(each["source"]), len(each["target"]) - 1) <= longest]
             if not fits:
                 raise OptionError(
-                    f"longest: every pair to train on is longer than {longest} units; choose a larger one"
+                    f"longest: every pair to train on is longer than {longest} tokens; choose a larger one"
                 )
             encoded["train"] = fits
         return encoded

@@ -153,7 +153,7 @@ def test_intents_in_comments(tmp_path: Path, comment: str) -> None:
 @pytest.mark.parametrize("text", ["a O\n# intent = b\nc O\n", "# intent = a\n# intent = b\nc O\n"])
 def test_intents_in_the_wrong_place(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, "a.conll", text)
-    with pytest.raises(DataError, match=r"a\.conll:2: expected one intent, before the sequence's first unit, got 'b'"):
+    with pytest.raises(DataError, match=r"a\.conll:2: expected one intent, before the sequence's first token, got 'b'"):
         read_columns(path)
 
 
@@ -219,7 +219,9 @@ def test_files_that_cannot_be_read(tmp_path: Path, read: Reader) -> None:
 
 @pytest.mark.parametrize("read", [read_conllu, read_columns])
 def test_blank_lines_alone(tmp_path: Path, read: Reader) -> None:
-    with pytest.raises(DataError, match="the file holds no sequence, only blank or comment lines; give one with units"):
+    with pytest.raises(
+        DataError, match="the file holds no sequence, only blank or comment lines; give one with tokens"
+    ):
         read(write(tmp_path, "a.txt", "\n\n"))
 
 

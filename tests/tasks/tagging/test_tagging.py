@@ -258,9 +258,9 @@ def test_long_training_sequences_are_cut_with_both_heads() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (Tagged([], [], source="a.conll", lines=7), r"a\.conll:7: the sequence has no units; remove it"),
+        (Tagged([], [], source="a.conll", lines=7), r"a\.conll:7: the sequence has no tokens; remove it"),
         (Tagged([""], ["O"]), "expected an intent"),
-        (Tagged(["a", "b"], ["O"]), "given examples:1: expected 2 labels, one for each unit, got 1"),
+        (Tagged(["a", "b"], ["O"]), "given examples:1: expected 2 labels, one for each token, got 1"),
         (
             Tagged(["a"], ["O"], source="a", lines=(3,)),
             r"a:3: expected an intent, .* write `# intent = NAME`",
@@ -275,7 +275,7 @@ def test_examples_that_do_not_fit(wrong: Tagged, message: str) -> None:
 
 
 def test_examples_without_labels_to_train_on() -> None:
-    with pytest.raises(DataError, match=r"given examples:1: expected labels to train on, one for each unit, got none"):
+    with pytest.raises(DataError, match=r"given examples:1: expected labels to train on, one for each token, got none"):
         Tagging(TaggingOptions.from_mapping(QUICK)).fit(Split([*sentences(3), Tagged(["a"], None)]))
 
 

@@ -135,7 +135,7 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     out, err = capsys.readouterr()
     assert [bool(line) for line in out.splitlines()][:3] == [bool(out.splitlines()[0]), False, False]
     assert out.count("\n") == 5
-    assert "text.txt:5: the training data had no unit of this line, so its translation is a guess" in err
+    assert "text.txt:5: the training data had none of this line's tokens, so its translation is a guess" in err
     assert (folder / "look.svg").read_text("utf-8").startswith("<svg")
     assert main([*words, "--n-best=2", "--beam=2"]) == 0
     numbered = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
@@ -179,12 +179,12 @@ def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: 
     assert "b.zh:2: the line is empty, and that of " in train("a\nb\n", "c\n\n")
     assert "every pair to train on is longer than 1 units" in train("a b c\n", "c d e\n", "--longest=1", "--held-out=0")
     assert "source, target: expected both files, got one" in said("train", "translation", "--source=a.en")
-    assert "joint: expected the same units on both sides" in said(
+    assert "joint: expected one kind of tokens for both sides" in said(
         "train", "translation", "--joint", "--source-unit=word"
     )
     assert "beam: expected 1 or more, got 0" in said("translate", f"{folder}/run", f"{folder}/a.en", "--beam=0")
     assert "n_best: expected 1 to 5, the size of the beam" in said("translate", f"{folder}/run", "--n-best=9")
     assert "a.en: 20 lines here and 1 in " in said("evaluate", f"{folder}/run", f"{folder}/a.en,{folder}/b.zh")
     (folder / "strange.txt").write_text("ΩΩΩ\n", "utf-8")
-    assert "the training data had no unit of it" in said("translate", f"{folder}/run", f"{folder}/strange.txt")
+    assert "the training data had none of its tokens" in said("translate", f"{folder}/run", f"{folder}/strange.txt")
     assert not (folder / "bad").exists()

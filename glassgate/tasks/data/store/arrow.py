@@ -23,7 +23,7 @@ LARGE = 2**26
 
 _FORMAT = 1
 _READINGS = 2**11  # with each reading, the system maps 64 KB around it
-_AT_ONCE = 2**16  # units that are looked up at once; longer sequences are lazy
+_AT_ONCE = 2**16  # tokens that are looked up at once; longer sequences are lazy
 
 Read = TypeVar("Read")
 
@@ -165,7 +165,7 @@ class Column:
 
 
 class Units(Sequence[str]):
-    """Units of a file as a lazy sequence of symbols.
+    """Tokens of a file as a lazy sequence of symbols.
 
     Attributes:
         symbols: the symbol of each number
@@ -212,12 +212,12 @@ class Units(Sequence[str]):
 
 
 class Numbers:
-    """Acts as an array `(L,)` of int64: each unit's number in a vocabulary, looked up when a slice is read.
+    """Acts as an array `(L,)` of int64: each token's number in a vocabulary, looked up when a slice is read.
 
     Args:
-        units: the units
+        units: the tokens
         table: the number of each of their symbols
-        first: a number put before the first unit, in place of the last one; None to begin with the first unit
+        first: a number put before the first token, in place of the last one; None to begin with the first token
     """
 
     ndim = 1
@@ -247,7 +247,7 @@ class Numbers:
 
 
 def looked_up(units: Units, table: np.ndarray) -> np.ndarray:
-    """Return each unit's number in a table of the symbols' numbers, `(L,)`; of very many on disk, `Numbers`."""
+    """Return each token's number in a table of the symbols' numbers, `(L,)`; of very many on disk, `Numbers`."""
     if len(units) > _AT_ONCE and units.column.file.digest:
         return cast(np.ndarray, Numbers(units, table))
     found: np.ndarray = table[units.numbers(0, len(units))]

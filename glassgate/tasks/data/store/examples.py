@@ -20,11 +20,11 @@ from glassgate.tasks.progress import Progress
 Example = TypeVar("Example")
 
 SEQUENCE, SYMBOL, LINES, LINE = "sequence", "symbol", "lines", "line"
-"""Kinds of fields: a sequence of symbols, one symbol or None, the line of each unit, or one line for all units."""
+"""Kinds of fields: a sequence of symbols, one symbol or None, the line of each token, or one line for all tokens."""
 
 _LISTS = (SEQUENCE, LINES)
 _SYMBOLS = (SEQUENCE, SYMBOL)
-_ROWS = 2**14  # examples in a record batch, or fewer if they reach `_UNITS` units
+_ROWS = 2**14  # examples in a record batch, or fewer if they reach `_UNITS` tokens
 _UNITS = 2**20
 
 
@@ -40,7 +40,7 @@ def store(
 
     Args:
         examples: the readers' examples of the files; read only if they are not stored already
-        fields: the stored attributes of an example, its units first, with the kind of each
+        fields: the stored attributes of an example, its tokens first, with the kind of each
         build: makes an example from these fields
         sources: the files; if they are large, the examples are stored on disk
         reading: the settings with which they are read, as JSON values
@@ -73,7 +73,7 @@ class Stored(Sequence[Example]):
     """All examples of a file, or a selection of them in any order.
 
     Attributes:
-        lengths: the number of units of each example, `(N,)`
+        lengths: the number of tokens of each example, `(N,)`
         fields: the stored attributes, with the kind of each
     """
 
@@ -105,7 +105,7 @@ class Stored(Sequence[Example]):
         return self._table.example(int(self._rows[place]))
 
     def cut(self, place: int, start: int, stop: int) -> Example:
-        """Return an example that has only the units `start` to `stop` of a stored one."""
+        """Return an example that has only the tokens `start` to `stop` of a stored one."""
         return self._table.example(int(self._rows[place]), start, stop)
 
     def counts(self, field: str) -> Counter[Any]:

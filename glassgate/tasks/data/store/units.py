@@ -13,18 +13,18 @@ from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
 _BLOCK = 2**24  # bytes read at once; a line is never parted
-_ROWS = 2**22  # units in a record batch
+_ROWS = 2**22  # tokens in a record batch
 
 
 def read_units(
     path: str | Path, unit: str, split: Callable[[str], Sequence[str]], progress: Progress | None = None
 ) -> Units:
-    """Return the units of a text file, numbered now or by an earlier call for the same file.
+    """Return the tokens of a text file, numbered now or by an earlier call for the same file.
 
     Args:
-        path: a UTF-8 file, of any bytes for the unit "byte"
-        unit: the kind of units that `split` returns
-        split: splits a text that ends with a line into units
+        path: a UTF-8 file, of any bytes where tokens are bytes
+        unit: the kind of the tokens that `split` returns
+        split: splits a text that ends with a line into tokens
         progress: notified of the progress of the numbering
 
     Raises:

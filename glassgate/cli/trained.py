@@ -1,0 +1,41 @@
+"""The trained run that a command uses: its arguments, and its task with an inference session as its network."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any, TypeVar
+
+from glassgate.tasks import run_class
+from glassgate.tasks.errors import RunError
+from glassgate.tasks.task import Task
+
+TaskType = TypeVar("TaskType", bound=Task[Any, Any, Any])
+
+PRECISIONS = ("float32", "int8", "bfloat16")
+"""Of inference sessions."""
+
+
+def add_run(parser: ArgumentParser) -> None:
+    """Add the folder of the run, and the precision of the recurrent layers' weights."""
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, help="weights of the recurrent layers while predicting (default: float32)"
+    )
+
+
+def loaded(arguments: Namespace) -> Task[Any, Any, Any]:
+    """Return the task of the run that the arguments name."""
+    return run_class(arguments.run).load(arguments.run).frozen(arguments.precision)
+
+
+def loaded_as(kind: type[TaskType], arguments: Namespace) -> TaskType:
+    """Return the task of a run of one kind.
+
+    Raises:
+        RunError: it is a run of another task
+    """
+    found = run_class(arguments.run)
+    if not issubclass(found, kind):
+        raise RunError(
+            f"{arguments.run}: expected a run of {kind.name}, got one of {found.name}; "
+            f"train one: glassgate train {kind.name}"
+        )
+    return found.load(arguments.run).frozen(arguments.precision)
