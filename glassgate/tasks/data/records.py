@@ -251,9 +251,9 @@ def load_json(path: str | Path) -> Any:
     Raises:
         DataError: see `read_lines`; the file does not parse
     """
-    try:
-        with opened_text(path) as file:
+    with opened_text(path) as file:
+        try:
             return json.load(file)
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        raise DataError(path, line, f"expected JSON, got what does not parse: {error}; correct the file") from None
+        except (ValueError, RecursionError) as error:
+            line = getattr(error, "lineno", None)
+            raise DataError(path, line, f"expected JSON, got what does not parse: {error}; correct the file") from None
