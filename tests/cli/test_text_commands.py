@@ -100,4 +100,4 @@ def test_evaluate_and_predict(
 
 def test_two_directions_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "language-model", f"--data={folder}/text.txt", "--bidirectional"]) == 2
-    assert "has seen the unit that is to be predicted" in capsys.readouterr().err
+    assert "has seen the token that is to be predicted" in capsys.readouterr().err
