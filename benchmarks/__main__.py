@@ -46,14 +46,22 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks", description="Compares the speed of Glassgate and its peers."
     )
     parser.add_argument(
-        "rows", nargs="*", metavar="ROW", help="names of rows, * for any letters; all if left out; gpu: the GPU engine"
+        "rows",
+        nargs="*",
+        metavar="ROW",
+        help="names of rows, * matches any letters (default: all); gpu measures the GPU engine",
     )
-    parser.add_argument("--quick", action="store_true", help="some points of each row, less time for each")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where JSON, table and plot go and are continued")
-    parser.add_argument("--engine", default="cpu", help="which engine of ours is measured (cpu)")
-    parser.add_argument("--threads", type=int, default=2, help="threads, and processors, of every contender (2)")
-    parser.add_argument("--list", action="store_true", help="name the rows and end")
-    parser.add_argument("--report", action="store_true", help="make table and plot again from the JSON files and end")
+    parser.add_argument("--quick", action="store_true", help="only some points of each row, with less time for each")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder of the JSON files, the table and the plot; existing files are continued",
+    )
+    parser.add_argument("--engine", default="cpu", help="engine to measure (default: cpu)")
+    parser.add_argument("--threads", type=int, default=2, help="threads and processors of each program (default: 2)")
+    parser.add_argument("--list", action="store_true", help="list the rows, then exit")
+    parser.add_argument("--report", action="store_true", help="write table and plot from the JSON files, then exit")
     return parser
 
 

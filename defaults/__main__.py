@@ -49,15 +49,18 @@ def measure(runs: Sequence["_Run"]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m defaults", description="Measure how good the defaults are.")
-    parser.add_argument("sets", nargs="*", metavar="SET", help="names of sets, * for any letters; all if left out")
-    parser.add_argument("--report", action="store_true", help="make the page again from the kept figures and end")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="names of sets, * matches any letters (default: all)")
+    parser.add_argument("--report", action="store_true", help="write the page from the stored figures, then exit")
     parser.add_argument(
-        "--seconds", type=float, default=240.0, help="processor time to search in for each set, kept trainings counted"
+        "--seconds",
+        type=float,
+        default=240.0,
+        help="processor time of the search on each set, including stored trainings (default: 240)",
     )
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "defaults" / "figures", metavar="DIR", help="of the JSON lines"
+        "--out", type=Path, default=ROOT / "defaults" / "figures", metavar="DIR", help="folder of the JSON lines"
     )
-    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="the folder of docs/")
+    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="folder that contains docs/")
     return parser
 
 

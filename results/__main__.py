@@ -42,14 +42,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m results", description="Trains tasks with Glassgate and with plain PyTorch."
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, * for any letters; all if left out")
-    parser.add_argument("--list", action="store_true", help="name the cases and end")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, * matches any letters (default: all)")
+    parser.add_argument("--list", action="store_true", help="list the cases, then exit")
     parser.add_argument("--report", action="store_true", help="write the pages from the JSON files, then exit")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time, a thread each (2)")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time, one thread each (default: 2)")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "results" / "figures", metavar="DIR", help="of the JSON files"
+        "--out", type=Path, default=ROOT / "results" / "figures", metavar="DIR", help="folder of the JSON files"
     )
-    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="where README.md and docs/ lie")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=ROOT,
+        metavar="DIR",
+        help="folder that contains README.md and docs/",
+    )
     return parser
 
 

@@ -11,13 +11,13 @@ from glassgate.cli.stopping import how, status, stoppable
 COMMANDS = {
     "train": "train a task on your data or on built-in data, or resume an interrupted run",
     "evaluate": "score a trained run on a labelled file",
-    "predict": "let a trained run label a file or standard input",
-    "generate": "let a trained language model write",
-    "translate": "let a trained run translate a file or standard input",
+    "predict": "print the predictions of a trained run for a file or standard input",
+    "generate": "continue a text with a trained language model",
+    "translate": "translate a file or standard input with a trained run",
     "fill": "list candidates for the blanks of a text",
-    "compare": "measure which cells remember over long lags, on one page",
-    "forecast": "let a trained run forecast the next steps of series",
-    "report": "write a page about a trained run, gate by gate, step by step",
+    "compare": "compare how long cells remember, and write a page with the results",
+    "forecast": "forecast the next steps of series with a trained run",
+    "report": "write a page about a trained run, gate by gate and step by step",
     "export": "write a trained run's network as a file for deployment",
     "look": "print the recognised format of a data file, and its first examples",
     "demo": "colour Python code with a network trained on Python's own library",
@@ -102,7 +102,7 @@ def _help() -> str:
     rows = "\n".join(f"  {name:<10}{summary}" for name, summary in COMMANDS.items())
     return (
         "usage: glassgate COMMAND ...\n\n"
-        "Recurrent networks for PyTorch that you can see through.\n\n"
+        "Train recurrent networks and look inside them.\n\n"
         f"commands:\n{rows}\n\n"
-        "`glassgate COMMAND --help` says more. To begin: glassgate demo"
+        "`glassgate COMMAND --help` lists the options of a command. Start with: glassgate demo"
     )

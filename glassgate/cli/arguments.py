@@ -82,8 +82,8 @@ class _Formatter(HelpFormatter):
 def add_processes(parser: ArgumentParser) -> None:
     """Add the number of processes; a run does not depend on it, so it is not an option of the task."""
     group = parser.add_argument_group("processes")
-    machine = "processes that share every batch, one GPU each if there are any (default: 1)"
-    group.add_argument("--devices", type=positive, metavar="N", help=machine)
+    text = "number of processes; they divide each batch, and each uses its own GPU if there are any (default: 1)"
+    group.add_argument("--devices", type=positive, metavar="N", help=text)
 
 
 def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:
@@ -103,9 +103,10 @@ def positive(word: str) -> int:
 def _default(each: "dataclasses.Field[Any]", own: Mapping[str, Any]) -> str:
     """The behaviour if the option is not given, with and without data."""
     value, unset = each.default, each.metadata["unset"]
-    if isinstance(value, bool):
-        text = "on" if value else "off"
-    else:
-        text = unset if unset and value in (None, "", 0) else str(value)
-    without = f"; {own[each.name]} without --data" if each.name in own else ""
+    text = unset if unset and value in (None, "", 0) else _shown(value)
+    without = f"; {_shown(own[each.name])} without --data" if each.name in own else ""
     return f"(default: {text}{without})"
+
+
+def _shown(value: Any) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

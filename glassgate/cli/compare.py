@@ -1,4 +1,4 @@
-"""`glassgate compare`: what tutorials claim of recurrent networks, measured, on one page each."""
+"""`glassgate compare`: tests claims of tutorials about recurrent networks, and writes a page for each."""
 
 import os
 from argparse import Namespace
@@ -22,31 +22,46 @@ LAGS = (50, 100, 200, 500, 1000)
 
 
 def command(words: list[str]) -> None:
-    """Compare as the words after `glassgate compare` say."""
+    """Compare as requested by the arguments after `glassgate compare`."""
     if words and words[0] in ("directions", "products"):
         (_directions if words[0] == "directions" else _products)(words[1:])
         return
     parser = _parser(
         "",
-        "Train cells of equal parameter counts on problems with long lags, and write a page of what they remember: "
-        "curves, success by lag, gradients over time. It may be interrupted; the same command continues. "
-        "`glassgate compare directions` and `glassgate compare products` compare reading directions, and ways to "
-        "compute one LSTM.",
-        "one problem at one lag: minutes",
+        "Train cells with equal numbers of parameters on problems with long lags, and write a page with the results: "
+        "learning curves, success by lag, gradients over time. The command may be interrupted; run it again to "
+        "continue. `glassgate compare directions` compares reading directions, `glassgate compare products` compares "
+        "implementations of an LSTM.",
+        "only one problem at one lag; takes minutes",
     )
     problems = ", ".join(PROBLEMS)
     parser.add_argument(
         "--cells",
         default="rnn,gru,lstm",
-        help=f"separated by commas: {', '.join(CELLS)}, or FILE.py:Class for a custom one (default: rnn,gru,lstm)",
+        help=f"cells, separated by commas: {', '.join(CELLS)}, or FILE.py:Class for a custom cell "
+        "(default: rnn,gru,lstm)",
     )
-    parser.add_argument("--problems", help=f"by commas: {problems} (all; with --quick adding)")
-    parser.add_argument("--lags", help="steps, by commas (50,100,200,500,1000; with --quick 100)")
-    parser.add_argument("--seeds", type=int, default=5, help="trainings of each kind (5)")
-    parser.add_argument("--sequences", type=int, help="the most that one training sees (100000; with --quick 48000)")
-    parser.add_argument("--parameters", type=int, default=2_700, help="the most that a recurrent layer has (2700)")
     parser.add_argument(
-        "--processes", type=int, default=os.cpu_count() or 1, help="trainings at once (one per processor)"
+        "--problems", help=f"problems, separated by commas: {problems} (default: all; adding with --quick)"
+    )
+    parser.add_argument(
+        "--lags", help="lags in steps, separated by commas (default: 50,100,200,500,1000; 100 with --quick)"
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="trainings per cell, problem and lag (default: 5)")
+    parser.add_argument(
+        "--sequences", type=int, help="maximum number of sequences per training (default: 100000; 48000 with --quick)"
+    )
+    parser.add_argument(
+        "--parameters",
+        type=int,
+        default=2_700,
+        help="maximum number of parameters of a recurrent layer (default: 2700)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="trainings at the same time (default: one per processor)",
     )
     arguments = parser.parse_args(words)
     contest = _contest(arguments)
@@ -66,7 +81,11 @@ def _parser(name: str, description: str, quick: str) -> Parser:
     parser = Parser(prog=f"glassgate compare {name}".strip(), description=description)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", default="runs/compare", help="of pages and figures (runs/compare)"
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        default="runs/compare",
+        help="folder for pages and figures (default: runs/compare)",
     )
     return parser
 
@@ -79,15 +98,18 @@ def _say(console: Console, files: Sequence[Path]) -> None:
 def _directions(words: list[str]) -> None:
     parser = _parser(
         "directions",
-        "Train the same tagger reading forward, backward and both ways, and a language model that sees the answer.",
-        "one seed and short trainings",
+        "Train a tagger that reads forward, one that reads backward and one that reads in both directions, and a "
+        "bidirectional language model, which sees the answer.",
+        "only one seed and short trainings",
     )
     parser.add_argument(
         "--data",
         metavar="FILE",
-        help="labelled text to learn from, as for `glassgate train tagging` (Python's library)",
+        help="labelled text to train on, as for `glassgate train tagging` (default: Python's library)",
     )
-    parser.add_argument("--test", metavar="FILE", help="labelled text to score on (every fifth sequence of --data)")
+    parser.add_argument(
+        "--test", metavar="FILE", help="labelled text to score on (default: every fifth sequence of --data)"
+    )
     arguments = parser.parse_args(words)
     from glassgate.claims import directions
 
@@ -104,7 +126,7 @@ def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
     task = Tagging(TaggingOptions.from_mapping({}))
     if arguments.data is None:
         if arguments.test is not None:
-            raise UserError("--test needs --data: the file to learn from")
+            raise UserError("--test requires --data, the file to train on")
         split = task.read_own()
         return split.train[::10], split.test
     train = list(task.read(arguments.data))

@@ -34,12 +34,20 @@ def command(words: list[str]) -> None:
     """Run the demonstration with the arguments after `glassgate demo`."""
     parser = Parser(
         prog="glassgate demo",
-        description="Train two networks to colour Python code, character by character, on Python's own library: one "
-        "that reads it from both ends, and the same one reading forward only. Compare them on files neither has seen.",
+        description="Train two networks on Python's own library to colour Python code, character by character. One "
+        "reads the code in both directions, the other one only forward. Compare them on files that neither has seen.",
     )
-    parser.add_argument("--run", metavar="FOLDER", help="new folder for models, scores and pages (runs/demo-N)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the initial weights and the order of batches (1)")
-    parser.add_argument("--every", type=positive, default=1, metavar="N", help="train faster, on one file in N (1)")
+    parser.add_argument(
+        "--run", metavar="FOLDER", help="new folder for models, scores and pages (default: runs/demo-N)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the weights and the order of batches (default: 1)")
+    parser.add_argument(
+        "--every",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="train on every N-th file only, which is faster (default: 1)",
+    )
     arguments = parser.parse_args(words)
     run = Path(arguments.run or next_folder("demo"))
     Run.check_new(run)

@@ -27,24 +27,30 @@ def command(words: list[str]) -> None:
         help="format: session (a file for gg.load_session), onnx, or c (a folder with a program in C)",
     )
     parser.add_argument(
-        "-o", "--output", metavar="PATH", help="the file or folder (RUN/session.safetensors, RUN/model.onnx, RUN/c)"
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="file or folder (default: RUN/session.safetensors, RUN/model.onnx or RUN/c)",
     )
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="precision of the recurrent layers' weights (float32)",
+        help="precision of the weights of recurrent layers (default: float32)",
     )
     parser.add_argument("--no-verify", action="store_true", help="do not compare an ONNX model with the run")
-    parser.add_argument("--name", default="model", help="name of the files and functions in C (model)")
+    parser.add_argument("--name", default="model", help="prefix of files and functions in C (default: model)")
     parser.add_argument(
         "--weights",
         choices=("const", "file"),
         default="const",
-        help="const: weights in the C code; file: in a separate file (const)",
+        help="weights in the C code (const) or in a separate file (file) (default: const)",
     )
     parser.add_argument(
-        "--max-steps", type=int, default=4096, help="longest sequence for a stack of bidirectional layers in C (4096)"
+        "--max-steps",
+        type=int,
+        default=4096,
+        help="longest sequence for a stack of bidirectional layers in C (default: 4096)",
     )
     arguments = parser.parse_args(words)
     task = run_class(arguments.run).load(arguments.run)

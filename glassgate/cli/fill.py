@@ -12,10 +12,12 @@ def command(words: list[str]) -> None:
     """Fill as the words after `glassgate fill` say."""
     parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
     add_run(parser)
-    parser.add_argument("text", metavar="TEXT", help=f"with blanks, of two underscores or more: 'I am {BLANK} hungry.'")
+    parser.add_argument(
+        "text", metavar="TEXT", help=f"text with blanks of two or more underscores: 'I am {BLANK} hungry.'"
+    )
     parser.add_argument("--length", type=int, metavar="N", help="length of each blank (default: detected)")
     parser.add_argument("--longest", type=int, metavar="N", help="longest candidate (default: as in training)")
-    parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="candidates to list (default: 10)")
+    parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(words)
     task = loaded_as(FillBlanks, arguments)
     blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.n_best)

@@ -21,9 +21,9 @@ def command(words: list[str]) -> None:
     """Forecast as the words after `glassgate forecast` say."""
     parser = Parser(prog="glassgate forecast", description="Forecast the next steps of series.")
     add_run(parser)
-    parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (the one that the run was trained on)")
-    parser.add_argument("-o", "--output", metavar="FILE.csv", help="where the forecast goes (standard output)")
-    parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast, as SVG or PNG")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (default: the training data)")
+    parser.add_argument("-o", "--output", metavar="FILE.csv", help="file for the forecast (default: standard output)")
+    parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast to an SVG or PNG file")
     arguments = parser.parse_args(words)
     if arguments.picture and not has_pictures():
         raise OptionError("picture: drawing needs matplotlib; pip install matplotlib, or leave --picture out")

@@ -18,7 +18,7 @@ def command(words: list[str]) -> None:
         type=float,
         default=1.0,
         metavar="X",
-        help="0 is greedy (default: 1.0)",
+        help="divides the logits; 0 takes the most probable token (default: 1.0)",
     )
     parser.add_argument(
         "--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest tokens (default: all)"
@@ -30,7 +30,7 @@ def command(words: list[str]) -> None:
         metavar="X",
         help="sample from this probability mass (default: 1.0)",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="repeat a text (default: a new one each time)")
+    parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: random)")
     arguments = parser.parse_args(words)
     task = loaded_as(LanguageModel, arguments)
     made = task.generate(

@@ -48,12 +48,14 @@ def command(words: list[str]) -> None:
     """Show a file as the words after `glassgate look` ask."""
     parser = Parser(
         prog="glassgate look",
-        description="Show how a data file is read, and its first examples.",
-        epilog="The options of `glassgate train TASK` are accepted, too.",
+        description="Print the recognised format of a data file and its first examples.",
+        epilog="The options of `glassgate train TASK` are accepted as well.",
     )
     parser.add_argument("file", metavar="FILE", help=f"data for training, or {STDIN} for standard input")
-    parser.add_argument("--task", choices=TASKS, help="the task that the file is for (detected)")
-    parser.add_argument("--examples", type=positive, default=3, metavar="N", help="examples to show (3)")
+    parser.add_argument("--task", choices=TASKS, help="task of the file (default: detected)")
+    parser.add_argument(
+        "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
+    )
     arguments, rest = parser.parse_known_args(words)
     task = arguments.task or guessed(arguments.file)
     kind = task_class(task)

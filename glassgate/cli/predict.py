@@ -22,12 +22,15 @@ def command(words: list[str]) -> None:
     """Predict as the arguments after `glassgate predict` say."""
     parser = Parser(prog="glassgate predict", description="Print the predictions of a trained run.")
     add_run(parser)
-    parser.add_argument("file", metavar="FILE", help=f"data, or {STDIN} for standard input, a sequence per line")
+    parser.add_argument(
+        "file", metavar="FILE", help=f"data file, or {STDIN} for standard input with a sequence per line"
+    )
     parser.add_argument(
         "--format",
         choices=("text", "json"),
         default="text",
-        help="of the output: text, or a JSON object per line with probabilities, spans and character offsets (text)",
+        help="output format: text, or one JSON object per line with probabilities, spans and character offsets "
+        "(default: text)",
     )
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(words)

@@ -22,24 +22,34 @@ def command(words: list[str]) -> None:
     """Run `glassgate report` with the given arguments."""
     parser = Parser(
         prog="glassgate report",
-        description="Write one HTML page that shows a trained run reading a text, or examples of its own data: "
-        "findings, gates, memory, gradients. Two runs of one task are shown side by side. The page needs no network "
-        "and no server; open it from disk.",
+        description="Write an HTML page that shows how a trained run processes a text, or examples of its dev data: "
+        "findings, gates, memory, gradients. Two runs of one task are shown side by side. The page is one file that "
+        "opens from disk, without a server.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument(
         "other", metavar="RUN", nargs="?", help="folder of a second run, shown side by side with the first"
     )
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="text to read (examples of the first run's dev data)")
-    parser.add_argument("--file", metavar="FILE", help="read this instead of TEXT, in the format of the training data")
-    parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the page (report.html)")
     parser.add_argument(
-        "--live", action="store_true", help="add a part that runs the network in the browser: type, and change gates"
+        "text", metavar="TEXT", nargs="?", help="text to read (default: examples of the run's dev data)"
     )
     parser.add_argument(
-        "--bits", type=int, choices=(16, 32), default=32, help="bits of a weight in the --live part (32)"
+        "--file", metavar="FILE", help="file to read instead of TEXT, in the format of the training data"
     )
-    parser.add_argument("--terminal", action="store_true", help="print the text and strips of gates, write no page")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="report.html", help="file for the page (default: report.html)"
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="add a section that runs the network in the browser, to type a text and change gates",
+    )
+    parser.add_argument(
+        "--bits", type=int, choices=(16, 32), default=32, help="bits per weight in the --live section (default: 32)"
+    )
+    parser.add_argument(
+        "--terminal", action="store_true", help="print the text and its gates instead of writing a page"
+    )
     arguments = parser.parse_args(words)
     if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
         arguments.text, arguments.other = arguments.other, None

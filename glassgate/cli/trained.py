@@ -10,14 +10,14 @@ from glassgate.tasks.task import Task
 TaskType = TypeVar("TaskType", bound=Task[Any, Any, Any])
 
 PRECISIONS = ("float32", "int8", "bfloat16")
-"""Of inference sessions."""
+"""The precisions of inference sessions."""
 
 
 def add_run(parser: ArgumentParser) -> None:
     """Add the folder of the run, and the precision of the recurrent layers' weights."""
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument(
-        "--precision", choices=PRECISIONS, help="weights of the recurrent layers while predicting (default: float32)"
+        "--precision", choices=PRECISIONS, help="precision of the weights of recurrent layers (default: float32)"
     )
 
 

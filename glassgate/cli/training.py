@@ -1,4 +1,4 @@
-"""One process of `glassgate train`, mostly the only one: a task from the start, or an interrupted run to its end."""
+"""One process of `glassgate train`, usually the only one: trains a new run, or resumes an interrupted one."""
 
 import shlex
 import sys
@@ -26,7 +26,7 @@ from glassgate.tasks.training.processes.group import group
 
 
 def command(words: list[str]) -> None:
-    """Train as the words after `glassgate train` say."""
+    """Train as requested by the arguments after `glassgate train`."""
     if words and not words[0].startswith("-"):
         _start(words[0], words[1:])
         return
@@ -37,11 +37,11 @@ def command(words: list[str]) -> None:
         epilog="tasks: " + "; ".join(f"{name}: {row.summary}" for name, row in TASKS.items()),
     )
     parser.add_argument("--resume", metavar="RUN", required=True, help="resume the interrupted run in this folder")
-    parser.add_argument("--lr-find", action="store_true", help="of a new run alone: this one keeps its learning rate")
+    parser.add_argument("--lr-find", action="store_true", help="only for new runs; a resumed run keeps its rate")
     add_processes(parser)
     arguments = parser.parse_args(words)
     if arguments.lr_find:
-        raise OptionError("--lr-find: a run that goes on keeps its learning rate; leave it out, or start a new run")
+        raise OptionError("--lr-find: a resumed run keeps its learning rate; omit the option, or start a new run")
     _resume(arguments.resume)
 
 

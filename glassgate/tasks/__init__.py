@@ -18,14 +18,14 @@ class Row(NamedTuple):
 TASKS = {
     "tagging": Row("glassgate.tasks.tagging:Tagging", "label each word of a sentence or each character of a text"),
     "classification": Row("glassgate.tasks.classification:Classification", "find the label of a text or of a series"),
-    "language-model": Row(
-        "glassgate.tasks.language_model:LanguageModel", "predict a text, or music, and write more of it"
-    ),
+    "language-model": Row("glassgate.tasks.language_model:LanguageModel", "predict and continue a text, or music"),
     "translation": Row(
         "glassgate.tasks.translation:Translation",
-        "turn any sequence into any other, with attention, a sentence or a date",
+        "translate sequences, for example sentences or dates, with attention",
     ),
-    "fill-blanks": Row("glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from both of their sides"),
+    "fill-blanks": Row(
+        "glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from the text before and after them"
+    ),
     "regression": Row("glassgate.tasks.regression.task:Regression", "predict numbers for a text or a series"),
     "forecasting": Row("glassgate.tasks.forecasting:Forecasting", "forecast the next steps of series of numbers"),
 }

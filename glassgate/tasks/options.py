@@ -1,4 +1,4 @@
-"""Options: one frozen dataclass a task, spoken by the command line, YAML and JSON files, and the saved run."""
+"""Options: one frozen dataclass per task. The command line, YAML and JSON files and saved runs use the same names."""
 
 import dataclasses
 import difflib
@@ -56,7 +56,7 @@ class Options:
 
     common: ClassVar[tuple[str, ...]] = ("data", "dev", "test", "cell", "hidden_size", "epochs", "learning_rate")
 
-    data: str | None = option(None, "training file", group="data", unset="text that every machine has")
+    data: str | None = option(None, "training file", group="data", unset="built-in text")
     dev: str | None = option(None, "file to select the best epoch by", group="data", unset="part of --data")
     test: str | None = option(None, "file to score after training", group="data", unset="part of --data")
     held_out: float = option(
@@ -72,14 +72,18 @@ class Options:
     dropout: float = option(0.0, "dropout after the embedding and after each layer", least=0, most=1)
 
     epochs: int = option(
-        0, "passes over the training data", group="training", least=0, unset="by data size, more while dev improves"
+        0,
+        "passes over the training data",
+        group="training",
+        least=0,
+        unset="by data size, and more while the dev score improves",
     )
     max_epochs: int = option(
         0,
-        "bound on the epochs while the dev score improves",
+        "maximum number of epochs; training continues while the dev score improves",
         group="training",
         least=0,
-        unset="--epochs; without it four times the number chosen by data size",
+        unset="--epochs, or four times the number chosen by data size",
     )
     batch_size: int = option(0, "examples per step", group="training", least=0, unset="by data size")
     learning_rate: float = option(3e-3, "peak learning rate of AdamW", group="training", least=0)
@@ -88,7 +92,7 @@ class Options:
     weight_decay: float = option(0.01, "weight decay of AdamW", group="training", least=0)
     clip: float = option(1.0, "clip the norm of the gradient; 0 disables it", group="training", least=0)
     accumulate: int = option(1, "batches per optimizer step", group="training", least=1)
-    patience: int = option(0, "end after so many epochs without a better score", group="training", least=0, unset="off")
+    patience: int = option(0, "stop after N epochs without a better score", group="training", least=0, unset="off")
     precision: str = option(
         "32-true",
         "floating-point precision; 16-mixed needs a GPU",
@@ -98,8 +102,8 @@ class Options:
     device: str = option("auto", "device to train on", group="training", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(0, "CPU threads", group="training", least=0, most=1024, unset="torch's choice")
     seed: int = option(1, "seed of weights, order and dropout", group="training", least=0, most=2**63 - 1)
-    log_every: int = option(50, "steps between two rows of the logs", group="training", least=1)
-    save_every: float = option(20.0, "seconds between two checkpoints", group="training", least=0)
+    log_every: int = option(50, "steps from one row of the logs to the next", group="training", least=1)
+    save_every: float = option(20.0, "seconds from one checkpoint to the next", group="training", least=0)
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -117,7 +121,7 @@ class Options:
 
     @property
     def training_file(self) -> str | None:
-        """The file to train on, None for what every machine has."""
+        """The file to train on, None for built-in data."""
         return self.data
 
     @classmethod

@@ -80,7 +80,7 @@ def test_a_file_of_ones_own_makes_a_page(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):
-    with pytest.raises(UserError, match="--test needs --data"):
+    with pytest.raises(UserError, match="--test requires --data"):
         command(["directions", "--test", "file.tsv"])
     with pytest.raises(DataError, match="expected labels"):
         text_of([Tagged("ab", None)], [])

@@ -43,14 +43,14 @@ class ForecastingOptions(Options):
     decimal: str | None = option(
         None, "decimal mark of the numbers", group="data", choices=(".", ","), unset="detected"
     )
-    missing: str = option("error", "treatment of gaps; last repeats the value before", group="data", choices=MISSING)
+    missing: str = option("error", "treatment of gaps; last repeats the previous value", group="data", choices=MISSING)
     season: int = option(
         0, "steps per season of the seasonal naive forecast", group="data", least=0, unset="by the frequency"
     )
     train_steps: int = option(0, "steps to train on", group="data", least=0, unset="all others")
     dev_steps: int = option(0, "steps of dev, after those", group="data", least=0, unset="--held-out of all")
     test_steps: int = option(0, "steps of test, after those", group="data", least=0, unset="--held-out of all")
-    every: int = option(1, "steps between two evaluated origins", group="data", least=1)
+    every: int = option(1, "steps from one evaluated origin to the next", group="data", least=1)
 
     bidirectional: bool = option(False, "read the past from both ends (direct model)")
     embedding_size: int = option(16, "size of the vector of a series; 0 disables it", least=0, most=2**16)

@@ -93,7 +93,7 @@ def test_the_learning_rate_is_found_and_kept(
     again.fit(Split(sentences(9)))
     assert again.options.learning_rate == kept["learning_rate"]
     assert main(["train", "--resume", str(tmp_path / "run"), "--lr-find"]) == 2
-    assert "--lr-find: a run that goes on keeps its learning rate; leave it out" in capsys.readouterr().err
+    assert "--lr-find: a resumed run keeps its learning rate; omit the option" in capsys.readouterr().err
 
 
 def test_a_learning_rate_that_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
