@@ -1,79 +1,85 @@
-"""How much each input contributed to an answer: layer-wise relevance propagation through any cell, and gradients."""
+"""The contribution of each input to an answer, by four methods. The rules of two are in other modules."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import jvp, vmap
 
 from glassgate.cell import Cell
+from glassgate.dynamics.contextual import ContextualCell
+from glassgate.dynamics.propagation import conservative
+from glassgate.engines.choose import engine
 from glassgate.engines.contract import Direction
 from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, make
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
-from glassgate.engines.symbolic.rewrite import distinguish, merged
 from glassgate.glass.measures import ranges
 from glassgate.glass.uncompiled import uncompiled
 from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
-from glassgate.shapes import check_choice
+from glassgate.shapes import ShapeError, check_choice
 
-METHODS = ("lrp", "gradient", "integrated")
-SMALLEST = 1e-6
-"""Values nearer to zero than this get the relevance of this one: their own is smaller still."""
+METHODS = ("lrp", "contextual", "gradient", "integrated")
+PHRASES_AT_ONCE = 64
+"""The number of phrases whose decompositions are computed together."""
 
 Target = int | tuple[int, ...] | Tensor | Callable[[Any], Tensor]
+Change = Callable[[Tensor], Tensor]
 
 
 class Relevance(NamedTuple):
     """The contributions of the parts of an input to a score."""
 
     tokens: Tensor
-    """In the shape of an input of token numbers; for an input of numbers, without its last axis: summed over it."""
-    features: Tensor
-    """(*tokens, E): of each number of an embedding or of the input."""
+    """In the shape of an input of token numbers; for an input of numbers, without its last axis."""
+    features: Tensor | None
+    """(*tokens, E): of each number of an embedding or of the input; None for "contextual"."""
     scores: Tensor
     """The explained scores, one per row."""
     biases: float
-    """What biases contributed to the sum of all scores ("lrp" only); zero initial states contribute nothing."""
+    """The contribution of biases to the sum of all scores ("lrp" only); zero initial states contribute nothing."""
 
     @property
     def unexplained(self) -> float:
         """The sum of all scores without the contributions of tokens and biases.
 
         It is 0 where the method conserves relevance. Constants that equations add, like the 0.5 of a MinGRU, and
-        initial states that are passed to the model keep theirs.
+        initial states that are passed to the model keep theirs. For "contextual" it also contains the biases and the
+        interactions between tokens.
         """
-        return (self.scores.double().sum() - self.features.double().sum()).item() - self.biases
+        return (self.scores.double().sum() - self.tokens.double().sum()).item() - self.biases
 
 
 def relevance(
     model: nn.Module, input: Tensor, target: Target, *, method: str = "lrp", points: int = 32, **arguments: Any
 ) -> Relevance:
-    """The contribution of each token, or each number of a series, to one score of a model.
+    """The contribution of each token, or each step of a series, to one score of a model.
 
     "lrp" is layer-wise relevance propagation with the rules of Arras et al. (2017, arXiv:1706.07206; 2019,
     arXiv:1909.12114) on the graph of the cell: in a product of a gate and a signal all relevance goes to the signal, a
     nonlinearity passes it on as it is, and a sum divides it in proportion to its terms. It is conserved: tokens and
-    biases add up to the score. "gradient" is gradient times input. "integrated" is the integral of gradients from
-    a zero input (Sundararajan et al. 2017, arXiv:1703.01365); its tokens add up to the difference of the scores.
+    biases add up to the score. "contextual" is contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with
+    each token as a phrase; see `contribution`. "gradient" is gradient times input. "integrated" is the integral of
+    gradients from a zero input (Sundararajan et al. 2017, arXiv:1703.01365); its tokens add up to the difference of
+    the scores.
 
     Args:
         model: a module with recurrent layers of this package. It runs in eval mode and is left as it was.
         input: the model's input: token numbers that an `nn.Embedding` reads, or numbers.
         target: the score: the number of a class in the last axis of the output, one for each row, indices of one
             score of each row such as (step, class), or a function from the output of the model to one score per row.
-        method: "lrp", "gradient" or "integrated".
+        method: "lrp", "contextual", "gradient" or "integrated".
         points: of the integral.
         arguments: passed on to the model.
 
     Raises:
         TypeError: the model has no recurrent layer of this package, or no embedding reads its token numbers.
-        NotTraceable: "lrp" of a cell that has no graph.
+        NotTraceable: "lrp" or "contextual" of a cell that has no graph.
 
     Example:
         >>> import torch, glassgate as gg
@@ -90,22 +96,108 @@ def relevance(
         (torch.Size([1, 4]), True)
     """
     check_choice("relevance", "method", method, METHODS)
+    layers = _layers("relevance", model)
+    with _evaluated(model):
+        if method == "integrated":
+            return _integrated(model, input, target, points, arguments)
+        if method != "contextual":
+            with _explained(layers, _lrp) if method == "lrp" else nullcontext():
+                return _of_gradients(model, input, target, arguments, method == "lrp")
+        scores, features = _scored(model, input, target, arguments, Tensor.detach)
+        step_axis = _step_axis(layers, features.shape[:-1], scores)
+        steps = features.shape[step_axis]
+        phrases = torch.eye(steps, dtype=torch.bool, device=features.device)
+        phrases = phrases.view(steps, *(steps if axis == step_axis else 1 for axis in range(features.dim() - 1)))
+        found = _contributions(model, input, target, arguments, layers, phrases)
+        tokens = found.movedim(0, step_axis) if features.dim() > 2 else found.flatten()
+        return Relevance(tokens, None, scores.detach(), 0.0)
+
+
+def contribution(model: nn.Module, input: Tensor, target: Target, phrase: Tensor, **arguments: Any) -> Tensor:
+    """The contribution of a phrase to a score, by contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453).
+
+    Every value of the network is the sum of the phrase's part, which contains the interactions of its tokens, and the
+    context's part. The rules are those of the authors' program for an LSTM; `ContextualCell` lists them for any cell.
+    The score minus the result is the contribution of the context.
+
+    Args:
+        model, input, target, arguments: as for `relevance`.
+        phrase: bool, true for the tokens of the phrase, in the shape of an input of token numbers, or of an input of
+            numbers without its last axis.
+
+    Returns:
+        One number per row, as the scores.
+
+    Raises:
+        ShapeError: the phrase has another shape.
+        TypeError: as in `relevance`.
+        NotTraceable: the cell has no graph.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer, series = gg.LSTM(2, 3), torch.randn(6, 1, 2)
+        >>> phrase = torch.zeros(6, 1, dtype=torch.bool)
+        >>> phrase[2:4] = True
+        >>> gg.dynamics.contribution(layer, series, lambda result: result[0][-1].sum(-1), phrase).shape
+        torch.Size([1])
+    """
+    layers = _layers("contribution", model)
+    shape = input.shape[:-1] if input.is_floating_point() else input.shape
+    if phrase.shape != shape or phrase.dtype != torch.bool:
+        raise ShapeError(
+            f"contribution: phrase must be bool, one per token, {tuple(shape)}, got {phrase.dtype} "
+            f"{tuple(phrase.shape)}"
+        )
+    with _evaluated(model):
+        return _contributions(model, input, target, arguments, layers, phrase.unsqueeze(0))[0]
+
+
+def _layers(operation: str, model: nn.Module) -> list[Recurrent]:
     layers = [module for module in model.modules() if isinstance(module, Recurrent)]
     if not layers:
         raise TypeError(
-            f"relevance: the model must hold a recurrent layer of glassgate, got {type(model).__name__}; "
+            f"{operation}: the model must hold a recurrent layer of glassgate, got {type(model).__name__}; "
             "gg.convert(model) replaces the layers of torch.nn"
         )
+    return layers
+
+
+@contextmanager
+def _evaluated(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in eval mode, and gradients are computed."""
     training = {module: module.training for module in model.modules()}
     try:
         model.eval()
-        with torch.enable_grad(), _explained(layers if method == "lrp" else []):
-            if method == "integrated":
-                return _integrated(model, input, target, points, arguments)
-            return _of_gradients(model, input, target, arguments, method == "lrp")
+        with torch.enable_grad():
+            yield
     finally:
         for module, was in training.items():
             module.training = was
+
+
+def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> int:
+    """The axis of the steps among those of the tokens, from the number of scores or the layout of the first layer."""
+    if len(shape) < 2 or shape[0] != shape[1]:
+        return int(len(shape) > 1 and shape[0] == scores.numel())
+    return int(layers[0].batch_first)
+
+
+def _contributions(
+    model: nn.Module, input: Tensor, target: Target, arguments: Any, layers: list[Recurrent], phrases: Tensor
+) -> Tensor:
+    """(K, N): the contribution of each phrase, (K, *tokens), to each score."""
+    _, features = _scored(model, input, target, arguments, Tensor.detach)
+
+    def score(values: Tensor) -> Tensor:
+        return _scored(model, input, target, arguments, lambda _: values)[0]
+
+    def part(phrase: Tensor) -> Tensor:
+        found: Tensor = jvp(score, (features,), (features * phrase.unsqueeze(-1),))[1]
+        return found
+
+    with torch.no_grad(), engine("reference"), _explained(layers, _contextual):
+        found: Tensor = vmap(part, chunk_size=PHRASES_AT_ONCE)(phrases)
+    return found
 
 
 def _of_gradients(model: nn.Module, input: Tensor, target: Target, arguments: Any, with_biases: bool) -> Relevance:
@@ -115,7 +207,7 @@ def _of_gradients(model: nn.Module, input: Tensor, target: Target, arguments: An
     for weight in frozen:
         weight.requires_grad_()
     try:
-        scores, features = _scored(model, input, target, arguments, 1.0)
+        scores, features = _scored(model, input, target, arguments, _leaf(1.0))
         d_features, *d_biases = torch.autograd.grad(
             scores.sum(), [features, *(weight for weight, _ in biases)], materialize_grads=True
         )
@@ -133,13 +225,13 @@ def _integrated(model: nn.Module, input: Tensor, target: Target, points: int, ar
     """The mean gradient on the way from a zero input, by the midpoint rule, times the input."""
     total: Tensor | None = None
     for k in range(points):
-        scores, features = _scored(model, input, target, arguments, (k + 0.5) / points)
+        scores, features = _scored(model, input, target, arguments, _leaf((k + 0.5) / points))
         (gradient,) = torch.autograd.grad(scores.sum(), [features])
         total = gradient if total is None else total + gradient
     assert total is not None
     with torch.no_grad():
-        start, _ = _scored(model, input, target, arguments, 0.0)
-        scores, features = _scored(model, input, target, arguments, 1.0)
+        start, _ = _scored(model, input, target, arguments, _leaf(0.0))
+        scores, features = _scored(model, input, target, arguments, _leaf(1.0))
         values = features * total / points
     return Relevance(values.sum(-1), values, scores, float(start.double().sum()))
 
@@ -159,17 +251,22 @@ def _biases(model: nn.Module) -> list[tuple[Tensor, str]]:
     ]
 
 
-def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, scale: float) -> tuple[Tensor, Tensor]:
-    """The scores of the scaled input or of its scaled embedding, and that input or embedding, (*tokens, E)."""
+def _leaf(scale: float) -> Change:
+    """The values times a factor, as a leaf that gets a gradient."""
+    return lambda values: (values.detach() * scale).requires_grad_()
+
+
+def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, change: Change) -> tuple[Tensor, Tensor]:
+    """The scores of the changed input or of its changed embedding, and that input or embedding, (*tokens, E)."""
     if input.is_floating_point():
-        leaf = (input.detach() * scale).requires_grad_()
+        leaf = change(input)
         return _score(model(leaf, **arguments), target), leaf
     found: list[Tensor] = []
 
     def take(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         if output.shape[:-1] != input.shape:
             return output
-        found.append((output.detach() * scale).requires_grad_())
+        found.append(change(output))
         return found[-1]
 
     hooks = [module.register_forward_hook(take) for module in model.modules() if isinstance(module, nn.Embedding)]
@@ -202,27 +299,40 @@ def _score(output: Any, target: Target) -> Tensor:
     return output
 
 
-class _Explained:
-    """Puts the rules of "lrp" in the place of the equations of a layer while it runs."""
+Rule = Callable[[Equations, set[Node], Direction], Cell]
+"""From the equations of a cell, its gates and a call to the cell that takes its place in that call."""
 
-    def __init__(self) -> None:
-        self._cells: dict[Cell, GraphCell] = {}
+
+class _Explained:
+    """Puts other cells in the place of that of a layer while it runs."""
+
+    def __init__(self, layer: Recurrent, rule: Rule) -> None:
+        cell = layer._eval_cell
+        self._rule, self._equations = rule, current_equations(cell, "weight_hr" in layer._parts[0].names)
+        self._gates = _gates(cell, self._equations)
 
     def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
-        """The call with other equations."""
-        if call.cell not in self._cells:
-            equations = current_equations(call.cell, "weight_hr" in call.weights)
-            self._cells[call.cell] = GraphCell(conservative(equations, _gates(call.cell, equations)))
-        return call._replace(cell=self._cells[call.cell])
+        """The call with another cell."""
+        return call._replace(cell=self._rule(self._equations, self._gates, call))
+
+
+def _lrp(equations: Equations, gates: set[Node], call: Direction) -> Cell:
+    """The cell whose gradient, times the input, is the relevance of the input."""
+    return GraphCell(conservative(equations, gates))
+
+
+def _contextual(equations: Equations, gates: set[Node], call: Direction) -> Cell:
+    """The cell that divides its states between a phrase and its context."""
+    return ContextualCell(equations, gates, call.weights.get("bias_ih"))
 
 
 @contextmanager
-def _explained(layers: list[Recurrent]) -> Iterator[None]:
+def _explained(layers: list[Recurrent], rule: Rule) -> Iterator[None]:
     before = [layer._edits for layer in layers]
     with uncompiled("relevance"):
         try:
             for layer in layers:
-                layer._edits = _Explained()  # type: ignore[assignment]
+                layer._edits = _Explained(layer, rule)  # type: ignore[assignment]
             yield
         finally:
             for layer, edits in zip(layers, before, strict=True):
@@ -233,78 +343,3 @@ def _gates(cell: Cell, equations: Equations) -> set[Node]:
     """The values that the cell's author calls gates and that are between 0 and 1."""
     kinds = ranges(cell)
     return {node for gate, node in equations.shown.items() if kinds.get(gate) == "gate"}
-
-
-def conservative(equations: Equations, gates: set[Node]) -> Equations:
-    """Equations whose gradient, times the input, is the relevance of the input.
-
-    Args:
-        equations: of one step.
-        gates: values between 0 and 1 that only scale others.
-    """
-    scales = _scaling(equations, gates)
-
-    def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
-        if node in scales or not node.inputs or node.op in ("hh", "hr", "row_sum", "where", *MASKS):
-            return None
-        read = [arg if isinstance(arg, Node) else None for arg in node.args]
-        constant = [arg is None or arg in scales for arg in read]
-        match node.op:
-            case "add" | "sub" | "neg" | "abs" | "minimum" | "maximum" | "detach":
-                return None
-            case "mul":
-                a, b = args
-                if not any(constant):
-                    return 0.5 * (a * _held(b)) + 0.5 * (_held(a) * b)
-                return _held(a) * b if constant[0] else a * _held(b)
-            case "div":
-                return args[0] / _held(args[1])
-        (x,) = [arg for arg, fixed in zip(args, constant, strict=True) if not fixed]
-        y = make(node.op, *(_held(arg) for arg in args))
-        near = torch.abs(_held(x)) < SMALLEST
-        return x * (y / torch.where(near, SMALLEST, _held(x)))
-
-    new = merged(equations.states, rule)
-    states = tuple(new[node] for node in equations.states)
-    distinguish(states)
-    return Equations(
-        equations.gates, equations.state, equations.parameters, equations.noise, equations.recurrent, equations.heads,
-        equations.projected, states, {},
-    )  # fmt: skip
-
-
-def _held(value: Any) -> Any:
-    """The same value as a constant."""
-    is_number = not isinstance(value, Node) or value.op in ("size", "constant")
-    return value if is_number else make("detach", value)
-
-
-def _scaling(equations: Equations, gates: set[Node]) -> set[Node]:
-    """The values that only scale others: constants, gates, and functions of only these.
-
-    A function that is not 0 at 0, as a sigmoid or an exponential is not, makes a gate, since a signal of 0 would
-    have relevance after it.
-    """
-    found: set[Node] = set()
-
-    def scales(node: Node) -> bool:
-        if node in gates or node.op in ("size", "constant"):
-            return True
-        if node.op == "row_sum":
-            return node.args[0] in found
-        if node.op not in OPERATIONS or node.op in MASKS:
-            return False
-        if all(arg in found or arg.op in MASKS or arg.op == "parameter" for arg in node.inputs):
-            return True
-        return len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _starts_above_zero(node)
-
-    for node in equations.nodes:
-        if scales(node):
-            found.add(node)
-    return found
-
-
-def _starts_above_zero(node: Node) -> bool:
-    """Whether an elementwise function of one value is other than 0 at 0."""
-    args = [torch.zeros(()) if isinstance(arg, Node) else torch.tensor(arg) for arg in node.args]
-    return bool(OPERATIONS[node.op].compute(*args) != 0)

@@ -1,5 +1,7 @@
 """Relevance: conservation for every cell, the rules of Arras et al. written out for an LSTM, and a planted cause."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,7 @@ import glassgate as gg
 from tests.compare import noise
 
 E, H, C = 4, 5, 3
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch.func.jvp
 
 
 class Reader(nn.Module):
@@ -86,6 +89,71 @@ def test_an_lstm_follows_the_published_rules() -> None:
     found = gg.dynamics.relevance(model, TOKENS, 2)
     truth = torch.stack([by_hand(model.eval(), tokens, 2) for tokens in TOKENS.T], 1)
     assert torch.allclose(found.tokens, truth.detach(), rtol=1e-9, atol=1e-12)
+
+
+def by_program(model: Reader, tokens: Tensor, phrase: Tensor, target: int) -> tuple[Tensor, Tensor]:
+    """Contextual decomposition of one sequence through an LSTM, as in the program of Murdoch et al. (2018).
+
+    Returns the parts of the phrase and of its context; these and the bias of the last layer add up to the score.
+    """
+    layer, x = model.layer, model.embedding(tokens)
+    w_ih, w_hh, bias = layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0 + layer.bias_hh_l0
+    rel_h, irrel_h, rel_c, irrel_c = torch.zeros(4, H).double()
+
+    def three(a: Tensor, b: Tensor, c: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        whole = f(a + b + c)
+        return 0.5 * (f(a + c) - f(c) + whole - f(b + c)), 0.5 * (f(b + c) - f(c) + whole - f(a + c)), f(c)
+
+    for t in range(len(x)):
+        rel, irrel = w_hh @ rel_h, w_hh @ irrel_h
+        if phrase[t]:
+            rel = rel + w_ih @ x[t]
+        else:
+            irrel = irrel + w_ih @ x[t]
+        functions = torch.sigmoid, torch.sigmoid, torch.tanh, torch.sigmoid
+        (rel_i, irrel_i, b_i), (rel_f, irrel_f, b_f), (rel_g, irrel_g, b_g), output = (
+            three(*each) for each in zip(rel.chunk(4), irrel.chunk(4), bias.chunk(4), functions, strict=True)
+        )
+        rel_c, irrel_c = (
+            rel_i * (rel_g + b_g) + b_i * rel_g + (rel_f + b_f) * rel_c,
+            irrel_i * (rel_g + irrel_g + b_g) + (rel_i + b_i) * irrel_g + b_i * b_g
+            + (rel_f + irrel_f + b_f) * irrel_c + irrel_f * rel_c,
+        )  # fmt: skip
+        rel_tanh, irrel_tanh, _ = three(rel_c, irrel_c, torch.zeros(H).double(), torch.tanh)
+        rel_h, irrel_h = sum(output) * rel_tanh, sum(output) * irrel_tanh
+    return model.linear.weight[target] @ rel_h, model.linear.weight[target] @ irrel_h
+
+
+def test_contextual_decomposition_follows_the_published_program() -> None:
+    model = reader(gg.cells.LSTM()).eval()
+    found = gg.dynamics.relevance(model, TOKENS, 2, method="contextual")
+    phrase = torch.tensor([[False, True], [True, True], [True, False], [False, False], [False, True]])
+    of_phrase = gg.dynamics.contribution(model, TOKENS, 2, phrase)
+    for row in range(2):
+        for k in range(len(TOKENS)):
+            rel, irrel = by_program(model, TOKENS[:, row], torch.arange(len(TOKENS)) == k, 2)
+            assert torch.allclose(found.tokens[k, row], rel, rtol=0, atol=1e-12)
+            assert torch.allclose(rel + irrel + model.linear.bias[2], found.scores[row], rtol=0, atol=1e-12)
+        rel, _ = by_program(model, TOKENS[:, row], phrase[:, row], 2)
+        assert torch.allclose(of_phrase[row], rel, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", gg.cells.__all__)
+def test_contextual_parts_of_every_cell_are_complete(name: str) -> None:
+    """The parts of a phrase of all tokens and of the biases add up to the score; those of no token are zero."""
+    model = reader(getattr(gg.cells, name)(), num_layers=2, proj_size=PROJECTED.get(name, 0))
+    with torch.no_grad():
+        for weight_name, weight in model.named_parameters():
+            if "bias" in weight_name or "shift" in weight_name:
+                weight.zero_()
+    scores = model.eval()(TOKENS)[:, 1]
+    every = gg.dynamics.contribution(model, TOKENS, 1, torch.ones_like(TOKENS, dtype=torch.bool))
+    assert (gg.dynamics.contribution(model, TOKENS, 1, torch.zeros_like(TOKENS, dtype=torch.bool)) == 0).all()
+    if name not in WITH_CONSTANTS:
+        assert torch.allclose(every, scores, rtol=1e-5, atol=0)
+    tokens = gg.dynamics.relevance(model, TOKENS, 1, method="contextual").tokens
+    assert tokens.isfinite().all()
+    assert tokens.abs().max() > 1e-6
 
 
 def test_both_directions_lengths_and_other_methods() -> None:

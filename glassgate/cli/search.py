@@ -1,0 +1,129 @@
+"""`glassgate search`: other steps of a run's data at which some units behave as at the marked steps."""
+
+import json
+import re
+import sys
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+import glassgate as gg
+from glassgate.cli.arguments import positive
+from glassgate.cli.parser import Parser
+from glassgate.cli.progress import Bar, display
+from glassgate.tasks import run_class
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.report.states import index_of, recorded, text_of
+from glassgate.tasks.report.study import given
+from glassgate.tasks.runs import Run
+
+_AROUND = 4  # steps of context on each side of a match
+
+
+def command(words: list[str]) -> None:
+    """Run `glassgate search` with the given arguments."""
+    parser = Parser(
+        prog="glassgate search",
+        description="Mark steps of a text, or of a sequence of the run's data, and find where else in that data the "
+        "units of a layer behave in the same way. The first search stores an index of all states in the run's folder.",
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the marked steps (a sequence of the data)")
+    parser.add_argument("--sequence", type=int, metavar="N", help="number of a sequence of the index, from 1")
+    parser.add_argument("--steps", required=True, metavar="FIRST-LAST", help="marked steps, counted from 1, as 5-9")
+    parser.add_argument("--units", metavar="N,N", help="units to compare, from 0 (those active at the marked steps)")
+    parser.add_argument("--state", metavar="NAME", help="for example layer0.forward.h (the first output)")
+    parser.add_argument("--matches", type=positive, default=10, metavar="N", help="matches to print (10)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args(words)
+    if (arguments.text is None) == (arguments.sequence is None):
+        raise OptionError("search: expected a text or --sequence N, got both or none of them; give one")
+    first, last = _range(arguments.steps)
+    run = Run.open(arguments.run)
+    task = run_class(arguments.run).load(arguments.run)
+    with display(Console(stderr=True)) as bars:
+        row = bars.add_task("reading the run", total=None, said="")
+        index = index_of(task, run, Bar(bars, task.name), lambda what: bars.update(row, description=what))
+        bars.update(row, total=1, completed=1)
+    name = arguments.state or next(iter(index.states))
+    if name not in index.states:
+        raise OptionError(f"--state: expected one of {', '.join(index.states)}, got {name!r}")
+    if arguments.text is not None:
+        excerpt = given(task, arguments.text)[0]
+        values, text = next(recorded(task, [excerpt]))[1][name].cpu(), text_of(task, excerpt)
+    else:
+        if not 1 <= arguments.sequence < len(index.starts):
+            raise OptionError(f"--sequence: expected 1 to {len(index.starts) - 1}, got {arguments.sequence}")
+        values = index.values(name, arguments.sequence - 1)
+        text = index.text(arguments.sequence - 1, 0, len(values))
+    if last > len(values):
+        raise OptionError(f"--steps: expected steps from 1 to {len(values)}, got {arguments.steps}")
+    units = _units(arguments.units, values.shape[1]) or index.active(name, values, first, last)
+    if not units:
+        raise OptionError(
+            "--units: no unit is active at all marked steps, more than a standard deviation from its mean; name units"
+        )
+    found = gg.dynamics.search(index, name, values[first:last], units, matches=arguments.matches)
+    if arguments.json:
+        matches: list[dict[str, Any]] = [
+            {**match._asdict(), "text": index.text(match.sequence, match.start, match.stop)} for match in found
+        ]
+        print(json.dumps({"state": name, "units": units, "matches": matches}))
+        return
+    console = Console(highlight=False)
+    console.print(_line(text[max(0, first - _AROUND) : first], text[first:last], text[last : last + _AROUND]))
+    data = (index.about or {}).get("data", "")
+    console.print(f"{name}, units {', '.join(map(str, units))}; {index.steps:,} steps of the {data} data\n")
+    for match in found:
+        around = [index.text(match.sequence, a, b) for a, b in _parts(match)]
+        told = Text(f"{match.distance:5.2f}  {f'{match.sequence + 1}:{match.start + 1}':<10}", style="dim")
+        console.print(told + _line(*around), soft_wrap=True)
+    words_of = Counter(" ".join(index.text(m.sequence, m.start, m.stop)) for m in found)
+    same = [f"{word!r} {count}" for word, count in words_of.most_common(5) if count > 1]
+    if same:
+        console.print(f"\nmost frequent: {', '.join(same)}", soft_wrap=True)
+    print(
+        "distance: root mean square difference in standard deviations; then sequence:step. "
+        f"{found[-1].closer:.2%} of all windows are as close as the last match."
+        if found
+        else "no window fits",
+        file=sys.stderr,
+    )
+
+
+def _range(words: str) -> tuple[int, int]:
+    """The first step, from 0, and the step after the last one."""
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", words.strip())
+    first = int(found[1]) if found else 0
+    last = int(found[2] or found[1]) if found else 0
+    if not 1 <= first <= last:
+        raise OptionError(f"--steps: expected FIRST-LAST, counted from 1, such as 5-9, got {words!r}")
+    return first - 1, last
+
+
+def _units(words: str | None, width: int) -> list[int]:
+    if words is None:
+        return []
+    try:
+        units = [int(word) for word in words.split(",")]
+    except ValueError:
+        units = [-1]
+    if not all(0 <= unit < width for unit in units):
+        raise OptionError(f"--units: expected numbers from 0 to {width - 1}, separated by commas, got {words!r}")
+    return units
+
+
+def _parts(match: gg.dynamics.Match) -> list[tuple[int, int]]:
+    """The steps before, of, and after a match."""
+    _, start, stop, *_ = match
+    return [(max(0, start - _AROUND), start), (start, stop), (stop, stop + _AROUND)]
+
+
+def _line(before: list[str], marked: list[str], after: list[str]) -> Text:
+    """Steps with the marked ones in brackets, which stand out on a terminal."""
+    apart = "" if all(len(step) <= 1 for step in (*before, *marked, *after)) else " "
+    line = Text(apart.join(before) + apart)
+    line.append(f"[{apart.join(marked)}]", style="bold")
+    return line + Text(apart + apart.join(after))

@@ -1,0 +1,188 @@
+"""Contextual decomposition: every value of a step divided between a phrase and its context, for any cell."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.forward_ad import make_dual, unpack_dual
+
+from glassgate.cell import Named, PreActivations
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.evaluate import computed
+from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+
+NEITHER, PHRASE, CONTEXT, BOTH = range(4)
+"""The four values of a node: of the biases alone, with the phrase, with the context, and with both."""
+_LINEAR = frozenset({"add", "sub", "neg", "detach"})
+_OF_ONE_ROW = frozenset({"size", "constant", "parameter"})
+"""Leaves that are the same with and without the phrase."""
+
+
+def divided(phrase: Tensor, both: Tensor, neither: Tensor) -> Tensor:
+    """(4, *, n): the four values of a sum of the phrase's part, the context's part and the biases."""
+    return torch.stack([neither, neither + phrase, both - phrase, both])
+
+
+def phrase_of(values: Tensor) -> Tensor:
+    """The phrase's part: its Shapley value, with the biases always present."""
+    return 0.5 * (values[PHRASE] - values[NEITHER] + values[BOTH] - values[CONTEXT])
+
+
+class ContextualCell(GraphCell):
+    """A cell that divides its states between a phrase and its context (Murdoch, Liu and Yu 2018, arXiv:1801.05453).
+
+    The rules, with the biases always present: a function of one value, such as a sigmoid, is divided by Shapley values.
+    In a product, the part of two phrases and that of a phrase with biases belong to the phrase, the rest to the
+    context. A gate that multiplies a function of a new state, as the output gate of an LSTM does, is not divided, nor
+    is a divisor or a number of a whole row. Products of biases belong to the context.
+
+    The phrase's part of an input or a state is its tangent in forward-mode differentiation. Linear operations between
+    the layers transform it, too.
+
+    Args:
+        equations: of one step.
+        gates: the values that are gates.
+        bias: (gates * H,) that the pre-activations of the input contain, or None.
+    """
+
+    def __init__(self, equations: Equations, gates: Collection[Node], bias: Tensor | None) -> None:
+        super().__init__(equations)
+        self._bias = {} if bias is None else dict(zip(self.gates, bias.chunk(len(self.gates)), strict=True))
+        self._gates, self._after = gates, _after_states(equations)
+
+    def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
+        """The states after a step, each with the phrase's part as its tangent."""
+        products: dict[Node, Named] = {}
+
+        def leaf(node: Node) -> Any:
+            match node.op:
+                case "ih":
+                    value, phrase = _parts(getattr(a.ih, node.args[0]))
+                    bias = self._bias.get(node.args[0])
+                    return divided(phrase, value, torch.zeros_like(value) if bias is None else bias.expand_as(value))
+                case "state":
+                    value, phrase = _parts(getattr(s, node.args[0]))
+                    return divided(phrase, value, torch.zeros_like(value))
+                case "hh":
+                    gate, of = node.args
+                    if of not in products:
+                        products[of] = a.hh(step.value(of))
+                    return getattr(products[of], gate)
+                case "hr":
+                    return projection(step.value(node.args[0]))
+                case "row_sum":
+                    return step.value(node.args[0]).sum(-1, keepdim=True)
+                case "parameter":
+                    name, gate = node.args
+                    return getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
+                case "size":
+                    return float(next(iter(a.ih if node.args[0] == "H" else s)).shape[-1])
+                case "constant":
+                    return torch.full_like(next(iter(s if node.axis == "P" else a.ih)), node.args[0])
+            raise AssertionError(f"a step in eval mode has no {node.op}")
+
+        step, states = _Step(leaf, self._gates, self._after), set(self.equations.states)
+        for node in self.equations.nodes:
+            step.add(node)
+            if node in states:
+                step.close(node)
+        new = [step.value(node) for node in self.equations.states]
+        return tuple(make_dual(values[BOTH], phrase_of(values)) for values in new)
+
+
+class _Step:
+    """The values of the nodes of one step.
+
+    Args:
+        leaf: the value of a node that is not elementwise.
+        gates: the values that are gates.
+        after: the values that depend on new states.
+    """
+
+    def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], after: Collection[Node]) -> None:
+        self._leaf, self._gates, self._after = leaf, gates, after
+        self._values: dict[Node, Any] = {}
+        # The value of which a node is a function, without any other; None for a constant.
+        self._source: dict[Node, Node | None] = {}
+        self._sums: dict[Node, Tensor] = {}
+
+    def value(self, node: Node) -> Any:
+        """(4, *, n): the node's four values as a sum of parts; a constant is as it is."""
+        if self._source[node] is None:
+            return self._values[node]
+        if node not in self._sums:
+            values = self._values[node]
+            self._sums[node] = divided(phrase_of(values), values[BOTH], values[NEITHER])
+        return self._sums[node]
+
+    def close(self, node: Node) -> None:
+        """Divide a new state between the phrase and the context alone: the biases join the context."""
+        if self._source[node] is not None:
+            values = self.value(node)
+            self._values[node] = divided(phrase_of(values), values[BOTH], torch.zeros_like(values[BOTH]))
+            self._source[node] = node
+            self._sums.pop(node)
+
+    def add(self, node: Node) -> None:
+        """Compute a node, whose inputs are known."""
+        if node.op not in OPERATIONS:
+            self._source[node] = None if node.op in _OF_ONE_ROW else node
+            self._values[node] = self._leaf(node)
+            return
+        sources = {self._source[arg] for arg in node.inputs} - {None}
+        if len(sources) < 2:
+            args = [self._values[arg] if isinstance(arg, Node) else arg for arg in node.args]
+            self._values[node] = computed(node.op, tuple(args), None)
+            self._source[node] = next(iter(sources), None)
+        else:
+            self._values[node], self._source[node] = self._of_several(node), node
+        if node.axis == "1" and self._source[node] is not None and not self._is_linear(node):
+            self._values[node], self._source[node] = _whole(self._values[node]), node
+
+    def _is_linear(self, node: Node) -> bool:
+        """Whether the value is a linear function of the values that depend on the input."""
+        constant = [not isinstance(arg, Node) or self._source[arg] is None for arg in node.args]
+        return node.op in _LINEAR or (node.op == "mul" and any(constant)) or (node.op == "div" and constant[1])
+
+    def _of_several(self, node: Node) -> Tensor:
+        """The four values of an operation on independent values."""
+        args = [self._argument(arg) if isinstance(arg, Node) else arg for arg in node.args]
+        if node.op == "div":
+            args[1] = _whole(args[1])
+        elif node.op == "mul":
+            for k, (arg, other) in enumerate((node.args, node.args[::-1])):
+                if arg in self._gates and other in self._after:
+                    args[k] = _whole(args[k])
+        values: Tensor = computed(node.op, tuple(args), None)
+        if node.op != "mul":
+            return values
+        return divided(values[PHRASE] - values[NEITHER], values[BOTH], values[NEITHER])
+
+    def _argument(self, node: Node) -> Any:
+        """A sum of parts, or for a mask the mask of the full value."""
+        if node.op not in MASKS or self._source[node] is None:
+            return self.value(node)
+        return _whole(self._values[node])
+
+
+def _whole(values: Tensor) -> Tensor:
+    """The full value in all four places."""
+    return values[BOTH].expand_as(values)
+
+
+def _parts(value: Tensor) -> tuple[Tensor, Tensor]:
+    """A value and its phrase's part."""
+    primal, tangent = unpack_dual(value)
+    return primal, torch.zeros_like(primal) if tangent is None else tangent
+
+
+def _after_states(equations: Equations) -> set[Node]:
+    """The new states other than the output, and the values that depend on them."""
+    found = set(equations.states[1:])
+    for node in equations.nodes:
+        if any(arg in found for arg in node.inputs):
+            found.add(node)
+    return found

@@ -1,0 +1,295 @@
+"""Steps of a data set at which units behave as in a given pattern, by an index of all states (as in LSTMVis)."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import conv1d
+
+from glassgate.shapes import ShapeError, check_size
+
+FORMAT = 1
+_KEY = "glassgate_index"
+_LEVELS = 255
+_STEPS_AT_ONCE = 2**18
+ACTIVE = 1.0
+"""The distance from its mean, in standard deviations, beyond which a unit is active."""
+MOST_UNITS = 8
+"""The number of units that a search chooses."""
+
+
+class NotAnIndex(ValueError):
+    """A file that contains no index, or one of another version."""
+
+
+class Match(NamedTuple):
+    """Steps at which the units behave as in the pattern."""
+
+    sequence: int
+    """The number of the sequence in the index."""
+    start: int
+    """The first step in the sequence."""
+    stop: int
+    """The step after the last one."""
+    distance: float
+    """The root mean square difference from the pattern, in standard deviations of each unit."""
+    closer: float
+    """The fraction of all windows of the data set that are at least as close."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Every state at every step of some sequences, in 8 bits per number, and the text of each step.
+
+    Attributes:
+        states: uint8 (H, T) by state, for example "layer0.forward.h", over all T steps one sequence after another.
+        low, step: (H,) by state: a state is `low + step * states`.
+        deviation: (H,) by state: the standard deviation of each unit.
+        starts: (K + 1,) int64: the first step of each sequence, and T.
+        letters: uint8, the texts of all steps in UTF-8.
+        ends: (T,) int64: where the text of each step ends in `letters`.
+        about: a description of the data, for example its file and the version of the weights.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> layer = gg.LSTM(2, 8)
+        >>> *_, every = layer(torch.randn(50, 4, 2), return_states=True)
+        >>> index = gg.dynamics.Index.of({name: v[:, n].detach() for name, v in every.items()} for n in range(4))
+        >>> pattern = index.values("layer0.forward.h", 2)[10:15]
+        >>> found = gg.dynamics.search(index, "layer0.forward.h", pattern, units=[3, 5])
+        >>> found[0][:3]
+        (2, 10, 15)
+    """
+
+    states: Mapping[str, Tensor]
+    low: Mapping[str, Tensor]
+    step: Mapping[str, Tensor]
+    deviation: Mapping[str, Tensor]
+    starts: Tensor
+    letters: Tensor
+    ends: Tensor
+    about: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sequences: Iterable[Mapping[str, Tensor]],
+        texts: Iterable[Sequence[str]] = (),
+        about: Mapping[str, str] | None = None,
+    ) -> "Index":
+        """The index of some sequences.
+
+        Args:
+            sequences: for each one the states (L, H) by name, on any device.
+            texts: for each one the text of its L steps, or none at all.
+            about: a description of the data.
+
+        Raises:
+            ValueError: the sequences are empty, or the texts do not fit them.
+        """
+        every: dict[str, list[Tensor]] = {}
+        lengths = []
+        for sequence in sequences:
+            for name, values in sequence.items():
+                every.setdefault(name, []).append(values.detach().to("cpu", torch.float16))
+            lengths.append(len(next(iter(sequence.values()))))
+        words = [word.encode() for text in texts for word in text] or [b""] * sum(lengths)
+        if not lengths or len(words) != sum(lengths):
+            raise ValueError(
+                f"Index: expected some steps and a text for each or for none, got {sum(lengths)} steps and "
+                f"{len(words)} texts"
+            )
+        states, low, step, deviation = {}, {}, {}, {}
+        for name, parts in every.items():
+            values = torch.cat(parts).T.contiguous()
+            low[name], high = (v.float() for v in values.aminmax(dim=1))
+            step[name] = (high - low[name]).clamp_min(1e-6) / _LEVELS
+            states[name] = torch.empty(values.shape, dtype=torch.uint8)
+            deviation[name] = torch.empty_like(low[name])
+            for unit, row in enumerate(values):  # one at a time, since float32 takes four times the memory
+                states[name][unit] = ((row.float() - low[name][unit]) / step[name][unit]).round().to(torch.uint8)
+                deviation[name][unit] = row.float().std(correction=0)
+        starts = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int64)
+        letters = torch.tensor(bytearray(b"".join(words)), dtype=torch.uint8)
+        ends = torch.tensor([len(word) for word in words]).cumsum(0)
+        return cls(states, low, step, deviation, starts, letters, ends, about)
+
+    @property
+    def steps(self) -> int:
+        """T, the number of all steps."""
+        return int(self.starts[-1])
+
+    def values(self, name: str, sequence: int) -> Tensor:
+        """(L, H): a state in one sequence.
+
+        Raises:
+            KeyError: the name of the state is unknown.
+            IndexError: the number of the sequence is too large.
+        """
+        self._check(name)
+        if not 0 <= sequence < len(self.starts) - 1:
+            raise IndexError(f"Index: sequence must be below {len(self.starts) - 1}, got {sequence}")
+        start, stop = self.starts[sequence : sequence + 2].tolist()
+        return (self.low[name][:, None] + self.step[name][:, None] * self.states[name][:, start:stop]).T
+
+    def text(self, sequence: int, start: int, stop: int) -> list[str]:
+        """The text of some steps of a sequence; steps outside of it are left out."""
+        first, last = self.starts[sequence : sequence + 2].tolist()
+        start, stop = max(first, first + start), min(last, first + stop)
+        ends = [int(self.ends[start - 1]) if start else 0, *self.ends[start:stop].tolist()]
+        return [bytes(self.letters[a:b].tolist()).decode() for a, b in pairwise(ends)]
+
+    def active(self, name: str, values: Tensor, start: int, stop: int) -> list[int]:
+        """The units that are active at all of some steps, those first that are not active just before and after.
+
+        A unit is active if it is more than one standard deviation of the data set away from its mean, on one side.
+
+        Args:
+            name: of the state.
+            values: (L, H), a sequence.
+            start, stop: its steps.
+        """
+        self._check(name)
+        scaled = (values.float() - self._mean(name)) / self.deviation[name].clamp_min(1e-6)
+        inside = scaled[start:stop]
+        least = torch.maximum(inside.amin(0), -inside.amax(0))
+        sign = inside.mean(0).sign()
+        around = torch.cat([scaled[max(0, start - 1) : start], scaled[stop : stop + 1]]) * sign
+        outside = around.amax(0) if len(around) else torch.zeros_like(least)
+        order = ((outside < ACTIVE).float() * 1e3 + least).argsort(descending=True)
+        return [unit for unit in order.tolist() if least[unit] > ACTIVE][:MOST_UNITS]
+
+    def _mean(self, name: str) -> Tensor:
+        return self.low[name] + self.step[name] * torch.stack([row.float().mean() for row in self.states[name]])
+
+    def _check(self, name: str) -> None:
+        if name not in self.states:
+            raise KeyError(f"Index: no state {name!r}; there are {', '.join(self.states)}")
+
+    def save(self, path: str | Path) -> None:
+        """Write the index to a safetensors file, all of it or none.
+
+        Raises:
+            ModuleNotFoundError: safetensors is not installed; `pip install glassgate[tasks]` installs it.
+        """
+        from safetensors.torch import save_file
+
+        path = Path(path)
+        tensors = {f"{kind}:{name}": v for kind in _BY_NAME for name, v in getattr(self, kind).items()}
+        tensors |= {name: getattr(self, name) for name in _WHOLE}
+        content = {"format": FORMAT, "about": dict(self.about or {}), "names": list(self.states)}
+        unfinished = path.with_name(path.name + ".part")
+        try:
+            save_file(tensors, unfinished, {_KEY: json.dumps(content)})
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Index":
+        """Read an index that `save` wrote. Only the searched units are read from the disk.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            NotAnIndex: the file is damaged, contains something else, or was written by another version.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(path), "pt") as file:
+                content = json.loads((file.metadata() or {})[_KEY])
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise NotAnIndex(f"{path}: expected an index of states, got a damaged or another file ({error})") from None
+        if content["format"] != FORMAT:
+            raise NotAnIndex(f"{path}: written in format {content['format']}, this version reads {FORMAT}")
+
+        def by_name(kind: str) -> dict[str, Tensor]:
+            return {name: tensors[f"{kind}:{name}"] for name in content["names"]}
+
+        states, low, step, deviation = (by_name(kind) for kind in _BY_NAME)
+        starts, letters, ends = (tensors[name] for name in _WHOLE)
+        return cls(states, low, step, deviation, starts, letters, ends, content["about"])
+
+
+_BY_NAME, _WHOLE = ("states", "low", "step", "deviation"), ("starts", "letters", "ends")
+
+
+def search(
+    index: Index, name: str, pattern: Tensor, units: Sequence[int], *, matches: int = 10, apart: int | None = None
+) -> list[Match]:
+    """The steps of a data set at which some units are closest to a pattern, the closest first.
+
+    As in LSTMVis (Strobelt et al. 2018, arXiv:1606.07461), the reader marks steps and units, and finds where else the
+    units behave in the same way. The distance of a window is the root mean square difference over its steps and units,
+    in standard deviations of each unit. Matches do not overlap and do not cross the end of a sequence.
+
+    Args:
+        index: of the data set.
+        name: of the state, for example "layer0.forward.h".
+        pattern: (L, H), all units at the marked steps.
+        units: the units to compare.
+        matches: how many to find at most.
+        apart: the number of steps between the starts of two matches, at least; L if None.
+
+    Raises:
+        KeyError: the name of the state is unknown.
+        ShapeError: the pattern has another number of units.
+        ValueError: a unit does not exist, or none is named.
+
+    Example:
+        See `Index`.
+    """
+    index._check(name)
+    check_size("search", "matches", matches)
+    H = len(index.low[name])
+    if pattern.dim() != 2 or pattern.shape[1] != H or not len(pattern):
+        raise ShapeError(f"search: pattern must be (L, H) = (L, {H}), got {tuple(pattern.shape)}")
+    chosen = list(dict.fromkeys(units))
+    if not chosen or not all(0 <= unit < H for unit in chosen):
+        raise ValueError(f"search: units must be numbers below {H}, at least one, got {list(units)}")
+    length, apart = len(pattern), len(pattern) if apart is None else apart
+    distances = _distances(index, name, pattern.detach().float().cpu()[:, chosen], chosen)
+    most = min(len(distances), matches * (2 * apart + 1))
+    order = distances.topk(most, largest=False)
+    found: list[Match] = []
+    taken: list[int] = []
+    valid = int(distances.isfinite().sum())
+    for distance, at in zip(order.values.tolist(), order.indices.tolist(), strict=True):
+        if len(found) == matches or distance == float("inf"):
+            break
+        if all(abs(at - other) >= apart for other in taken):
+            taken.append(at)
+            sequence = int(torch.searchsorted(index.starts, at, right=True)) - 1
+            first = at - int(index.starts[sequence])
+            closer = int((distances <= distance).sum()) / valid
+            found.append(Match(sequence, first, first + length, distance, closer))
+    return found
+
+
+def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Tensor:
+    """(T,): of the window that begins at each step; infinite where it crosses the end of a sequence."""
+    length, total = len(pattern), index.steps
+    found = torch.full((total,), torch.inf)
+    deviation = index.deviation[name][units].clamp_min(1e-6)
+    step = index.step[name][units] / deviation
+    wanted = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * step).T
+    rows = index.states[name]
+    for start in range(0, total - length + 1, _STEPS_AT_ONCE):
+        stop = min(total, start + _STEPS_AT_ONCE + length - 1)
+        here = torch.stack([rows[unit, start:stop] for unit in units])
+        values = step[:, None] * (here - _LEVELS / 2)
+        squares = conv1d(values.square().sum(0)[None, None], torch.ones(1, 1, length))[0, 0]
+        products = conv1d(values[None], wanted[None])[0, 0]
+        mean = (squares - 2 * products + wanted.square().sum()).clamp_min(0) / wanted.numel()
+        found[start : start + len(mean)] = mean.sqrt()
+    for end in index.starts[1:].tolist():
+        found[max(0, end - length + 1) : end] = torch.inf
+    return found

@@ -1,0 +1,88 @@
+"""Layer-wise relevance propagation: equations of a cell whose gradient, times the input, is the relevance."""
+
+from typing import Any
+
+import torch
+
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import Node, make
+from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+from glassgate.engines.symbolic.rewrite import distinguish, merged
+
+SMALLEST = 1e-6
+"""The relevance of a value closer to zero than this is computed as if the value were this one."""
+
+
+def conservative(equations: Equations, gates: set[Node]) -> Equations:
+    """Equations whose gradient, times the input, is the relevance of the input.
+
+    Args:
+        equations: of one step.
+        gates: values between 0 and 1 that only scale others.
+    """
+    scales = _scaling(equations, gates)
+
+    def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
+        if node in scales or not node.inputs or node.op in ("hh", "hr", "row_sum", "where", *MASKS):
+            return None
+        read = [arg if isinstance(arg, Node) else None for arg in node.args]
+        constant = [arg is None or arg in scales for arg in read]
+        match node.op:
+            case "add" | "sub" | "neg" | "abs" | "minimum" | "maximum" | "detach":
+                return None
+            case "mul":
+                a, b = args
+                if not any(constant):
+                    return 0.5 * (a * _held(b)) + 0.5 * (_held(a) * b)
+                return _held(a) * b if constant[0] else a * _held(b)
+            case "div":
+                return args[0] / _held(args[1])
+        (x,) = [arg for arg, fixed in zip(args, constant, strict=True) if not fixed]
+        y = make(node.op, *(_held(arg) for arg in args))
+        near = torch.abs(_held(x)) < SMALLEST
+        return x * (y / torch.where(near, SMALLEST, _held(x)))
+
+    new = merged(equations.states, rule)
+    states = tuple(new[node] for node in equations.states)
+    distinguish(states)
+    return Equations(
+        equations.gates, equations.state, equations.parameters, equations.noise, equations.recurrent, equations.heads,
+        equations.projected, states, {},
+    )  # fmt: skip
+
+
+def _held(value: Any) -> Any:
+    """The same value as a constant."""
+    is_number = not isinstance(value, Node) or value.op in ("size", "constant")
+    return value if is_number else make("detach", value)
+
+
+def _scaling(equations: Equations, gates: set[Node]) -> set[Node]:
+    """The values that only scale others: constants, gates, and functions of only these.
+
+    A function that is not 0 at 0, as a sigmoid or an exponential is not, makes a gate, since a signal of 0 would
+    have relevance after it.
+    """
+    found: set[Node] = set()
+
+    def scales(node: Node) -> bool:
+        if node in gates or node.op in ("size", "constant"):
+            return True
+        if node.op == "row_sum":
+            return node.args[0] in found
+        if node.op not in OPERATIONS or node.op in MASKS:
+            return False
+        if all(arg in found or arg.op in MASKS or arg.op == "parameter" for arg in node.inputs):
+            return True
+        return len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _starts_above_zero(node)
+
+    for node in equations.nodes:
+        if scales(node):
+            found.add(node)
+    return found
+
+
+def _starts_above_zero(node: Node) -> bool:
+    """Whether an elementwise function of one value is other than 0 at 0."""
+    args = [torch.zeros(()) if isinstance(arg, Node) else torch.tensor(arg) for arg in node.args]
+    return bool(OPERATIONS[node.op].compute(*args) != 0)
