@@ -44,7 +44,7 @@ def command(words: list[str]) -> None:
     run = Run.open(arguments.run)
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
-        row = bars.add_task("reading the run", total=None, said="")
+        row = bars.add_task("reading the run", total=None, loss="")
         index = index_of(task, run, Bar(bars, task.name), lambda what: bars.update(row, description=what))
         bars.update(row, total=1, completed=1)
     name = arguments.state or next(iter(index.states))
