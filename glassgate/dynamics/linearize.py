@@ -53,7 +53,7 @@ class Tangent:
             return Tangent()
         dense = rows.new_zeros(rows.shape[0], weight.shape[0], size) if self.dense is None else weight @ self.dense
         for at, d in self.diagonals.items():
-            dense[:, :, at : at + d.shape[1]] += weight * d.unsqueeze(1)
+            dense[:, :, at : at + d.shape[1]].addcmul_(weight, d.unsqueeze(1))
         return Tangent({}, dense)
 
     def summed(self, size: int) -> "Tangent":
@@ -64,7 +64,9 @@ class Tangent:
         return self.multiplied(rows.new_ones(1, rows.shape[1]), size)
 
     def filled(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
-        """All of it, (B, n, S)."""
+        """All of it, (B, n, S), for reading only."""
+        if not self.diagonals and self.dense is not None:
+            return self.dense
         dense = like.new_zeros(rows, width, size) if self.dense is None else self.dense.clone()
         for at, d in self.diagonals.items():
             dense[:, :, at : at + width].diagonal(dim1=1, dim2=2).add_(d)
@@ -199,10 +201,11 @@ class Linearization:
         found: dict[str, Tangent] = {}
         y = values[node]
         args = [values[arg] if isinstance(arg, Node) else arg for arg in node.args]
-        partials = operation.derivative(torch.ones_like(y), y, *args)
+        ones = torch.ones_like(y)
+        partials = operation.derivative(ones, y, *args)
         for arg, partial in zip(node.args, partials, strict=True):
             if isinstance(arg, Node) and isinstance(partial, Tensor):
                 for label, part in d[arg].items():
-                    scaled = part.scaled(partial.expand_as(y))
+                    scaled = part if partial is ones else part.scaled(partial.expand_as(y))
                     found[label] = found[label].plus(scaled) if label in found else scaled
         return found

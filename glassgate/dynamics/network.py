@@ -167,7 +167,9 @@ class Network:
         if self._linearizations is None:
             raise ValueError(f"{self.operation}: the parts of gates need a cell that has a graph; see gg.check(cell)")
         rows = states.shape[0]
-        total = {"total": states.new_zeros(rows, self.size, self.size)}
+        # Without gates every entry is written below.
+        shape = rows, self.size, self.size
+        total = {"total": states.new_zeros(shape) if gates else states.new_empty(shape)}
         below, d_below = input, None
         for layer, linearization in enumerate(self._linearizations):
             slots = self.of_layer(layer)

@@ -14,6 +14,10 @@ from glassgate.layers.stack import Recurrent
 
 SHORTEST = 2.0**-10
 """The smallest fraction of a Newton step that is tried. After it, a damped step that minimises q is taken."""
+CONTRACTION = 0.25
+"""Newton's method converges quadratically where each step is shorter than the one before by this factor (Deuflhard)."""
+MOST_REPRESENTATIVES = 128
+"""The number of points that one step of the search compares with all others."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +152,18 @@ def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:
 
 
 def _searched(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
-    """The end of the search from each start. A row leaves the search when its q is small enough or no longer falls."""
+    """The ends of the searches from these starts, (K, S) with K <= M.
+
+    A row leaves the search if its q is below the tolerance or no longer falls. It is dropped if it converges to the
+    same point as another row.
+    """
     states = states.clone()
     speeds = _speeds(network, states, x)
-    damping = torch.full_like(speeds, 1e-3)
+    damping, lengths = torch.full_like(speeds, 1e-3), torch.full_like(speeds, torch.nan)
+    dropped = torch.zeros(len(states), dtype=torch.bool)
     active = torch.arange(len(states))
-    identity = torch.eye(network.size, dtype=torch.float64)
     for _ in range(steps):
-        # The search goes on far below the tolerance, until q is mostly rounding error.
+        # Far below the tolerance, since rounding alone decides there.
         active = active[(speeds[active] > tolerance * 1e-4) & (damping[active] < 1e12) & speeds[active].isfinite()]
         if not len(active):
             break
@@ -163,29 +171,60 @@ def _searched(network: Network, states: Tensor, x: Tensor, tolerance: float, ste
         inputs = x.expand(len(own), -1)
         with torch.no_grad():
             residual = network.step(own, inputs) - own
-        slope = network.jacobian(own, inputs) - identity
-        moved, q_moved = _newton(network, own, x, q, residual, slope)
+        slope = network.jacobian(own, inputs)
+        slope.diagonal(dim1=1, dim2=2).sub_(1)
+        moved, q_moved, length = _newton(network, own, x, q, residual, slope)
         failed = ~(q_moved < q)
         if failed.any():
             rows = failed.nonzero().squeeze(1)
-            normal = slope[rows].mT @ slope[rows]
-            scale = normal.diagonal(dim1=1, dim2=2).amax(1)
-            damped = normal + (damping[active[rows]] * scale)[:, None, None] * identity
-            descent = torch.linalg.solve(damped, -(slope[rows].mT @ residual[rows].unsqueeze(2))).squeeze(2)
-            tried = own[rows] + descent
-            q_tried = _speeds(network, tried, x)
-            better = q_tried < q[rows]
-            moved[rows] = torch.where(better[:, None], tried, own[rows])
-            q_moved[rows] = torch.where(better, q_tried, q[rows])
-            damping[active[rows]] *= torch.where(better, 0.2, 10.0)
+            length[rows] = torch.nan
+            chosen = active[rows]
+            moved[rows], q_moved[rows], factors = _damped(
+                network, own[rows], x, q[rows], residual[rows], slope[rows], damping[chosen]
+            )
+            damping[chosen] *= factors
         states[active], speeds[active] = moved, q_moved
-    return states
+        contraction = length / lengths[active]
+        lengths[active] = length
+        # After quadratic convergence the next step would be shorter by about the square of the contraction.
+        same = _same(moved, torch.where(contraction < CONTRACTION, contraction * length, torch.nan))
+        dropped[active[same]] = True
+        active = active[~same]
+    return states[~dropped]
+
+
+def _same(states: Tensor, radii: Tensor) -> Tensor:
+    """(B,) bool: the rows that converge to the same point as another row, which stays.
+
+    Args:
+        states: (B, S).
+        radii: (B,): the largest distance to the point; NaN if it is unknown.
+    """
+    order = radii.argsort()  # NaN is last
+    first = order[:MOST_REPRESENTATIVES]
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    distances = torch.cdist(states, states[first], compute_mode="donot_use_mm_for_euclid_dist")
+    near = distances <= radii[:, None] + radii[first]
+    return (near & (rank[:, None] > rank[first])).any(1)
+
+
+def _damped(
+    network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, slope: Tensor, damping: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The damped step of each row (Levenberg-Marquardt) where q falls, q after it, and the change of the damping."""
+    normal = slope.mT @ slope
+    normal.diagonal(dim1=1, dim2=2).add_((damping * normal.diagonal(dim1=1, dim2=2).amax(1))[:, None])
+    tried = states + torch.linalg.solve(normal, -(slope.mT @ residual.unsqueeze(2))).squeeze(2)
+    q_tried = _speeds(network, tried, x)
+    better = q_tried < q
+    factors = torch.where(better, 0.2, 10.0).to(q)
+    return torch.where(better[:, None], tried, states), torch.where(better, q_tried, q), factors
 
 
 def _newton(
     network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, slope: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The Newton step of each row, halved until q falls, and q after it."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The Newton step of each row, shortened until q falls, q after it, and the length of the whole step."""
     step, info = torch.linalg.solve_ex(slope, -residual)
     step = torch.where((info == 0)[:, None] & step.isfinite().all(1, keepdim=True), step, 0.0)
     moved, q_moved = states + step, _speeds(network, states + step, x)
@@ -197,7 +236,7 @@ def _newton(
         shorter = states[rows] + fraction * step[rows]
         moved[rows], q_moved[rows] = shorter, _speeds(network, shorter, x)
         fraction /= 4
-    return moved, q_moved
+    return moved, q_moved, step.norm(dim=1)
 
 
 def _merged(states: Tensor, distance: float) -> Tensor:
