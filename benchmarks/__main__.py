@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmarks that the command line selects."""
     options = _parser().parse_args(arguments)
     if options.rows == ["gpu"]:
-        gpu.main((options.out or ROOT / "benchmarks" / "results") / "gpu.json")
+        folder = ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results"
+        gpu.main((options.out or folder) / "gpu.json", options.quick)
         return
     rows = [row for row in ROWS if not options.rows or any(fnmatch(row.name, wanted) for wanted in options.rows)]
     for wanted in options.rows:

@@ -1,27 +1,45 @@
-"""`python -m benchmarks gpu`: the GPU engine on this machine's GPU, part by part; JSON, and the page docs/gpu-speed.md.
+"""`python -m benchmarks gpu`: the GPU engine on this machine's GPU; JSON, and the page docs/gpu-speed.md.
 
-Parts run in order of importance. Each takes at most ten minutes and is stored when it ends; the next run skips it.
+Parts run in order of importance, each for at most ten minutes. Every figure is stored when it is measured, and the next
+run continues with those that are missing. With `--quick`, tiny layers run once, also in Triton's interpreter.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import glassgate as gg
+from benchmarks.peers.compiled_scan import lstm as scanned
 from benchmarks.turns import ROOT
+from glassgate.engines.triton_gpu import graphs
+from glassgate.engines.triton_gpu.backend import interpreted
+from glassgate.engines.triton_gpu.launch import PREAMBLE, compiled
+from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
 
 LIMIT = 600.0
-"""Seconds of a part."""
+"""Seconds of a part in one run."""
 
 HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 Figures = dict[str, Any]
-Part = Callable[[], Iterator[Figures]]
+
+
+class Case(NamedTuple):
+    """One row of a part.
+
+    Attributes:
+        name: of the row.
+        measure: its figures.
+    """
+
+    name: str
+    measure: Callable[[], Figures]
 
 
 class Swish(gg.Cell):
@@ -34,173 +52,275 @@ class Swish(gg.Cell):
         return torch.sigmoid(a.o) * (f * s.h + (1 - f) * nn.functional.silu(a.g))
 
 
-def milliseconds(run: Callable[[], Any], rounds: int = 20) -> float:
-    """The median time of a call on the GPU, after three calls."""
-    for _ in range(3):
+class Bench:
+    """Measures calls on one device.
+
+    Args:
+        quick: whether layers are tiny and calls run once.
+    """
+
+    def __init__(self, quick: bool) -> None:
+        self.quick, self.device = quick, "cuda" if torch.cuda.is_available() else "cpu"
+
+    def sizes(self, *sizes: int) -> tuple[int, ...]:
+        """The extents of a layer, or tiny ones."""
+        return tuple(min(n, 3) for n in sizes) if self.quick else sizes
+
+    def random(self, *shape: int) -> Tensor:
+        """A random input."""
+        return torch.randn(shape, device=self.device, requires_grad=True)
+
+    def milliseconds(self, run: Callable[[], object], rounds: int = 20) -> float:
+        """The median time of a call on the GPU, after three calls."""
+        if self.device == "cpu":
+            start = time.perf_counter()
+            run()
+            return 1e3 * (time.perf_counter() - start)
+        for _ in range(3):
+            run()
+        times = []
+        for _ in range(1 if self.quick else rounds):
+            start_event, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start_event.record()
+            run()
+            end.record()
+            end.synchronize()
+            times.append(start_event.elapsed_time(end))
+        return sorted(times)[len(times) // 2]
+
+    def times(
+        self, layer: Callable[..., Any], x: Any, dtype: torch.dtype, training: bool = True, **options: Any
+    ) -> list[float]:
+        """Milliseconds of a forward pass without gradients, and of a forward and a backward pass."""
+        cast = torch.autocast(self.device, dtype) if dtype in HALF.values() else nullcontext()
+
+        def forward() -> None:
+            with torch.no_grad(), cast:
+                layer(x, **options)
+
+        def forward_and_backward() -> None:
+            with cast:
+                output = layer(x, **options)[0]
+            data = output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output
+            data.backward(torch.ones_like(data))
+
+        return [self.milliseconds(run) for run in (forward, *([forward_and_backward] if training else []))]
+
+    def compared(
+        self, layer: gg.Recurrent, other: Callable[..., Any] | None, x: Any, dtype: torch.dtype, **options: Any
+    ) -> Figures:
+        """Our times, and those of another layer of the same size."""
+        with gg.engine("triton"):
+            found = {"kernel": gg.explain(layer, x, **options).more, "ours": self.times(layer, x, dtype, **options)}
+        return found if other is None else found | {"other": self.times(other, x, dtype)}
+
+
+EMPTY = """
+@triton.jit
+def empty(x):
+    tl.store(x, 0)
+"""
+BARRIERS = """
+@triton.jit
+def barriers(arrived, count):
+    expected = 0
+    patience = 50000000
+    for _ in range(count):
+        expected += tl.num_programs(0)
+        patience = meet(arrived, expected, patience)
+"""
+
+
+def costs(bench: Bench) -> Iterator[Case]:
+    """One launch in a CUDA graph of 64, and one barrier of all programs, of 1000 in a kernel."""
+
+    def launch() -> Figures:
+        x = torch.zeros(1, dtype=torch.int32, device=bench.device)
+        kernel, count = compiled(PREAMBLE + EMPTY, bench.device == "cpu")["empty"], 3 if bench.quick else 64
+
+        def run() -> None:
+            for _ in range(count):
+                kernel[(1,)](x)
+
         run()
-    times = []
-    for _ in range(rounds):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return sorted(times)[rounds // 2]
+        return {"microseconds": 1e3 * bench.milliseconds(graphs.captured(run, x.device)) / count}
+
+    def barrier(programs: int) -> Figures:
+        text = PREAMBLE + FUNCTIONS["meet"] + BARRIERS
+        kernel, count = compiled(text, bench.device == "cpu")["barriers"], 3 if bench.quick else 1000
+
+        def run() -> None:
+            arrived = torch.zeros(1, dtype=torch.int32, device=bench.device)
+            kernel[(programs,)](arrived, count, launch_cooperative_grid=True)
+
+        return {"microseconds": 1e3 * bench.milliseconds(run) / count}
+
+    yield Case("launch in a CUDA graph", launch)
+    for programs in (1,) if bench.quick else (32, 64, 132):
+        yield Case(f"barrier of {programs} programs", partial(barrier, programs))
 
 
-def forward_and_training(layer: nn.Module, x: Tensor, dtype: torch.dtype, **options: Any) -> tuple[float, float]:
-    """Milliseconds of a forward pass without gradients, and of a forward and a backward pass."""
-    cast = torch.autocast("cuda", dtype) if dtype in HALF.values() else nullcontext()
-
-    def forward() -> None:
-        with torch.no_grad(), cast:
-            layer(x, **options)
-
-    def training() -> None:
-        with cast:
-            output = layer(x, **options)[0]
-        data = output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output
-        data.backward(torch.ones_like(data))
-
-    return milliseconds(forward), milliseconds(training)
-
-
-def figure(
-    name: str, layer: gg.Recurrent, other: nn.Module | None, x: Tensor, dtype: torch.dtype, **options: Any
-) -> Figures:
-    """Our times, and those of another layer with the same weights if it has them."""
-    found: Figures = {"case": name, "dtype": str(dtype).removeprefix("torch.")}
-    with gg.engine("triton"):
-        found["kernel"] = gg.explain(layer, x, **options).more
-        found["ours"] = forward_and_training(layer, x, dtype, **options)
-    if other is not None:
-        found["cuDNN"] = forward_and_training(other, x, dtype)
-    return found
-
-
-def random(*shape: int) -> Tensor:
-    return torch.randn(shape, device="cuda", requires_grad=True)
-
-
-def launches() -> Iterator[Figures]:
-    """The cost of a launch per phase and of a barrier per phase: a tiny layer, whose other work is small."""
-    for steps in (100, 1000):
-        layer, x = gg.LSTM(16, 512, device="cuda"), random(steps, 1, 16)
-        found = figure(f"LSTM, L {steps}, N 1, H 512", layer, None, x, torch.bfloat16)
-        yield found | {"microseconds per step": 1e3 * found["ours"][0] / steps}
-
-
-def errors() -> Iterator[Figures]:
+def errors(bench: Bench) -> Iterator[Case]:
     """Errors of every cell, relative to the largest value of the float64 reference, for output and gradients."""
-    for name in gg.cells.__all__:
-        for dtype in (torch.float32, *HALF.values()):
-            torch.manual_seed(0)
-            layer = gg.Recurrent(getattr(gg.cells, name)(), 24, 64, bidirectional=True, device="cuda", dtype=dtype)
-            x = torch.randn(33, 5, 24, device="cuda", dtype=dtype)
-            lengths, resets = torch.tensor([33, 0, 7, 20, 33]), torch.rand(33, 5, device="cuda") < 0.1
-            values = {}
-            for engine in ("triton", "reference"):
-                exact = engine == "reference"
-                own = (
-                    gg.Recurrent(layer.cell, 24, 64, bidirectional=True, device="cuda", dtype=torch.float64)
-                    if exact
-                    else layer
-                )
-                own.load_state_dict(layer.state_dict())
-                with gg.engine(engine):
-                    output = own(x.to(next(own.parameters()).dtype), lengths=lengths, resets=resets)[0]
-                    values[engine] = [output, *torch.autograd.grad(output.square().sum(), [*own.parameters()])]
-            pairs = zip(*values.values(), strict=True)
-            off = [float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in pairs]
-            yield {
-                "case": name,
-                "dtype": str(dtype).removeprefix("torch."),
-                "error": off[0],
-                "worst gradient": max(off[1:]),
-            }
+
+    def error(name: str, dtype: torch.dtype, precision: str) -> Figures:
+        torch.manual_seed(0)
+        L, D, H = bench.sizes(33, 24, 64)
+        layer_of = partial(gg.Recurrent, getattr(gg.cells, name)(), D, H, bidirectional=True, device=bench.device)
+        ours, exact = layer_of(dtype=dtype), layer_of(dtype=torch.float64)
+        exact.load_state_dict(ours.state_dict())
+        x, lengths = torch.randn(L, 5, D, device=bench.device, dtype=dtype), torch.tensor([L, 0, 1, L - 1, L])
+        resets, values = torch.rand(L, 5, device=bench.device) < 0.1, []
+        torch.backends.cudnn.rnn.fp32_precision = precision
+        for engine, layer in (("triton", ours), ("reference", exact)):
+            with gg.engine(engine):
+                output = layer(x.to(layer.weight_ih_l0.dtype), lengths=lengths, resets=resets)[0]
+                values.append([output, *torch.autograd.grad(output.square().sum(), [*layer.parameters()])])
+        pairs = zip(*values, strict=True)
+        off = [float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in pairs]
+        return {"output": off[0], "worst gradient": max(off[1:])}
+
+    kinds = [("float32", torch.float32, "ieee"), ("TF32", torch.float32, "tf32")]
+    kinds += [(name, dtype, "ieee") for name, dtype in HALF.items()]
+    for name in gg.cells.__all__[:2] if bench.quick else gg.cells.__all__:
+        for kind, dtype, precision in kinds[::3] if bench.quick else kinds:
+            yield Case(f"{name}, {kind}", partial(error, name, dtype, precision))
 
 
-def plain() -> Iterator[Figures]:
-    """LSTM and GRU compared with cuDNN, at the sizes that FlashRNN and TorchRL published and at smaller ones."""
-    for L, N, H in ((1024, 16, 768), (128, 64, 256), (512, 32, 1024), (512, 16, 512), (100, 32, 64), (100, 32, 128)):
+def plain(bench: Bench) -> Iterator[Case]:
+    """LSTM and GRU compared with cuDNN, in half precision and TF32. The first three sizes are FlashRNN's."""
+    every = ((1024, 16, 768), (128, 64, 256), (512, 32, 1024), (512, 16, 512), (100, 32, 64), (100, 32, 128))
+    for L, N, H in every[:1] if bench.quick else every:
         for name in ("LSTM", "GRU"):
-            layer, other = (getattr(module, name)(H, H, device="cuda") for module in (gg, nn))
-            for dtype in (*HALF.values(), torch.float32):
-                torch.backends.cudnn.rnn.fp32_precision = "tf32"
-                yield figure(f"{name}, L {L}, N {N}, H {H}", layer, other, random(L, N, H), dtype)
+            for dtype in (torch.float16,) if bench.quick else (*HALF.values(), torch.float32):
+                kind = "TF32" if dtype == torch.float32 else str(dtype).removeprefix("torch.")
+                yield Case(f"{name}, L {L}, N {N}, H {H}, {kind}", partial(_plain, bench, name, (L, N, H), dtype))
 
 
-def options() -> Iterator[Figures]:
-    """Packed input, two directions, projection, layer normalisation, resets and a user-defined cell."""
-    L, N, H, dtype = 512, 16, 512, torch.bfloat16
-    x = random(L, N, H)
-    resets = torch.rand(L, N, device="cuda") < 0.01
-    yield figure("GRU with resets", gg.GRU(H, H, device="cuda"), None, x, dtype, resets=resets)
-    for name, more in (("two directions", {"bidirectional": True}), ("projection", {"proj_size": H // 2})):
-        ours, other = (module.LSTM(H, H, device="cuda", **more) for module in (gg, nn))
-        yield figure(f"LSTM, {name}", ours, other, x, dtype)
-    lengths = torch.linspace(L, 1, N).long()
-    packed = nn.utils.rnn.pack_padded_sequence(x.detach(), lengths)
-    ours, other = (module.LSTM(H, H, device="cuda") for module in (gg, nn))
-    yield figure("LSTM, packed", ours, other, packed, dtype)  # type: ignore[arg-type]
-    yield figure("layer-normalised LSTM", gg.Recurrent(gg.cells.LayerNormLSTM(), H, H, device="cuda"), None, x, dtype)
-    yield figure("user-defined cell", gg.Recurrent(Swish(), H, H, device="cuda"), None, x, dtype)
+def _plain(bench: Bench, name: str, sizes: tuple[int, ...], dtype: torch.dtype) -> Figures:
+    torch.backends.cudnn.rnn.fp32_precision = "tf32"
+    L, N, H = bench.sizes(*sizes)
+    layer, other = (getattr(module, name)(H, H, device=bench.device) for module in (gg, nn))
+    return bench.compared(layer, other, bench.random(L, N, H), dtype)
 
 
-def captured() -> Iterator[Figures]:
-    """A call with one sequence, captured in a CUDA graph."""
-    for H in (128, 512):
-        layer, x = gg.LSTM(H, H, device="cuda"), torch.randn(1, 1, H, device="cuda")
+def scan(bench: Bench) -> Iterator[Case]:
+    """The LSTM compared with torch's `scan` under torch.compile (L 128, N 16, H 512, float32 in TF32)."""
+
+    def measure() -> Figures:
+        L, N, H = bench.sizes(128, 16, 512)
+        layer, x = gg.LSTM(H, H, device=bench.device), bench.random(L, N, H)
+        compiled = scanned if bench.quick else torch.compile(scanned, fullgraph=True)
+
+        def other(x: Tensor) -> tuple[Tensor, ...]:
+            h_0, c_0 = torch.zeros(2, N, H, device=bench.device).unbind()
+            (h, c), output = compiled(x, h_0, c_0, *(v.clone() for v in layer.parameters()))
+            return output, h, c
+
+        torch.backends.cudnn.rnn.fp32_precision = "tf32"
+        return bench.compared(layer, other, x, torch.float32)
+
+    yield Case("LSTM", measure)
+
+
+def options(bench: Bench) -> Iterator[Case]:
+    """Resets, packed input, directions, projection, normalisation, a custom cell: L 512, N 16, H 512, bfloat16."""
+    L, N, H = bench.sizes(512, 16, 512)
+    dtype, device = torch.float16 if bench.quick else torch.bfloat16, bench.device
+
+    def resets() -> Figures:
+        mask = torch.rand(L, N, device=device) < 0.01
+        return bench.compared(gg.GRU(H, H, device=device), None, bench.random(L, N, H), dtype, resets=mask)
+
+    def variant(**more: Any) -> Figures:
+        layer, other = (module.LSTM(H, H, device=device, **more) for module in (gg, nn))
+        return bench.compared(layer, other, bench.random(L, N, H), dtype)
+
+    def packed() -> Figures:
+        layer, other = (module.LSTM(H, H, device=device) for module in (gg, nn))
+        lengths = torch.linspace(L, 1, N).long()
+        x = nn.utils.rnn.pack_padded_sequence(torch.randn(L, N, H, device=device), lengths)
+        return bench.compared(layer, other, x, dtype)
+
+    def cell(kind: gg.Cell) -> Figures:
+        return bench.compared(gg.Recurrent(kind, H, H, device=device), None, bench.random(L, N, H), dtype)
+
+    yield Case("GRU with resets (TorchRL's size)", resets)
+    yield Case("LSTM, two directions", partial(variant, bidirectional=True))
+    yield Case("LSTM, projection", partial(variant, proj_size=max(H // 2, 1)))
+    yield Case("LSTM, packed", packed)
+    yield Case("layer-normalised LSTM", partial(cell, gg.cells.LayerNormLSTM()))
+    yield Case("custom cell", partial(cell, Swish()))
+
+
+def captured(bench: Bench) -> Iterator[Case]:
+    """One step of one sequence, captured in a CUDA graph."""
+
+    def step(H: int) -> Figures:
+        layer, x = gg.LSTM(H, H, device=bench.device), torch.randn(1, 1, H, device=bench.device)
         with gg.engine("triton"), torch.no_grad():
             layer(x)
+            if bench.device == "cpu":
+                return {"microseconds": 1e3 * bench.milliseconds(lambda: layer(x))}
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 layer(x)
-        yield {"case": f"LSTM, one step, H {H}", "microseconds": 1e3 * milliseconds(graph.replay)}
+        return {"microseconds": 1e3 * bench.milliseconds(graph.replay)}
+
+    for H in bench.sizes(128) if bench.quick else (128, 512):
+        yield Case(f"LSTM, H {H}", partial(step, H))
 
 
-PARTS: dict[str, Part] = {part.__name__: part for part in (launches, errors, plain, options, captured)}
+PARTS = {part.__name__: part for part in (costs, errors, plain, scan, options, captured)}
 
 
-def main(path: Path) -> None:
-    """Runs the parts that are not in the file yet, and writes the page.
+def main(path: Path, quick: bool = False) -> None:
+    """Measures the figures that are not in the file yet. Without `quick`, writes the page.
 
     Args:
         path: the JSON file.
+        quick: whether layers are tiny and calls run once.
 
     Raises:
-        SystemExit: there is no CUDA GPU.
+        SystemExit: there is no CUDA GPU, or the file has the figures of another one.
     """
-    if not torch.cuda.is_available():
-        raise SystemExit("benchmarks gpu: expected a CUDA GPU, found none; run this command on a machine with one")
-    chip = torch.cuda.get_device_name()
-    done: Figures = json.loads(path.read_text()) if path.exists() else {}
-    if done.setdefault("chip", chip) != chip:
+    if not torch.cuda.is_available() and not (quick and interpreted()):
         raise SystemExit(
-            f"benchmarks gpu: {path} has figures of {done['chip']}, and this is {chip}; name another --out"
+            "benchmarks gpu: expected a CUDA GPU, found none; run this command on a machine with one, or try it here "
+            "with TRITON_INTERPRET=1 and --quick"
         )
+    done: Figures = json.loads(path.read_text()) if path.exists() else {}
+    if done.setdefault("chip", chip()) != chip():
+        raise SystemExit(f"benchmarks gpu: {path} has figures of {done['chip']}, this is {chip()}; name another --out")
     done["versions"] = {"torch": torch.__version__, "glassgate": gg.__version__}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    bench = Bench(quick)
     for name, part in PARTS.items():
-        if name in done:
-            continue
-        print(name, flush=True)
-        start, found = time.monotonic(), []
-        for each in part():
-            found.append(each)
-            print(f"  {each}", flush=True)
+        rows, start = done.setdefault(name, []), time.monotonic()
+        measured = {row["case"] for row in rows}
+        for case in part(bench):
+            if case.name in measured:
+                continue
             if time.monotonic() - start > LIMIT:
+                print(f"{name}: ten minutes are over; the next run continues with {case.name}", flush=True)
                 break
-        done[name] = found
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(done, indent=1) + "\n")
-    (ROOT / "docs" / "gpu-speed.md").write_text(page(done))
+            rows.append({"case": case.name} | case.measure())
+            print(f"{name}: {rows[-1]}", flush=True)
+            path.write_text(json.dumps(done, indent=1) + "\n")
+    if not quick:
+        (ROOT / "docs" / "gpu-speed.md").write_text(page(done))
+
+
+def chip() -> str:
+    """The name of the device."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "Triton's interpreter"
 
 
 def page(done: Figures) -> str:
     """The page of the figures."""
     text = f"# Speed on a GPU\n\nMeasured on one {done['chip']}, PyTorch {done['versions']['torch']}, by "
-    text += "`python -m benchmarks gpu`. Times are medians in milliseconds: forward / forward and backward.\n"
+    text += "`python -m benchmarks gpu`. Times are medians in milliseconds: forward / forward and backward. *other* is "
+    text += "cuDNN, or torch's `scan` in the part about it.\n"
     for name, part in PARTS.items():
         rows = done.get(name, [])
         if not rows:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from glassgate.engines.contract import Steps
+from glassgate.engines.memory import on_device
 from glassgate.shapes import ShapeError, check_like, check_shape
 
 
@@ -154,7 +155,8 @@ def _padded(
     flat = _sorted(alive.view(-1).to(torch.uint8))[1]
     first = flat // N * N  # row of each step; torch's exporter to ONNX does not support `flat % N`
     places = first + order[flat - first]
-    return layout._replace(order=order.to(input.device), places=places.to(input.device)), alive.sum(1)
+    order, places = (on_device(v, input.device) for v in (order, places))
+    return layout._replace(order=order, places=places), alive.sum(1)
 
 
 def _sorted(values: Tensor) -> tuple[Tensor, Tensor]:

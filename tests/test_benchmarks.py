@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from benchmarks import gpu, limited, report, results, worker
 from benchmarks.__main__ import main, on_engine, run
 from benchmarks.measure import Bench
 from benchmarks.rows import ROWS, Point, Row, stock
-from benchmarks.turns import Budget, PeerError, quartiles, take_turns
+from benchmarks.turns import ROOT, Budget, PeerError, quartiles, take_turns
 from benchmarks.work import Work
 
 TINY = [Work(3, 2, 4), Work(4, 1, 5, ragged=True)]
@@ -197,7 +199,38 @@ def test_the_gpu_benchmarks_need_a_gpu_and_write_their_page(tmp_path):
     if not torch.cuda.is_available():
         with pytest.raises(SystemExit, match="expected a CUDA GPU, found none"):
             gpu.main(tmp_path / "gpu.json")
-    rows = [{"case": "LSTM", "ours": [1.25, 3.0]}, {"case": "GRU", "ours": [1.0, 2.5], "cuDNN": [0.5, 1.5]}]
+    rows = [{"case": "LSTM", "ours": [1.25, 3.0]}, {"case": "GRU", "ours": [1.0, 2.5], "other": [0.5, 1.5]}]
     text = gpu.page({"chip": "a chip", "versions": {"torch": "2.13"}, "plain": rows})
     assert "Measured on one a chip, PyTorch 2.13" in text
-    assert "| case | ours | cuDNN |\n|---|---|---|\n| LSTM | 1.25 / 3 |  |\n| GRU | 1 / 2.5 | 0.5 / 1.5 |" in text
+    assert "| case | ours | other |\n|---|---|---|\n| LSTM | 1.25 / 3 |  |\n| GRU | 1 / 2.5 | 0.5 / 1.5 |" in text
+
+
+def test_the_gpu_benchmarks_continue_after_ten_minutes(tmp_path, monkeypatch):
+    count = iter(range(10))
+    measured = []
+
+    def part(bench):
+        """Three rows."""
+        for name in "abc":
+            yield gpu.Case(name, lambda name=name: measured.append(name) or {"number": next(count)})
+
+    monkeypatch.setattr(gpu, "PARTS", {"part": part})
+    monkeypatch.setattr(gpu, "interpreted", lambda: True)
+    monkeypatch.setattr(gpu, "LIMIT", -1.0)
+    gpu.main(tmp_path / "gpu.json", quick=True)
+    assert measured == []
+    monkeypatch.setattr(gpu, "LIMIT", 600.0)
+    (tmp_path / "gpu.json").write_text(json.dumps({"chip": gpu.chip(), "part": [{"case": "a", "number": 7}]}))
+    gpu.main(tmp_path / "gpu.json", quick=True)
+    assert measured == ["b", "c"]
+    assert [row["number"] for row in json.loads((tmp_path / "gpu.json").read_text())["part"]] == [7, 0, 1]
+
+
+@pytest.mark.gpu
+def test_the_gpu_benchmarks_run_in_the_interpreter(tmp_path):
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-m", "benchmarks", "gpu", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert {*gpu.PARTS} <= found.keys()
+    assert all(row["output"] < 1e-2 for row in found["errors"])

@@ -270,5 +270,8 @@ class Backend(Protocol):
     def compile(self, plans: tuple[Plan, ...]) -> Compiled:
         """The directions of one layer, ready to run."""
 
+    def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
+        """The type of a buffer of `Plan.kept` in a call with results of type `dtype`."""
+
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """One more line for `gg.explain`, e.g. the instructions that multiply; None if there is nothing to add."""

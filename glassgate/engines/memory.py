@@ -46,6 +46,13 @@ def allocator(form: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
     return partial(empty, form, dtype)
 
 
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on another device. The call does not wait for a copy to a GPU."""
+    if device.type != "cuda" or torch.compiler.is_compiling():
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def first_rows(tensor: Tensor, rows: int) -> Tensor:
     """The first rows of a tensor."""
     return tensor if rows == tensor.shape[0] else tensor[:rows]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Named, Noise, PreActivations
 from glassgate.engines.contract import Steps, is_plain
+from glassgate.engines.memory import on_device
 from glassgate.shapes import check_rate
 
 
@@ -149,9 +150,9 @@ def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
     factors = _dropout_factors(data, rows, data.shape[1], rate)
     if steps.batch_sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
-    sizes = steps.batch_sizes.to(data.device)
+    sizes = steps.batch_sizes
     step_starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    rank = torch.arange(len(step_starts), device=data.device) - step_starts
+    rank = on_device(torch.arange(len(step_starts)) - step_starts, data.device)
     padding = data.shape[0] - len(step_starts)
     return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
 

@@ -29,6 +29,9 @@ class Evaluated:
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
         return Layer(plans)
 
+    def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
+        return COMPUTED_IN[dtype]
+
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         return "every operation is a call of torch"
 

@@ -35,6 +35,10 @@ class CPU:
         """The kernels of a layer, compiled when they first run."""
         return _kernels(plans)
 
+    def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
+        """The type that kernels compute in."""
+        return COMPUTED_IN[dtype]
+
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """The instructions that multiply, where the call asks for products in bfloat16."""
         from glassgate.engines.numba_cpu.amx import explained

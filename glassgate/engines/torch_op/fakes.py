@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.plan import by_direction
-from glassgate.engines.torch_op.operators import plans_from
+from glassgate.engines.torch_op.operators import plans_from, read
 
 
 def forward(
@@ -21,8 +21,8 @@ def forward(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     S, results, behind = data.shape[0], [], []
-    inside = COMPUTED_IN[data.dtype]
-    for plan, own in by_direction(plans_from(plans), given):
+    inside, (backend, found) = COMPUTED_IN[data.dtype], read(plans)
+    for plan, own in by_direction(found, given):
         sizes = plan.sizes(own, data)
         widths = list(plan.of_states(sizes).values())
         results.append(data.new_empty(S, widths[0], dtype=dtype))
@@ -30,7 +30,8 @@ def forward(
             results += [data.new_empty(S, n, dtype=dtype if all_states else inside) for n in widths[1:]]
         results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
         if save:
-            behind += [data.new_empty(S, n, dtype=inside) for n in plan.kept(sizes).values()]
+            kept = plan.kept(sizes).items()
+            behind += [data.new_empty(S, n, dtype=backend.saved_type(name, dtype)) for name, n in kept]
     return [*results, *behind]
 
 

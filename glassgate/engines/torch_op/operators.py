@@ -17,7 +17,7 @@ def text_of(backend: str, plans: Sequence[str]) -> str:
     return "\n".join([backend, *plans])
 
 
-def _read(text: str) -> tuple[Backend, tuple[Plan, ...]]:
+def read(text: str) -> tuple[Backend, tuple[Plan, ...]]:
     """The backend and the plans in a text. Programs that were saved without a name run on the first backend."""
     name, _, plans = text.partition("\n")
     if name not in BACKENDS:
@@ -27,12 +27,12 @@ def _read(text: str) -> tuple[Backend, tuple[Plan, ...]]:
 
 def plans_from(text: str) -> tuple[Plan, ...]:
     """The plans in a text."""
-    return _read(text)[1]
+    return read(text)[1]
 
 
 def compiled_from(text: str) -> Compiled:
     """The layer in a text, compiled."""
-    backend, plans = _read(text)
+    backend, plans = read(text)
     return backend.compile(plans)
 
 

@@ -11,6 +11,7 @@ import torch
 from glassgate.engines.contract import Direction, Reason, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.triton_gpu.costs import COSTS
+from glassgate.engines.triton_gpu.precision import saved_type
 
 if TYPE_CHECKING:
     from glassgate.engines.triton_gpu.layer import Layer
@@ -34,6 +35,10 @@ class GPU:
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
         """The kernels of a layer, compiled when they first run."""
         return _layer(plans)
+
+    def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
+        """The type of products, or float32 for row sums."""
+        return saved_type(buffer, dtype)
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """The kernel that runs the call."""

@@ -2,9 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from keyword import iskeyword
-from typing import NamedTuple
 
 from glassgate.engines.lowering.ir import (
     Block,
@@ -19,6 +17,7 @@ from glassgate.engines.lowering.ir import (
     Value,
 )
 from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Kernels, Pointer
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
 from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
@@ -36,67 +35,16 @@ CALLS = {
 }  # fmt: skip
 """Functions whose name is not that of the operation; `mathematics.py` has those without `tl`."""
 
-RESERVED = frozenset(FUNCTIONS) | {
-    "tl", "turn", "T", "N", "H", "P", "heads", "starts", "ROWS", "UNITS", "COLUMNS", "PRECISION",
+RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
+    "tl", "turn", "T", "N", "H", "P", "heads", "starts",
     "t", "seq", "row", "start", "live", "here", "seq_now", "seq_next", "H_of_head", "P_of_head", "blocks",
     "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
-    "expected", "arrived",
+    "expected", "arrived", "patience",
 }  # fmt: skip
 """Names that kernels use for themselves."""
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 """For each axis of units its index in a kernel, and the mask of units that exist."""
-
-
-class Pointer(NamedTuple):
-    """A tensor that a kernel reads or writes.
-
-    Attributes:
-        kind: "sequence" (a row per step), "given" (a value from outside of the loop), "carry" and "stored" (two
-            turns of N rows), "shared" (the same, in the type of products), "weight".
-        value: the value in the pass.
-        parameter: its name in the kernel.
-    """
-
-    kind: str
-    value: Value
-    parameter: str
-
-
-@dataclass
-class Kernel:
-    """The text of one kernel.
-
-    Attributes:
-        name: of the function.
-        by_rows: whether a program owns whole rows.
-        axes: the axes of units that it computes.
-        pointers: its tensors, in order of its parameters.
-        text: its source.
-    """
-
-    name: str
-    by_rows: bool
-    axes: set[str] = field(default_factory=set)
-    pointers: list[Pointer] = field(default_factory=list)
-    text: str = ""
-
-
-class Kernels(NamedTuple):
-    """The kernels of one pass.
-
-    Attributes:
-        begin: runs once, before the first step; None if a step has no product.
-        steps: run one after the other at each step.
-    """
-
-    begin: Kernel | None
-    steps: tuple[Kernel, ...]
-
-    @property
-    def all(self) -> list[Kernel]:
-        """All kernels."""
-        return [kernel for kernel in (self.begin, *self.steps) if kernel is not None]
 
 
 def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
@@ -126,10 +74,13 @@ def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
 class Writer:
     """One kernel. `now` are the values of this step, by their text."""
 
+    numbers: tuple[str, ...] = ("turn", "T", "N", "H", "P", "heads")
+    """The parameters that are not tensors, without `starts`."""
+
     def __init__(self, phases: Phases, name: str, ragged: bool, by_rows: bool) -> None:
         self.phases, self.loop, self.axes = phases, phases.loop, phases.axes
         self.ragged, self.reverse = ragged, phases.loop.reverse
-        self.out = Kernel(name, by_rows)
+        self.out = Kernel(name, (*self.numbers, *(["starts"] if ragged else [])), by_rows)
         self.loads: list[str] = []
         self.body: list[str] = []
         self.used: set[str] = set()
@@ -156,24 +107,8 @@ class Writer:
             self.now, self.loads, self.body = carried, [], []
             self.lines(ahead)
             steps += [*(self.moment("turn + 1") if self.used & {"row", "live"} else []), *self.loads, *self.body]
-        self.out.text = self.header() + "\n".join(f"    {line}" for line in [*self.indices(), *steps]) + "\n"
+        self.out.body = [*self.indices(), *steps]
         return self.out
-
-    # What a kernel begins with.
-
-    def header(self) -> str:
-        """The function's first lines."""
-        tensors = [p.parameter for p in self.out.pointers]
-        strides = [f"{p.parameter}_stride" for p in self.out.pointers if p.kind == "sequence"]
-        sizes = ["turn", "T", "N", "H", "P", "heads", *(["starts"] if self.ragged else [])]
-        constants = ["ROWS", "UNITS", "COLUMNS", "PRECISION"]
-        arguments = [
-            ", ".join(tensors),
-            ", ".join([*strides, *sizes]),
-            ", ".join(f"{c}: tl.constexpr" for c in constants),
-        ]
-        lines = "".join(f"    {text},\n" for text in arguments if text)
-        return f"def {self.out.name}(\n{lines}):\n"
 
     def indices(self) -> list[str]:
         """The rows and units of this program, and the place of this step."""
@@ -210,7 +145,7 @@ class Writer:
             ends = "live = seq < tl.load(starts + t + 2) - start"
             return [*lines, "start = tl.load(starts + t + 1)", "row = start + seq", ends]
         inside = "" if turn == "turn" else " & (t >= 0)" if self.reverse else " & (t < T)"
-        return [*lines, "row = t.to(tl.int64) * N + seq", f"live = here{inside}"]
+        return [*lines, "row = t * N.to(tl.int64) + seq", f"live = here{inside}"]
 
     # Values.
 
@@ -417,7 +352,7 @@ class Writer:
         self.used.add("seq_now")
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         self.body += [
-            f"for block in range(0, {product.columns}, COLUMNS):",
+            f"for block in tl.range(0, {product.columns}, COLUMNS, num_stages=3):",
             "    column = block + tl.arange(0, COLUMNS)",
             f"    column_ok = column < {product.columns}",
         ]

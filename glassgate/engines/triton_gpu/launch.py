@@ -1,26 +1,23 @@
 """Compiles the text of kernels and launches them for all steps of a loop."""
 
 import linecache
-import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.triton_gpu.emit import Kernel, Kernels, kernels
+from glassgate.engines.triton_gpu.emit import kernels
+from glassgate.engines.triton_gpu.kernel import COUNTER, Kernel, Kernels, both
 from glassgate.engines.triton_gpu.mathematics import used_in
 from glassgate.engines.triton_gpu.persistent import persistent
 from glassgate.engines.triton_gpu.phases import Phases
 
 PREAMBLE = "import triton\nimport triton.language as tl\n"
 """The first lines of a module of kernels."""
-
-NOT_SPECIALIZED = ("turn", "T", "N", "starts")
-"""The parameters whose values must not cause another compilation."""
 
 
 class Blocks(NamedTuple):
@@ -37,33 +34,6 @@ class Blocks(NamedTuple):
     units: int
     columns: int
     warps: int = 4
-
-
-def source(*passes: Kernels) -> str:
-    """The kernels of some passes as the text of a module."""
-    found = [kernel for written in passes for kernel in written.all]
-    text = "\n\n".join(f"@triton.jit(do_not_specialize={_fixed(kernel)})\n{kernel.text}" for kernel in found)
-    return "\n\n".join(part for part in (PREAMBLE, used_in(text), text) if part)
-
-
-def _fixed(kernel: Kernel) -> list[str]:
-    parameters = kernel.text.partition("):")[0]
-    return [name for name in NOT_SPECIALIZED if re.search(rf"\b{name}\b", parameters)]
-
-
-@lru_cache(1024)
-def compiled(text: str, interpreted: bool) -> dict[str, Any]:
-    """The functions in the text of a module. Triton and tracebacks read the text from `linecache`.
-
-    Args:
-        text: of the module.
-        interpreted: whether Triton's interpreter runs them; Triton reads this from TRITON_INTERPRET.
-    """
-    name = f"<glassgate kernels {sha256(text.encode()).hexdigest()[:16]}>"
-    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    namespace: dict[str, Any] = {"__name__": __name__}
-    exec(compile(text, name, "exec"), namespace)
-    return namespace
 
 
 class Selected(NamedTuple):
@@ -88,108 +58,167 @@ class Selected(NamedTuple):
         return f"kernel {letter[self.kind]} ({how[self.kind]}), estimate {self.microseconds:.1f} us per step"
 
 
+def source(found: Sequence[Kernel]) -> str:
+    """Kernels, and the functions that they call, as the text of a module."""
+    text = "\n\n".join(kernel.text for kernel in found)
+    return "\n\n".join(part for part in (PREAMBLE, used_in(text), text) if part)
+
+
+@lru_cache(1024)
+def compiled(text: str, interpreted: bool) -> dict[str, Any]:
+    """The functions in the text of a module. Triton and tracebacks read the text from `linecache`.
+
+    Args:
+        text: of the module.
+        interpreted: whether Triton's interpreter runs them; Triton reads this from TRITON_INTERPRET.
+    """
+    name = f"<glassgate kernels {sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    namespace: dict[str, Any] = {"__name__": __name__}
+    exec(compile(text, name, "exec"), namespace)
+    return namespace
+
+
 class Loop:
-    """Launches the kernels of one pass for all steps.
+    """The kernels of the loop of one pass, written when they first run.
 
     Args:
         phases: of the pass.
         title: the first part of the kernels' names.
         ragged: whether sequences have lengths of their own.
-        precision: of products of float32, "ieee" or "tf32".
-        interpreted: whether Triton's interpreter runs them.
+        like: equal for passes that differ in the order of time only.
     """
 
-    def __init__(self, phases: Phases, title: str, ragged: bool, precision: str, interpreted: bool) -> None:
-        self.phases, self.title, self.ragged = phases, title, ragged
-        self.precision, self.interpreted = precision, interpreted
+    def __init__(self, phases: Phases, title: str, ragged: bool, like: object) -> None:
+        self.phases, self.title, self.ragged, self.like = phases, title, ragged, like
+        self.whole = lru_cache(8)(self._whole)
 
     @cached_property
-    def kernels(self) -> Kernels:
-        """The kernels that are launched once per step."""
+    def steps(self) -> Kernels:
+        """Kernel C."""
         return kernels(self.phases, self.title, self.ragged)
 
-    def function(self, written: Kernels, kernel: Kernel) -> Any:
-        """A kernel, compiled when it first runs."""
-        return compiled(source(written), self.interpreted)[kernel.name]
-
-    def run(
-        self,
-        selected: Selected,
-        blocks: Callable[[Kernel], Blocks],
-        tensors: Callable[[Kernel], Sequence[Tensor]],
-        sizes: Mapping[str, int],
-        starts: Tensor | None,
-    ) -> None:
-        """All steps, in order.
-
-        Args:
-            selected: the kernel.
-            blocks: gives the blocks of a kernel that is launched once per step.
-            tensors: gives the tensors of a kernel's pointers.
-            sizes: the extents T, N, H, P and the number of heads.
-            starts: for sequences of different lengths, the first row of each step; see `Rows.starts`.
-        """
-        if selected.kind != "steps":
-            return self.run_whole(selected, tensors, sizes, starts)
-        first, launches = self.kernels.begin, list[Callable[[int], None]]()
-        for kernel in self.kernels.all:
-            function, size = self.function(self.kernels, kernel), blocks(kernel)
-            launches.append(self.prepared(function, kernel, size, tensors(kernel), sizes, starts))
-        for turn in range(-1 if first else 0, sizes["T"]):
-            for launch in launches[:1] if turn < 0 else launches[1:] if first else launches:
-                launch(turn)
-
-    def run_whole(
-        self,
-        selected: Selected,
-        tensors: Callable[[Kernel], Sequence[Tensor]],
-        sizes: Mapping[str, int],
-        starts: Tensor | None,
-    ) -> None:
-        """All steps in one launch. The counter of the barrier is zeroed in the call, as a CUDA graph needs it."""
-        alone = selected.kind == "solo"
-        kernel = _whole(self.phases, self.title, self.ragged, alone, selected.chunks)
-        found, blocks = tensors(kernel), selected.blocks
-        assert blocks is not None
-        function = self.function(Kernels(None, (kernel,)), kernel)
-        counter = [] if alone else [torch.zeros(2, dtype=torch.int32, device=found[0].device)]
-        more = {} if alone else {"launch_cooperative_grid": True}
-        self.prepared(function, kernel, blocks, found, sizes, starts, counter, more)(None)
-
-    def prepared(
-        self,
-        function: Any,
-        kernel: Kernel,
-        blocks: Blocks,
-        tensors: Sequence[Tensor],
-        sizes: Mapping[str, int],
-        starts: Tensor | None,
-        counter: Sequence[Tensor] = (),
-        more: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Callable[[int | None], None]:
-        """A launch of one kernel, given the number of the step."""
-        grid = grid_of(kernel, blocks, sizes)
-        strides = [v.stride(0) for v, p in zip(tensors, kernel.pointers, strict=True) if p.kind == "sequence"]
-        rest: list[int | Tensor] = [sizes[name] for name in ("T", "N", "H", "P", "heads")]
-        rest = [*rest, *counter, *([] if starts is None else [starts])]
-        constants = dict(ROWS=blocks.rows, UNITS=blocks.units, COLUMNS=blocks.columns, PRECISION=self.precision)
-        options = {"num_warps": blocks.warps, "num_stages": 1, **more}
-
-        def launch(turn: int | None) -> None:
-            turns = [] if turn is None else [turn]
-            function[grid](*tensors, *strides, *turns, *rest, **constants, **options)
-
-        return launch
+    def _whole(self, solo: bool, chunks: int) -> Kernel:
+        return persistent(self.phases, self.title, self.ragged, solo, chunks)
 
 
-_whole = lru_cache(256)(persistent)
+class Numbers(NamedTuple):
+    """The arguments of launches that are not tensors of a pass.
+
+    Attributes:
+        sizes: the extents T, N, H, P and the number of heads.
+        precision: of products of float32, "ieee" or "tf32".
+        starts: for sequences of different lengths, the first row of each step; see `Rows.starts`.
+        arrived: the counters of the barriers of kernel B.
+    """
+
+    sizes: Mapping[str, int]
+    precision: str
+    starts: Tensor | None = None
+    arrived: Tensor | None = None
+
+    def of(self, name: str) -> int | Tensor:
+        """The argument for a parameter."""
+        found = {"starts": self.starts, "arrived": self.arrived}.get(name)
+        return self.sizes[name] if found is None else found
 
 
-def grid_of(kernel: Kernel, blocks: Blocks, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """The number of programs: blocks of rows, and blocks of units over all heads."""
-    rows = -(-sizes["N"] // blocks.rows)
-    if kernel.by_rows:
-        return rows, 1
-    heads = sizes["heads"]
-    widths = [sizes[axis] for axis in ("H", "P") if axis in kernel.axes]
-    return rows, max([heads * -(-(width // heads) // blocks.units) for width in widths], default=1)
+@dataclass(eq=False)
+class Launch:
+    """One launch with all of its arguments, except the number of the step.
+
+    Attributes:
+        kernels: one per direction of the layer.
+        blocks: of each program.
+        tensors: those of the kernels' pointers.
+        numbers: the other arguments.
+    """
+
+    kernels: tuple[Kernel, ...]
+    blocks: Blocks
+    tensors: Sequence[Sequence[Tensor]]
+    numbers: Numbers
+
+    def __call__(self, turn: int = 0) -> None:
+        """Launches a step, or all steps if the kernel runs them."""
+        arguments: list[int | Tensor] = []
+        for k, own in enumerate(self.tensors):
+            arguments += [*own, *self.strides(k)]
+        numbers = self.kernels[0].numbers
+        self.start([*arguments, *(turn if name == "turn" else self.numbers.of(name) for name in numbers)])
+
+    def strides(self, k: int) -> list[int]:
+        """The strides between rows of sequences of a direction."""
+        pairs = zip(self.tensors[k], self.kernels[k].pointers, strict=True)
+        return [v.stride(0) for v, pointer in pairs if pointer.kind == "sequence"]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tensors."""
+        return self.tensors[0][0].device
+
+    @cached_property
+    def grid(self) -> tuple[int, int, int]:
+        """The number of programs: blocks of rows, blocks of units over all heads, directions."""
+        kernel, sizes = self.kernels[0], self.numbers.sizes
+        rows = -(-sizes["N"] // self.blocks.rows)
+        widths = [] if kernel.by_rows else [sizes[axis] for axis in ("H", "P") if axis in kernel.axes]
+        heads = sizes["heads"]
+        units = max([heads * -(-(width // heads) // self.blocks.units) for width in widths], default=1)
+        return rows, units, len(self.kernels)
+
+    @cached_property
+    def start(self) -> Callable[[Sequence[int | Tensor]], None]:
+        """Launches the kernel, or for two directions one that runs both, with these arguments."""
+        return self.starter([] if len(self.kernels) == 1 else [both(self.kernels)])
+
+    def starter(self, callers: Sequence[Kernel]) -> Callable[[Sequence[int | Tensor]], None]:
+        """Launches the last of the kernels and their callers with the programs of this launch. Keeps no tensor."""
+        found, grid, (rows, units, columns, warps) = [*self.kernels, *callers], self.grid, self.blocks
+        function = compiled(source(found), self.device.type == "cpu")[found[-1].name]
+        options: dict[str, Any] = {"num_warps": warps, "num_stages": 1}
+        if self.numbers.arrived is not None:
+            options["launch_cooperative_grid"] = True  # programs that meet must run at the same time
+        constants = {"ROWS": rows, "UNITS": units, "COLUMNS": columns, "PRECISION": self.numbers.precision}
+
+        def start(arguments: Sequence[int | Tensor]) -> None:
+            function[grid](*arguments, **constants, **options)
+
+        return start
+
+
+def launches(
+    loops: Sequence[Loop],
+    tensors: Sequence[Callable[[Kernel], Sequence[Tensor]]],
+    blocks: Callable[[Kernel], Blocks],
+    numbers: Numbers,
+) -> tuple[Launch | None, list[Launch]]:
+    """Kernel C: the launch before the first step, if there is one, and those of each step.
+
+    Args:
+        loops: of one or two directions.
+        tensors: for each of them the tensors of a kernel's pointers.
+        blocks: gives the blocks of a kernel.
+        numbers: the other arguments.
+    """
+    found = [
+        Launch(group, blocks(group[0]), [of(kernel) for of, kernel in zip(tensors, group, strict=True)], numbers)
+        for group in zip(*(loop.steps.all for loop in loops), strict=True)
+    ]
+    return (found[0], found[1:]) if loops[0].steps.begin else (None, found)
+
+
+def whole_launch(
+    loops: Sequence[Loop],
+    tensors: Sequence[Callable[[Kernel], Sequence[Tensor]]],
+    found: Selected,
+    numbers: Numbers,
+) -> Launch:
+    """Kernel A or B: one launch for all steps. The call zeroes the barriers' counters, as a CUDA graph needs it."""
+    solo = found.kind == "solo"
+    group = tuple(loop.whole(solo, found.chunks) for loop in loops)
+    own = [of(kernel) for of, kernel in zip(tensors, group, strict=True)]
+    if not solo:
+        numbers = numbers._replace(arrived=torch.zeros(2 * COUNTER, dtype=torch.int32, device=own[0][0].device))
+    assert found.blocks is not None
+    return Launch(group, found.blocks, own, numbers)

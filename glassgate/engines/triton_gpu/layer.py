@@ -1,7 +1,9 @@
 """The directions of a layer on a GPU: tensors of a call become inputs of passes, and outputs of passes its results."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -17,15 +19,15 @@ from glassgate.engines.symbolic.trace import Trace, differentiated
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
 from glassgate.engines.triton_gpu.launch import Loop, source
-from glassgate.engines.triton_gpu.passes import Run
+from glassgate.engines.triton_gpu.passes import Run, run_loops
 from glassgate.engines.triton_gpu.phases import Phases
-from glassgate.engines.triton_gpu.precision import Precision
+from glassgate.engines.triton_gpu.precision import Precision, saved_type
 from glassgate.engines.triton_gpu.rows import Rows
 from glassgate.engines.triton_gpu.select import Chip, selected
 
 
 class Layer(NamedTuple):
-    """`Compiled` for a GPU: the directions one after the other."""
+    """`Compiled` for a GPU."""
 
     plans: tuple[Plan, ...]
 
@@ -39,28 +41,27 @@ class Layer(NamedTuple):
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
         """`Compiled.forward`."""
-        results: list[Tensor] = []
-        behind: list[Tensor] = []
-        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
-            names = plan.equations.state if all_states or save else plan.equations.state[:1]
-            call = Call(plan, steps, own, Precision.of(dtype))
+        calls = [Call(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, given)]
+        runs, outputs, behind = list[Run](), list[list[Tensor]](), list[Tensor]()
+        for k, call in enumerate(calls):
+            plan, names = call.plan, call.plan.equations.state
             widths = plan.of_states(call.sizes)
             types = {s: dtype if all_states or s == names[0] else torch.float32 for s in names}
             every = {Port(Role.STATES, s): call.empty(widths[s], types[s]) for s in names}
-            buffers = (
-                {n: call.empty(width, torch.float32) for n, width in plan.kept(call.sizes).items()} if save else {}
-            )
+            kept = plan.kept(call.sizes) if save else {}
+            buffers = {n: call.empty(width, saved_type(n, dtype)) for n, width in kept.items()}
             gates = {Port(Role.GATE, g): call.empty(call.sizes.H, torch.float32) for g in plan.trace.recorded}
-            final = {Port(Role.FINAL, s) for s in plan.equations.state}
-            found = call.run(False, save, call.inputs(), every | call.columns(buffers) | gates, final)
-            results += [
-                *every.values(),
-                *(found[Port(Role.FINAL, s)].to(dtype, copy=True) for s in plan.equations.state),
-            ]
+            final = {Port(Role.FINAL, s) for s in names}
+            runs.append(call.run(False, save, call.inputs(), every | call.columns(buffers) | gates, final))
+            outputs.append([*every.values()])
             behind += buffers.values()
             if recordings:
                 recordings[k].values = {port.name: v for port, v in gates.items()}
-        return [*results, *behind]
+        run_loops(runs)
+        for call, run, states in zip(calls, runs, outputs, strict=True):
+            found = run.end()
+            states += [found[Port(Role.FINAL, s)].to(dtype, copy=True) for s in call.plan.equations.state]
+        return [*chain(*outputs), *behind]
 
     def backward(
         self,
@@ -76,33 +77,38 @@ class Layer(NamedTuple):
         count = count_of_results(self.plans) // 2
         states, behind = iter(flat[:count]), iter(flat[count:])
         wanted = iter([True] * len(given) if needed is None else needed)
-        d_data, d_given, at = list[Tensor](), list[Tensor | None](), 0
-        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
+        calls, runs, ports, at = list[Call](), list[Run](), list[list[Port | None]](), 0
+        shown: list[dict[Port, Tensor]] = []
+        for plan, own in by_direction(self.plans, given):
             names = plan.equations.state
-            every = [next(states) for _ in names]
-            call = Call(plan, steps, own, Precision.of(every[0].dtype))
-            inputs = call.inputs() | {Port(Role.STATES, s): call.rows_of(v) for s, v in zip(names, every, strict=True)}
+            every = {Port(Role.STATES, s): next(states) for s in names}
+            call = Call(plan, steps, own, Precision.of(every[Port(Role.STATES, names[0])].dtype))
+            inputs = call.inputs() | {port: call.rows_of(v) for port, v in every.items()}
             inputs |= call.columns({name: next(behind) for name in plan.kept(call.sizes)})
             for n, s in enumerate(names):
-                initial = call.inputs()[Port(Role.INITIAL, s)]
+                initial = inputs[Port(Role.INITIAL, s)]
                 d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
                 inputs[Port(Role.D_STATES, s)] = (
                     call.zero(initial.shape[1]) if d_every is None else call.rows_of(d_every)
                 )
                 inputs[Port(Role.D_FINAL, s)] = torch.zeros_like(initial) if d_final is None else d_final.float()
             at += 2 * len(names)
-            ports = [(v, port) for v, port in zip(own, call.gradients(), strict=True) if next(wanted)]
-            shown = {}
-            if recordings:
-                shown = {p: call.empty(width, torch.float32) for p, width in call.shown_gradients().items()}
-            outputs = {port for _, port in ports if port} | ({Port(Role.D_DATA)} if needs_d_data else set())
-            found = call.run(True, False, inputs, shown, outputs)
-            if needs_d_data:
-                d_data.append(found[Port(Role.D_DATA)])
-            d_given += call.given_gradients(found, {port for _, port in ports})
-            if recordings:
-                recordings[k].add({port.name: v for port, v in shown.items()})
-        return [call.padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_given]
+            own_ports = [port if next(wanted) else None for port in call.gradients()]
+            widths = call.shown_gradients() if recordings else {}
+            shown.append({port: call.empty(width, torch.float32) for port, width in widths.items()})
+            outputs = {port for port in own_ports if port} | ({Port(Role.D_DATA)} if needs_d_data else set())
+            calls.append(call)
+            ports.append(own_ports)
+            runs.append(call.run(True, False, inputs, shown[-1], outputs))
+        run_loops(runs)
+        d_data, d_given = list[Tensor](), list[Tensor | None]()
+        for call, run, own_ports in zip(calls, runs, ports, strict=True):
+            found = run.end()
+            d_given += call.given_gradients(found, own_ports)
+            d_data += [found[Port(Role.D_DATA)]] if needs_d_data else []
+        for recording, gradients in zip(recordings or (), shown, strict=False):
+            recording.add({port.name: v for port, v in gradients.items()})
+        return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_given]
 
     def prepared(self, *signature: object) -> None:
         """Repeated calls take the same path."""
@@ -125,13 +131,14 @@ class Call:
 
     def run(
         self, backward: bool, save: bool, inputs: Mapping[Port, Tensor], into: Mapping[Port, Tensor], wanted: set[Port]
-    ) -> dict[Port, Tensor]:
-        """One pass."""
-        phases, loop = _pass(self.plan, self.form(save), backward, self.precision, not self.steps.data.is_cuda)
+    ) -> Run:
+        """One pass, up to its loop."""
         sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H, "P": self.sizes.P}
         into = {port: self.rows_of(v) for port, v in into.items()}
-        run = Run(phases, loop, sizes, self.rows, self.precision.dtype, into, frozenset(wanted))
-        return run.run(inputs)
+        kernels = _loop(self.plan, self.form(save), backward)
+        run = Run(kernels, sizes, self.rows, self.precision, into, frozenset(wanted))
+        run.begin(inputs)
+        return run
 
     def form(self, save: bool) -> Form:
         """The form of the call."""
@@ -149,8 +156,6 @@ class Call:
         for name, v in zip(plan.noise, given[n + plan.states :], strict=True):
             found[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
         found = {port: v if port.name in PRODUCTS else v.float() for port, v in found.items()}
-        if self.rows.ragged:
-            found[Port(Role.LENGTHS)] = self.rows.lengths
         if self.steps.resets is not None:
             found[Port(Role.RESETS)] = self.rows_of(self.steps.resets)
         return found | {Port(Role.DATA): self.rows_of(self.steps.data.detach())}
@@ -163,11 +168,11 @@ class Call:
         ports += [Port(Role.D_RESTART, name) for name in names] if plan.restarts else []
         return [*ports, *[None] * len(plan.noise)]
 
-    def given_gradients(self, found: Mapping[Port, Tensor], wanted: set[Port | None]) -> list[Tensor | None]:
-        """The gradients of the direction's tensors."""
+    def given_gradients(self, found: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
+        """The gradients of the direction's tensors, None where the port is."""
         d: list[Tensor | None] = []
-        for v, port in zip(self.own, self.gradients(), strict=True):
-            if port is None or port not in wanted:
+        for v, port in zip(self.own, ports, strict=True):
+            if port is None:
                 d.append(None)
             else:
                 d.append(found[port].reshape(v.shape).to(v.dtype, copy=True) if port in found else torch.zeros_like(v))
@@ -213,9 +218,10 @@ PRODUCTS = ("weight_ih", "weight_hh", "weight_hr")
 
 
 @lru_cache(1024)
-def _pass(plan: Plan, form: Form, backward: bool, precision: Precision, interpreted: bool) -> tuple[Phases, Loop]:
-    phases = Phases(_lowered(plan.equations, plan.trace, form, backward))
-    return phases, Loop(phases, _title(backward), form.lengths, precision.of_float32, interpreted)
+def _loop(plan: Plan, form: Form, backward: bool) -> Loop:
+    like = plan.equations, plan.trace, replace(form, reverse=False), backward
+    title = _title(backward) + ("_reverse" if form.reverse else "")
+    return Loop(Phases(_lowered(plan.equations, plan.trace, form, backward)), title, form.lengths, like)
 
 
 def explained(steps: Steps, direction: Direction) -> str:
@@ -227,7 +233,7 @@ def explained(steps: Steps, direction: Direction) -> str:
     """
     plan, data = plan_of(direction, COSTS), steps.data
     call = Call(plan, steps, given_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
-    phases, _ = _pass(plan, call.form(False), False, call.precision, not data.is_cuda)
+    phases = _loop(plan, call.form(False), False).phases
     sizes = {"N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
     return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device)))
 
@@ -248,4 +254,4 @@ def source_of(equations: Equations) -> str:
     """
     trace, form = differentiated(equations, COSTS), Form(save=True)
     passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]
-    return source(*(kernels(phases, _title(backward), False) for phases, backward in passes))
+    return source([kernel for phases, backward in passes for kernel in kernels(phases, _title(backward), False).all])

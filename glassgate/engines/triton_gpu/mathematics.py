@@ -106,17 +106,16 @@ def row_sum(x):
 """,
     "meet": """
 @triton.jit
-def meet(arrived, expected):
-    # A barrier of all programs. A program that waits too long reports it after the counter and goes on
+def meet(arrived, expected, patience):
+    # A barrier of all programs. Returns the patience: 0 after a program has waited too long, so that it waits no more
     tl.debug_barrier()
     count = tl.atomic_add(arrived, 1, sem="acq_rel") + 1
     spins = 0
-    while (count < expected) & (spins < 50000000):
+    while (count < expected) & (spins < patience):
         count = tl.atomic_add(arrived, 0, sem="acquire")
         spins += 1
-    if count < expected:
-        tl.store(arrived + 1, 1)
     tl.debug_barrier()
+    return tl.where(count < expected, 0, patience)
 """,
 }
 """Functions by name."""

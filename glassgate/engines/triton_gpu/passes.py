@@ -1,6 +1,6 @@
-"""Runs one pass of one direction: the lines outside of the loop in torch, the loop as kernels."""
+"""Runs one pass of the directions of a layer: the lines outside of the loops in torch, the loops as kernels."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -9,49 +9,69 @@ from torch import Tensor
 
 from glassgate.engines.lowering.evaluate import Evaluator
 from glassgate.engines.lowering.ir import Elementwise, Line, Operation, Pass, Port, Shift, Sum, Type, Value, operands
-from glassgate.engines.triton_gpu.emit import Kernel, Pointer
-from glassgate.engines.triton_gpu.launch import Loop
-from glassgate.engines.triton_gpu.phases import Phases
+from glassgate.engines.triton_gpu import graphs
+from glassgate.engines.triton_gpu.kernel import Kernel, Pointer
+from glassgate.engines.triton_gpu.launch import Blocks, Loop, Numbers, Selected, launches, whole_launch
+from glassgate.engines.triton_gpu.precision import Precision
 from glassgate.engines.triton_gpu.rows import Rows
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected
 
 
 class Run(Evaluator):
-    """One run of a pass. Sequences are rows: the axes T and N of a sequence are one dimension.
+    """One run of a pass: `begin`, then its loop by `run_loops`, then `end`.
+
+    Sequences are rows: the axes T and N of a sequence are one dimension.
 
     Args:
-        phases: of the pass.
-        loop: its kernels.
+        kernels: those of its loop.
         sizes: the extents of the axes, see `Evaluator`.
         rows: of the batch.
-        dtype: of products.
+        precision: of products.
         into: tensors (rows, width) for outputs of the loop.
         wanted: the outputs that are needed.
     """
 
     def __init__(
         self,
-        phases: Phases,
-        loop: Loop,
+        kernels: Loop,
         sizes: Mapping[str, int],
         rows: Rows,
-        dtype: torch.dtype,
+        precision: Precision,
         into: Mapping[Port, Tensor],
         wanted: frozenset[Port],
     ) -> None:
-        super().__init__(phases.program, sizes)
-        self.phases, self.kernels, self.rows, self.dtype = phases, loop, rows, dtype
+        self.kernels, self.phases = kernels, kernels.phases
+        super().__init__(self.phases.program, sizes)
+        self.rows, self.precision, self.dtype = rows, precision, precision.dtype
         self.into = {self.program.outputs[port]: v for port, v in into.items()}
         self.wanted = wanted
         self.buffers: dict[Pointer, Tensor] = {}
+        width = self.sizes.get("P", self.sizes["H"])
+        self.extents = {"T": rows.T, "N": rows.N, "H": self.sizes["H"], "P": width, "heads": self.phases.heads}
 
-    def run(self, inputs: Mapping[Port, Tensor]) -> dict[Port, Tensor]:
-        """The outputs that are wanted, by port."""
+    def begin(self, inputs: Mapping[Port, Tensor]) -> None:
+        """The lines before the loop, and memory for its outputs."""
         for port, value in self.program.inputs.items():
-            self.found[value] = inputs[port].reshape(self.shape(value.type))
+            if port in inputs:
+                self.found[value] = inputs[port].reshape(self.shape(value.type))
         self.like = torch.zeros((), device=self.rows.device)
         self.lines(self.program.before)
-        self.loop()
+        for read in self.program.loop.reads:
+            found = self.found[read.sequence]
+            self.found[read.sequence] = found if found[:1].is_contiguous() else found.contiguous()
+        for write in self.program.loop.writes:
+            into, form = self.into.get(write.sequence), self.shape(write.sequence.type)
+            if into is None:
+                self.found[write.sequence] = self.like.new_empty(form, dtype=self.dtype)
+            else:
+                self.found[write.sequence] = into.unflatten(1, form[1:]) if len(form) > 1 else into
+
+    def end(self) -> dict[Port, Tensor]:
+        """The outputs that are wanted, by port."""
+        for carry in self.program.loop.carries:
+            buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
+            final = self.found[carry.initial] if buffer is None else buffer[self.rows.T % 2]
+            self.found[carry.final] = final.float().view(self.shape(carry.final.type))
         self.lines(_needed(self.program, self.wanted))
         return {port: self.found[value] for port, value in self.program.outputs.items() if port in self.wanted}
 
@@ -102,25 +122,6 @@ class Run(Evaluator):
         x = self.found[shift.x]
         return self.rows.shifted(x, self.found[shift.first].to(x.dtype), shift.reverse)
 
-    def loop(self) -> None:
-        """All steps, and the loop's results."""
-        loop, sizes = self.program.loop, self.sizes
-        for write in loop.writes:
-            into, form = self.into.get(write.sequence), self.shape(write.sequence.type)
-            found = into.unflatten(1, form[1:]) if into is not None and len(form) > 1 else into
-            self.found[write.sequence] = self.like.new_empty(form, dtype=self.dtype) if found is None else found
-        width = sizes.get("P", sizes["H"])
-        extents = {"T": self.rows.T, "N": self.rows.N, "H": sizes["H"], "P": width, "heads": self.phases.heads}
-        if self.rows.total:
-            found = selected(self.phases, extents, self.dtype, Chip.of(self.rows.device))
-            blocks = partial(blocks_of, sizes=extents, dtype=self.dtype)
-            with torch.cuda.device(self.rows.device) if self.rows.device.type == "cuda" else nullcontext():
-                self.kernels.run(found, blocks, self.tensors, extents, self.rows.starts)
-        for carry in loop.carries:
-            buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
-            final = self.found[carry.initial] if buffer is None else buffer[self.rows.T % 2]
-            self.found[carry.final] = final.float().view(self.shape(carry.final.type))
-
     def tensors(self, kernel: Kernel) -> list[Tensor]:
         """The tensors of a kernel's pointers."""
         return [self.tensor(pointer) for pointer in kernel.pointers]
@@ -143,6 +144,50 @@ class Run(Evaluator):
                 carry = self.phases.carries[value]
                 self.buffers[pointer][0] = self.found[carry.initial]
         return self.buffers[pointer]
+
+
+def run_loops(runs: Sequence[Run]) -> None:
+    """The loops of a layer's directions: both in the same launches if they differ in the order of time only."""
+    first = runs[0]
+    if not first.rows.total:
+        return
+    chip = Chip.of(first.rows.device)
+    groups = [[run] for run in runs]
+    found = [select(run, chip) for run in runs]
+    if len(runs) == 2 and all(run.kernels.like == first.kernels.like and run.extents == first.extents for run in runs):
+        together = select(first, chip, directions=2)
+        if together.microseconds <= sum(each.microseconds for each in found):
+            groups, found = [[*runs]], [together]
+    with torch.cuda.device(first.rows.device) if first.rows.device.type == "cuda" else nullcontext():
+        for group, each in zip(groups, found, strict=True):
+            run_together(group, each)
+
+
+def select(run: Run, chip: Chip | None, directions: int = 1) -> Selected:
+    """The kernel for a run, or for two runs of two directions."""
+    return selected(run.phases, run.extents, run.dtype, chip, directions)
+
+
+def run_together(runs: Sequence[Run], found: Selected) -> None:
+    """The loops of some directions in the same launches."""
+    first, rows = runs[0], runs[0].rows
+    loops, tensors = [run.kernels for run in runs], [run.tensors for run in runs]
+    numbers = Numbers(first.extents, first.precision.of_float32, rows.starts)
+    if found.kind != "steps":
+        whole_launch(loops, tensors, found, numbers)()
+        return
+    blocks: Callable[[Kernel], Blocks] = partial(
+        blocks_of, sizes=first.extents, dtype=first.dtype, chip=Chip.of(rows.device), directions=len(runs)
+    )
+    before, steps = launches(loops, tensors, blocks, numbers)
+    if before is not None:
+        before(-1)
+    if rows.T >= graphs.LEAST and not (rows.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        graphs.replay(steps, rows.T)
+        return
+    for turn in range(rows.T):
+        for launch in steps:
+            launch(turn)
 
 
 def _needed(program: Pass, wanted: frozenset[Port]) -> list[Line]:

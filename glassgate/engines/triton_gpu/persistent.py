@@ -5,7 +5,8 @@ rows (of one head), without a barrier.
 """
 
 from glassgate.engines.lowering.ir import Block, Contract, Line, Stack, Value
-from glassgate.engines.triton_gpu.emit import Kernel, Writer
+from glassgate.engines.triton_gpu.emit import Writer
+from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.phases import Phase, Phases
 
 
@@ -24,6 +25,7 @@ def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int
 
 class _Persistent(Writer):
     def __init__(self, phases: Phases, name: str, ragged: bool, solo: bool, chunks: int) -> None:
+        self.numbers = ("T", "N", "H", "P", "heads", *(() if solo else ("arrived",)))
         super().__init__(phases, name, ragged, by_rows=False)
         self.solo, self.chunks = solo, chunks
         self.before: list[str] = []
@@ -47,22 +49,24 @@ class _Persistent(Writer):
             if not self.solo and (phase.published or (ahead and first.published)):
                 body += self.meeting()
         carried = [(self.name(carry.before), carry) for carry in self.loop.carries]
-        body += [f"{name} = {name}_next" for name, _ in carried]
+        meets = not self.solo and begins
         ends, self.ahead = list[str](), False
         for name, carry in carried:
+            body.append(
+                f"{name} = " + (f'tl.where(patience > 0, {name}_next, float("nan"))' if meets else f"{name}_next")
+            )
             address, mask = self.place("carry", carry.before, carry.before, None)
-            text = name if self.solo or not begins else f'tl.where(tl.load(arrived + 1) == 0, {name}, float("nan"))'
-            ends.append(f"tl.store({address.replace('seq_now', '(seq + T % 2 * N)')}, {text}, {mask})")
+            ends.append(f"tl.store({address.replace('seq_now', '(seq + T % 2 * N)')}, {name}, {mask})")
         self.used -= {"seq_now", "seq_next"}
         lines = [*self.indices(), *self.columns(), *self.before]
-        if not self.solo and begins:
-            prologue = ["expected = 0", *prologue, *self.meeting()]
+        if meets:
+            prologue = ["expected = 0", "patience = 50000000", *prologue, *self.meeting()]
         turns = ["for turn in range(T):"]
         if not self.solo:
             turns += ["    seq_now = seq + turn % 2 * N", "    seq_next = seq + (turn + 1) % 2 * N"]
             prologue = ["seq_next = seq", *prologue] if begins else prologue
         lines += [*prologue, *turns, *(f"    {line}" for line in body), *ends]
-        self.out.text = self.header() + "\n".join(f"    {line}" for line in lines) + "\n"
+        self.out.body = lines
         return self.out
 
     def part(self, phase: Phase, turn: str, ahead: bool = False, carried: str = "") -> list[str]:
@@ -81,12 +85,7 @@ class _Persistent(Writer):
 
     def meeting(self) -> list[str]:
         """The barrier of all programs."""
-        return ["expected += tl.num_programs(0) * tl.num_programs(1)", "meet(arrived, expected)"]
-
-    def header(self) -> str:
-        """The function's first lines: no number of the step, and the counter of the barrier."""
-        counter = "" if self.solo else ", arrived"
-        return super().header().replace("turn, T,", "T,").replace(", heads", f", heads{counter}")
+        return ["expected += tl.num_programs(0) * tl.num_programs(1)", "patience = meet(arrived, expected, patience)"]
 
     def columns(self) -> list[str]:
         """The columns of the left operands."""

@@ -27,3 +27,8 @@ class Precision(NamedTuple):
             return cls(dtype, "ieee")
         own = torch._C._get_fp32_precision_getter("cuda", "rnn")
         return cls(dtype, "tf32" if own == "tf32" else "ieee")
+
+
+def saved_type(buffer: str, dtype: torch.dtype) -> torch.dtype:
+    """The type of a buffer of `Plan.kept`: that of products, or float32 for row sums."""
+    return torch.float32 if buffer == "row" else dtype

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Steps
+from glassgate.engines.memory import on_device
 
 
 class Rows:
@@ -26,10 +27,6 @@ class Rows:
             self.sizes = steps.batch_sizes[: int((steps.batch_sizes > 0).sum())]
             self.T, self.total = len(self.sizes), int(self.sizes.sum())
 
-    def on_device(self, v: Tensor) -> Tensor:
-        """A copy on the device of the batch. The call does not wait for it."""
-        return v if self.device.type == "cpu" else v.pin_memory().to(self.device, non_blocking=True)
-
     @cached_property
     def _first(self) -> Tensor:
         """(T,) the first row of each step."""
@@ -41,12 +38,7 @@ class Rows:
         if not self.ragged:
             return None
         end = torch.tensor([self.total])
-        return self.on_device(torch.cat([torch.tensor([0]), self._first, end, end]))
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        """(N,) the length of each sequence."""
-        return (self.sizes[:, None] > torch.arange(self.N)).sum(0)
+        return on_device(torch.cat([torch.tensor([0]), self._first, end, end]), self.device)
 
     @cached_property
     def _sequence(self) -> Tensor:
@@ -56,7 +48,7 @@ class Rows:
     def sequence(self) -> Tensor:
         """(total,) the sequence of each row."""
         if self.ragged:
-            return self.on_device(self._sequence)
+            return on_device(self._sequence, self.device)
         return torch.arange(self.N, device=self.device).repeat(self.T)
 
     def per_row(self, v: Tensor) -> Tensor:
@@ -75,4 +67,4 @@ class Rows:
         firsts = torch.cat([self._first, torch.tensor([0])])
         exists = self._sequence < sizes[step]
         place = self._sequence + torch.where(exists, self.N + firsts[step], 0)
-        return torch.cat([first, x]).index_select(0, self.on_device(place))
+        return torch.cat([first, x]).index_select(0, on_device(place, self.device))

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import torch
 
 from glassgate.engines.triton_gpu import costs
-from glassgate.engines.triton_gpu.emit import Kernel
+from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.launch import Blocks, Selected
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.products import gates_of
 
-STEPS = {torch.float32: (16, 4), torch.bfloat16: (64, 8), torch.float16: (64, 8)}
-"""Columns per iteration of a product, and groups of threads, of kernel C."""
+STEPS = {4: (32, 4), 2: (64, 8)}
+"""Columns per iteration of a product, and groups of threads, of kernel C, by the bytes of an operand's element."""
 
 
 class Chip(NamedTuple):
@@ -40,23 +40,39 @@ def power_of_two(n: int, least: int = 1, most: int = 1 << 30) -> int:
     return min(max(1 << max(n - 1, 0).bit_length(), least), most)
 
 
-def blocks_of(kernel: Kernel, sizes: Mapping[str, int], dtype: torch.dtype) -> Blocks:
+def blocks_of(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip | None = None, directions: int = 1
+) -> Blocks:
     """The blocks of a kernel that is launched once per step.
 
     Args:
         kernel: the kernel.
         sizes: the extents N, H and P, and the number of heads.
         dtype: of products.
+        chip: the GPU; None in the interpreter.
+        directions: how many of them run at the same time.
     """
     widest = max(sizes["H"], sizes["P"])
     if kernel.by_rows:
         units = power_of_two(widest)
         return Blocks(1, units, 16, power_of_two(units // 64, 4, 8))
-    columns, warps = STEPS[dtype]
-    return Blocks(power_of_two(sizes["N"], 16, 64), power_of_two(widest // sizes["heads"], 16, 32), columns, warps)
+    columns, warps = STEPS[dtype.itemsize]
+    rows = power_of_two(sizes["N"], 16, 64)
+    units = power_of_two(widest // sizes["heads"], 16, 32)
+    if chip is not None and directions * programs(sizes, rows, units) < chip.multiprocessors:
+        units = 16
+    return Blocks(rows, units, columns, warps)
 
 
-def selected(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip | None) -> Selected:
+def programs(sizes: Mapping[str, int], rows: int, units: int) -> int:
+    """The number of programs of one direction."""
+    width = max(sizes["H"], sizes["P"]) // sizes["heads"]
+    return -(-sizes["N"] // rows) * sizes["heads"] * -(-width // units)
+
+
+def selected(
+    phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip | None, directions: int = 1
+) -> Selected:
     """The fastest kernel that can run a pass, by the cost model.
 
     Args:
@@ -64,10 +80,14 @@ def selected(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip:
         sizes: the extents N, H and P, and the number of heads.
         dtype: of products.
         chip: the GPU; None in the interpreter, which runs kernel C.
+        directions: how many of them run at the same time.
     """
-    found = [Selected("steps", steps_time(phases, sizes, dtype))]
-    if chip is not None and phases.products:
-        found += [v for v in (solo(phases, sizes, dtype, chip), grid(phases, sizes, dtype, chip)) if v is not None]
+    if chip is None:
+        return Selected("steps", launches_time(phases))
+    found = [steps(phases, sizes, dtype, chip, directions)]
+    if phases.products:
+        others = (f(phases, sizes, dtype, chip, directions) for f in (solo, grid))
+        found += [each for each in others if each is not None]
     return min(found, key=lambda each: each.microseconds)
 
 
@@ -79,13 +99,21 @@ def weight_bytes(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype) -
     )
 
 
-def steps_time(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype) -> float:
-    """Microseconds per step of kernel C."""
+def launches_time(phases: Phases) -> float:
+    """Microseconds per step of kernel C without the matrix products."""
     launches = len(phases.all) - 1 + (len(phases.products) if phases.by_rows else 0)
-    return launches * costs.LAUNCH + weight_bytes(phases, sizes, dtype) / costs.L2_BYTES + costs.POINTWISE
+    return launches * costs.LAUNCH + costs.POINTWISE
 
 
-def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip) -> Selected | None:
+def steps(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected:
+    """Kernel C. The multiprocessors that have a program read the weights."""
+    rows = power_of_two(sizes["N"], 16, 64)
+    used = min(1.0, directions * programs(sizes, rows, 16) / chip.multiprocessors)
+    size = directions * -(-sizes["N"] // rows) * weight_bytes(phases, sizes, dtype)
+    return Selected("steps", launches_time(phases) + size / (used * costs.L2_BYTES))
+
+
+def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected | None:
     """Kernel A: one program for all units of some rows, or of one head."""
     heads, H, P = sizes["heads"], sizes["H"], sizes["P"]
     units = power_of_two(max(H, P) // heads, 16)
@@ -94,25 +122,23 @@ def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
     if phases.by_rows or size > min(costs.SOLO_BYTES, chip.shared) or (heads > 1 and "P" in phases.axes):
         return None
     rows = 16
-    waves = -(-(-(-sizes["N"] // rows) * heads) // chip.multiprocessors)
+    waves = -(-directions * -(-sizes["N"] // rows) * heads // chip.multiprocessors)
     time = waves * (rows * size / dtype.itemsize / costs.PRODUCTS + costs.POINTWISE)
     return Selected("solo", time, Blocks(rows, units, units, 4 if units < 64 else 8))
 
 
-def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip) -> Selected | None:
+def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected | None:
     """Kernel B: units distributed over programs that run at the same time and meet after each phase."""
     heads, widest = sizes["heads"], max(sizes["H"], sizes["P"])
     if phases.by_rows:
         return None
-    rows = power_of_two(sizes["N"], 16, 64)
-    of_rows, columns = -(-sizes["N"] // rows), power_of_two(widest // heads, 16, 256)
+    rows, columns = power_of_two(sizes["N"], 16, 64), power_of_two(widest // heads, 16, 256)
     chunks = -(-(widest // heads) // columns)
-    for units in (16, 32):
-        programs = of_rows * heads * -(-(widest // heads) // units)
+    for units in (16, 32) if heads == 1 else (32, 16):  # with heads, programs of 16 units spill
         size = sum(gates_of(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
-        if programs <= chip.multiprocessors and size <= costs.GRID_SHARE * chip.shared:
-            time = (
-                (len(phases.all) - 1) * costs.BARRIER + rows * size / dtype.itemsize / costs.PRODUCTS + costs.POINTWISE
-            )
+        fits = size <= costs.GRID_SHARE * chip.shared
+        if fits and directions * programs(sizes, rows, units) <= chip.multiprocessors:
+            products = rows * size / dtype.itemsize / costs.PRODUCTS
+            time = (len(phases.all) - 1) * costs.BARRIER + products + costs.POINTWISE
             return Selected("grid", time, Blocks(rows, units, columns, 8), chunks)
     return None

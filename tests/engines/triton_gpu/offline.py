@@ -5,8 +5,8 @@ The process must not run Triton's interpreter. ptxas from Triton's wheel reports
 
 import re
 import subprocess
-import sys
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +19,12 @@ from triton.compiler import ASTSource
 import glassgate as gg
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.lowering.ir import Role, Shift
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import differentiated
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.emit import Kernel, Kernels, kernels
+from glassgate.engines.triton_gpu.emit import kernels
+from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Pointer, both, in_graph
 from glassgate.engines.triton_gpu.launch import Blocks, compiled, source
 from glassgate.engines.triton_gpu.persistent import persistent
 from glassgate.engines.triton_gpu.phases import Phases
@@ -34,11 +36,19 @@ CELLS = {
     "SLSTM": gg.cells.SLSTM(heads=4), "MinGRU": gg.cells.MinGRU(), "LayerNormGRU": gg.cells.LayerNormGRU(),
     "LayerNormLSTM": gg.cells.LayerNormLSTM(),
 }  # fmt: skip
+CALLERS = ("RNN", "LSTM", "LayerNormLSTM")
+"""The cells whose kernels are also compiled in a CUDA graph and for both directions."""
+FLOAT32 = ("RNN", "GRU")
+"""The cells with kernels for products in TF32, torch's default, and in float32."""
 SIZES = (64, 256, 768)
 CHIPS = {80: Chip(108, 166_912), 90: Chip(132, 232_448), 100: Chip(148, 232_448)}
 PAGE = Path(__file__).parents[3] / "docs" / "gpu-compiled.md"
 ROWS = 16
-TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+PRODUCTS = {
+    "bf16": (torch.bfloat16, "ieee"), "tf32": (torch.float32, "tf32"), "fp32": (torch.float32, "ieee")
+}  # fmt: skip
+"""The type of the operands of products, and how those of float32 are multiplied, by the name in the table."""
+TYPES = {"fp32": "float32", "bf16": "bfloat16", "u8": "uint8"}
 
 
 class Report(NamedTuple):
@@ -69,8 +79,7 @@ class Case(NamedTuple):
         letter: "A", "B" or "C".
         sizes: the hidden sizes for which it is the same.
         phases: of its pass.
-        written: the kernels of its text.
-        kernel: itself.
+        kernels: the kernel, or before a kernel that calls others the ones of each direction.
         blocks: of its programs.
     """
 
@@ -78,46 +87,60 @@ class Case(NamedTuple):
     letter: str
     sizes: str
     phases: Phases
-    written: Kernels
-    kernel: Kernel
+    kernels: list[Kernel]
     blocks: Blocks
 
+    @property
+    def name(self) -> str:
+        """The name of the kernel."""
+        return self.kernels[-1].name
 
-def cases(cell: str, dtype: torch.dtype) -> Iterator[Case]:
+
+def cases(cell: str, products: str) -> Iterator[Case]:
     """The kernels of a cell, forward and backward in training. Most kernels C do not depend on the hidden size."""
-    equations = equations_of(CELLS[cell])
+    equations, dtype = equations_of(CELLS[cell]), PRODUCTS[products][0]
     trace = differentiated(equations, COSTS)
     for title, build in (("forward", forward_pass), ("backward", backward_pass)):
-        phases = Phases(build(equations, trace, Form(save=True)))
-        written = kernels(phases, title, ragged=False)
-        done: dict[tuple[str, Blocks], int] = {}
+        phases, reverse = (Phases(build(equations, trace, Form(save=True, reverse=r))) for r in (False, True))
+        done: dict[tuple[Kernel, Blocks], list[int]] = {}
         for H in SIZES:
             sizes = {"T": 100, "N": ROWS, "H": H, "P": H, "heads": phases.heads}
-            for kernel in written.steps:
-                done.setdefault((kernel.name, blocks_of(kernel, sizes, dtype)), H)
-        for (name, blocks), H in done.items():
-            kernel = next(kernel for kernel in written.steps if kernel.name == name)
-            same = sum(other == name for other, _ in done) == 1
-            yield Case(cell, "C", "any" if same else str(H), phases, written, kernel, blocks)
-        if not phases.products:
-            continue
+            for kernel in kernels(phases, title, ragged=False).steps if not done else {k for k, _ in done}:
+                done.setdefault((kernel, blocks_of(kernel, sizes, dtype, CHIPS[90])), []).append(H)
+        for (kernel, blocks), every in done.items():
+            shown = "any" if len(every) == len(SIZES) else ", ".join(map(str, every))
+            yield Case(cell, "C", shown, phases, [kernel], blocks)
+            if products == "bf16" and cell in CALLERS and every[-1] == SIZES[-1]:
+                types = [element(p, phases, products) for p in kernel.pointers]
+                caller = in_graph([kernel], [TYPES[t] for t in types], [True] * len(types))
+                yield Case(cell, "C", shown, phases, [kernel, caller], blocks)
         for letter, H, kernel_of in (("A", 64, solo), ("B", 768, grid)):
             sizes = {"T": 100, "N": ROWS, "H": H, "P": H, "heads": phases.heads}
-            found = kernel_of(phases, sizes, dtype, CHIPS[80])
+            found = kernel_of(phases, sizes, dtype, CHIPS[80], 1) if phases.products else None
             if found is not None and found.blocks is not None:
-                kernel = persistent(phases, title, False, letter == "A", found.chunks)
-                yield Case(cell, letter, str(H), phases, Kernels(None, (kernel,)), kernel, found.blocks)
+                two = [
+                    persistent(each, name, False, letter == "A", found.chunks)
+                    for each, name in ((phases, title), (reverse, f"{title}_reverse"))
+                ]
+                yield Case(cell, letter, str(H), phases, two[:1], found.blocks)
+                if products == "bf16" and cell in CALLERS:
+                    yield Case(cell, letter, str(H), phases, [*two, both(two)], found.blocks)
 
 
-def report(case: Case, chip: int, dtype: torch.dtype) -> Report:
+def report(case: Case, chip: int, products: str) -> Report:
     """One kernel, compiled for a chip, with products of a type."""
-    kernel, blocks = case.kernel, case.blocks
-    function = compiled(source(case.written), False)[kernel.name]
-    kinds = {p.parameter: kind_of(p.kind, p.value.type.dtype, dtype) for p in kernel.pointers} | {"arrived": "*i32"}
-    constants = {"ROWS": blocks.rows, "UNITS": blocks.units, "COLUMNS": blocks.columns, "PRECISION": "ieee"}
+    blocks, called = case.blocks, case.kernels[:-1] or case.kernels
+    function = compiled(source(case.kernels), False)[case.name]
+    kinds = {"arrived": "*i32", "table": "*i64"}
+    for k, kernel in enumerate(called):
+        for p in kernel.pointers:
+            name = p.parameter if len(case.kernels) == 1 else f"{p.parameter}_{k}"
+            kinds[name] = "*" + element(p, case.phases, products)
+    values = (blocks.rows, blocks.units, blocks.columns, PRODUCTS[products][1])
+    constants = dict(zip(CONSTANTS, values, strict=True))
     parameters = function.arg_names
     signature = {p: "constexpr" if p in constants else kinds.get(p, "i32") for p in parameters}
-    fixed = ("turn", "T", "N", "heads")
+    fixed = ("turn", "T", "N", "heads", "first", "step")
     attributes = {(k,): [["tt.divisibility", 16]] for k, p in enumerate(parameters) if p not in (*constants, *fixed)}
     made = triton.compile(
         ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
@@ -125,11 +148,11 @@ def report(case: Case, chip: int, dtype: torch.dtype) -> Report:
         options={"num_warps": blocks.warps, "num_stages": 1},
     )
     ptx = made.asm["ptx"]
-    products = len(re.findall(r"mma\.sync|wgmma\.mma|tcgen05\.mma", ptx))
+    instructions = len(re.findall(r"mma\.sync|wgmma\.mma|tcgen05\.mma", ptx))
     body = loop_of(made.asm["ttgir"]) if case.letter != "C" else ""
-    weights = len(re.findall(rf"tt\.load .*tensor<{blocks.columns}x{blocks.units}x!tt.ptr<bf16>", body))
+    weights = len(re.findall(rf"tt\.load .*tensor<{blocks.columns}x{blocks.units}x!tt.ptr<", body))
     arrivals = len(re.findall(r"tt\.atomic_rmw", body))
-    return Report(*assembled(ptx, chip), made.metadata.shared, products, weights, arrivals // 2)
+    return Report(*assembled(ptx, chip), made.metadata.shared, instructions, weights, arrivals // 2)
 
 
 def loop_of(text: str) -> str:
@@ -141,9 +164,22 @@ def loop_of(text: str) -> str:
     return "\n".join(lines[first:last])
 
 
-def kind_of(kind: str, number: str, dtype: torch.dtype) -> str:
-    """The type of a pointer."""
-    return "*" + ("u8" if number == "bool" else TYPES[dtype] if kind in ("shared", "weight") else "fp32")
+def element(pointer: Pointer, phases: Phases, products: str) -> str:
+    """The type of the elements of a tensor in a call with results of the type of products, as Triton abbreviates it."""
+    value, program = pointer.value, phases.program
+    if value.type.dtype == "bool":
+        return "u8"
+    operand = "fp32" if products == "tf32" else products
+    if pointer.kind != "sequence":
+        return operand if pointer.kind in ("shared", "weight") else "fp32"
+    shifts = {line.result: line.operation.x for line in program.before if isinstance(line.operation, Shift)}
+    ports = {value: port for side in (program.inputs, program.outputs) for port, value in side.items()}
+    port = ports.get(shifts.get(value, value))
+    if port is None or port.role is Role.KEPT:
+        return "fp32" if port and port.name.startswith("row") else operand
+    if port.role is Role.STATES:
+        return operand if port.name == "h" else "fp32"
+    return "fp32" if port.role in (Role.D_STATES, Role.NOISE) else operand
 
 
 def assembled(ptx: str, chip: int) -> tuple[int, int]:
@@ -166,40 +202,45 @@ HEAD = """\
 
 Triton {version} compiles the [GPU kernels](gpu.md) for chips that may be absent, and ptxas reports their resources.
 `python -m tests.engines.triton_gpu.offline` generates this page, and a test compares it. The batch has {rows} sequences
-without lengths and resets. Where chips differ, an entry has one number for each. *Weights* counts loads of weights
-inside the loop over time: 0 proves that they stay on the chip. *Tensor cores* counts instructions; products of float32
-do not use them. None of these kernels has run on a GPU.
+without lengths and resets. Where chips differ, an entry has one number for each. A kernel *in_graph* is kernel C in a
+CUDA graph; a kernel *both* runs both directions. *Weights* is the number of loads of weights inside the loop over time:
+with 0 loads they stay on the chip. *Tensor cores* is the number of tensor-core instructions; matrix products in float32
+(fp32) do not use them. None of these kernels has run on a GPU.
 
 | products | chips | cell | H | kernel | registers | spilled bytes | shared bytes | tensor cores | weights | barriers |
 |---|---|---|---|---|---|---|---|---|---|---|
 """
 
 
-def line(case: Case, dtype: torch.dtype, chips: Sequence[int]) -> str:
+def line(case: Case, products: str, chips: Sequence[int]) -> str:
     """A row of the table."""
-    found = [report(case, chip, dtype) for chip in chips]
+    found = [report(case, chip, products) for chip in chips]
     shown = [" / ".join(map(str, values if len({*values}) > 1 else values[:1])) for values in zip(*found, strict=True)]
     if case.letter == "C":
         shown[-2:] = "", ""
     of_chips = " / ".join(f"sm_{chip}" for chip in chips)
-    first = [TYPES[dtype], of_chips, case.cell, case.sizes, f"{case.letter} {case.kernel.name}"]
+    first = [products, of_chips, case.cell, case.sizes, f"{case.letter} {case.name}"]
     return f"| {' | '.join([*first, *shown])} |\n"
 
 
-def lines(names: Iterable[str]) -> Iterator[str]:
+def lines(names: Iterable[str], chips: Sequence[int] = tuple(CHIPS)) -> Iterator[str]:
     """The rows of some cells."""
-    for dtype in (torch.bfloat16, torch.float32):
-        for cell in names:
-            for case in cases(cell, dtype):
-                everywhere = dtype == torch.bfloat16 and (case.letter == "C" or cell == "LSTM")
-                if dtype == torch.bfloat16 or (case.letter == "C" and not case.phases.by_rows):
-                    yield line(case, dtype, [*CHIPS] if everywhere else [90])
+    for products in PRODUCTS:
+        for cell in [name for name in names if products == "bf16" or name in FLOAT32]:
+            for case in cases(cell, products):
+                everywhere = products == "bf16" and len(case.kernels) == 1 and (cell == "LSTM" or case.letter == "C")
+                yield line(case, products, chips if everywhere else [90])
 
 
-def main(names: Sequence[str]) -> None:
+def main() -> None:
     """Prints the rows of some cells; without names, writes the page."""
-    if names:
-        print(*lines(names), sep="", end="")
+    parser = ArgumentParser()
+    parser.add_argument("cells", nargs="*")
+    parser.add_argument("--chips", type=int, nargs="+", default=[*CHIPS])
+    options = parser.parse_args()
+    if options.cells:
+        for row in lines(options.cells, options.chips):
+            print(row, end="", flush=True)
         return
     with PAGE.open("w") as page:
         page.write(HEAD.format(version=triton.__version__, rows=ROWS))
@@ -209,4 +250,4 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -4,12 +4,16 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.engines.contract import Direction
 from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.plan import given_of, text_for
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import differentiated
-from glassgate.engines.triton_gpu import passes
+from glassgate.engines.torch_op import fakes, operators
+from glassgate.engines.torch_op.operators import text_of
+from glassgate.engines.triton_gpu import graphs, passes
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.launch import Blocks, Selected
+from glassgate.engines.triton_gpu.launch import Blocks, Launch, Selected
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, selected
 from tests.compare import check
@@ -45,6 +49,46 @@ def test_projections_are_a_second_phase(monkeypatch):
         check(run(gg.cells.LSTM(), "triton", torch.float32, proj_size=2), truth, eager)
 
 
+@pytest.mark.parametrize("kernel", [A, ONE], ids=["A", "B"])
+def test_persistent_kernels_reset_sequences_of_equal_length(kernel, monkeypatch):
+    monkeypatch.setattr(passes, "selected", lambda *_: kernel)
+    layer, x, resets = gg.GRU(3, 4), torch.randn(4, 2, 3), torch.eye(4, 2).bool()
+    output = layer(x, resets=resets)[0]
+    with gg.engine("reference"):
+        torch.testing.assert_close(output, layer(x, resets=resets)[0])
+
+
+def test_both_directions_run_in_the_same_launches(monkeypatch):
+    grids = []
+    starter = Launch.starter
+    monkeypatch.setattr(Launch, "starter", lambda self, *callers: grids.append(self.grid) or starter(self, *callers))
+    x = torch.randn(4, 2, 3)
+    gg.LSTM(3, 4, bidirectional=True)(x)[0].sum().backward()
+    assert {grid[2] for grid in grids} == {2}
+    grids.clear()
+    gg.LSTM(3, (4, 5), bidirectional=True)(x)
+    assert {grid[2] for grid in grids} == {1}
+
+
+@pytest.mark.parametrize("cell", [gg.cells.GRUv1(), gg.cells.LayerNormGRU(), gg.cells.MinGRU()], ids=repr)
+def test_a_graph_runs_calls_of_any_length(cell, monkeypatch):
+    """A graph of three steps for calls of 4 steps; the interpreter takes the place of the recorded launches."""
+    monkeypatch.setattr(graphs, "STEPS", 3)
+    monkeypatch.setattr(graphs, "LEAST", 1)
+    monkeypatch.setattr(graphs, "_graphs", {})
+    truth, eager = (run(cell, "reference", dtype) for dtype in (torch.float64, torch.float32))
+    for _ in range(2):
+        check(run(cell, "triton", torch.float32), truth, eager)
+    assert len(graphs._graphs) == 2  # the forward and the backward pass
+    layer = gg.Recurrent(cell, 3, 6)
+    for L in (5, 2):
+        x = torch.randn(L, 2, 3)
+        output = layer(x)[0]
+        with gg.engine("reference"):
+            torch.testing.assert_close(output, layer(x)[0], atol=1e-6, rtol=1e-5)
+    assert len(graphs._graphs) == 3  # and the forward pass without lengths
+
+
 def test_explain_names_the_kernel():
     choice = gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3))
     assert choice.engine == "triton"
@@ -72,7 +116,7 @@ def test_the_cost_model_selects_a_kernel(cell, N, H, dtype, kind):
 
 
 def test_the_order_of_programs_does_not_matter(monkeypatch):
-    def blocks(kernel, sizes, dtype):
+    def blocks(kernel, **_):
         return Blocks(1, 16, 16) if kernel.by_rows else Blocks(16, 4, 16)
 
     monkeypatch.setattr(passes, "blocks_of", blocks)
@@ -116,6 +160,17 @@ def test_autocast_multiplies_in_float16():
         output = layer(x)[0]
     assert output.dtype == torch.float16
     torch.testing.assert_close(output.float(), layer(x)[0], atol=2e-3, rtol=0)
+
+
+def test_compiled_graphs_expect_the_saved_types():
+    layer = gg.Recurrent(gg.cells.LayerNormGRU(), 3, 4, dtype=torch.float16)
+    weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
+    directions = [Direction(layer.cell, weights, (torch.zeros(2, 4, dtype=torch.float16),), False)]
+    call = torch.randn(6, 3).half(), None, None, given_of(directions)
+    rest = text_of("triton", [text_for(directions, False)]), False, True, torch.float16
+    real, fake = operators.forward(*call, *rest), fakes.forward(*call, *rest)
+    assert [(v.shape, v.dtype) for v in real] == [(v.shape, v.dtype) for v in fake]
+    assert {v.dtype for v in real[2:]} == {torch.float16, torch.float32}  # float32: row sums
 
 
 def test_a_stream_gives_the_same_outputs():
