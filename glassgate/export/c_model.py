@@ -11,9 +11,8 @@ import numpy as np
 from torch import nn
 
 from glassgate.export.c_chain import Chain
-from glassgate.export.c_program import KEYWORDS
 from glassgate.export.c_stages import Array, Stage, chains_of
-from glassgate.export.c_step import number
+from glassgate.export.c_step import KEYWORDS, number
 from glassgate.export.errors import ExportError
 from glassgate.export.files import write_all
 

@@ -12,8 +12,10 @@ from glassgate.export.errors import ExportError
 from glassgate.export.network import Level, levels_of
 from glassgate.layers.stack import Recurrent
 
-_COST = {16: 1.0, 8: 0.65, 4: 0.5}
+_COST = {32: 1.7, 16: 1.0, 8: 0.65, 4: 0.5}
 """Time of one block of units by its size, roughly; it decides how units are grouped."""
+_MOST_SUMS = 96
+"""Sums that are computed side by side at most: those of a block in 12 registers of 8 numbers."""
 _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ReLU: "most(v, all(0))",
     nn.Tanh: "tanhs(v)",
@@ -270,6 +272,9 @@ def _stages(
 
 def _block(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
     """How many units are computed side by side."""
-    units = [direction.hidden_size for level in levels for direction in level.directions]
+    directions = [direction for level in levels for direction in level.directions]
+    units = [direction.hidden_size for direction in directions]
     units = units or [part.out_features for part in parts if isinstance(part, nn.Linear)] or [16]
-    return min(_COST, key=lambda block: sum(-(-n // block) * _COST[block] for n in units))
+    gates = max((len(direction.equations.gates) for direction in directions), default=1)
+    fitting = [block for block in _COST if block * gates <= _MOST_SUMS] or [min(_COST)]
+    return min(fitting, key=lambda block: sum(-(-n // block) * _COST[block] for n in units))

@@ -6,9 +6,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from glassgate.export.c_program import RESERVED, Affine, Fixed, Item, Point, Product, State, Step, Total
+from glassgate.export.c_centred import centred
 from glassgate.export.network import DirectionSpec
+from glassgate.export.phases import Affine, Fixed, Item, Phase, Point, Product, State, Step, Total
 
+_KEYWORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+"""
+KEYWORDS = frozenset(_KEYWORDS.split())
+_HELPERS = "W x w u k at part all first least load mask most pick real store total whole lanes"
+_RESERVED = KEYWORDS | frozenset(_HELPERS.split())
+"""Names that a value of a step cannot have in C."""
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTIONS = {
@@ -63,42 +72,18 @@ class Direction:
     def __init__(self, spec: DirectionSpec, block: int, name: str) -> None:
         self.spec, self.block = spec, block
         self.double = spec.weights["weight_ih"].dtype == torch.float64
-        self.step = Step(spec)
+        self.step = centred(Step(spec, _RESERVED))
         self.name = name.replace(".", "_")
         self.packed = Packed(block)
         self.width = {"H": spec.hidden_size, "P": spec.output_size, "D": spec.input_size}
         self.states = {name: self.padded(spec.widths[name]) for name in self.step.states}
-        self._stored = self._crossing()
-        self._uses = self._count()
-        self._place: dict[int, str] = {}
+        self._stored, self._uses = self.step.crossing, self.step.uses
+        self._place: dict[Item, str] = {}
         self.text = "\n".join(self._lines())
 
     def padded(self, units: int) -> int:
         """The units rounded up to whole blocks."""
         return -(-units // self.block) * self.block
-
-    def _crossing(self) -> set[int]:
-        """Values that a later phase reads, or a product."""
-        crossing = set()
-        for item in self.step.items:
-            match item:
-                case Affine(products=products):
-                    crossing |= {id(p.left) for p in products if not isinstance(p.left, State)}
-                case Point(args=args):
-                    here = item.level, item.axis
-                    wide = [arg for arg in args if isinstance(arg, Affine | Point) and arg.axis != "1"]
-                    crossing |= {id(arg) for arg in wide if (arg.level, arg.axis) != here}
-        return crossing
-
-    def _count(self) -> dict[int, int]:
-        uses: dict[int, int] = {}
-        for item in self.step.items:
-            args = item.args if isinstance(item, Point) else (item.x,) if isinstance(item, Total) else ()
-            for arg in args:
-                uses[id(arg)] = uses.get(id(arg), 0) + 1
-        for item in self.step.new.values():
-            uses[id(item)] = uses.get(id(item), 0) + 2
-        return uses
 
     def _lines(self) -> Iterator[str]:
         spec, step = self.spec, self.step
@@ -106,14 +91,14 @@ class Direction:
         yield f"/* {spec.label}: one step, {spec.input_size} -> {spec.output_size}. */"
         yield f"static void {self.name}(const real *W, const real *x{states}) {{"
         for name, state in step.states.items():
-            self._place[id(state)] = f"state_{name}"
-        self._place[id(step.input)] = "x"
-        body = [line for phase in step.phases for line in self._phase(*phase)]
+            self._place[state] = f"state_{name}"
+        self._place[step.input] = "x"
+        body = [line for phase in step.phases for line in self._phase(phase)]
         buffered = {name: item for name, item in step.new.items() if self._is_buffered(name)}
         for name in buffered:
             yield f"    ALIGNED real new_{name}[{self.states[name]}];"
         for item in step.items:
-            if id(item) in self._stored:
+            if item in self._stored:
                 yield f"    ALIGNED real all_{item.name}[{self.padded(self.width[item.axis])}];"
         yield from body
         for name in buffered:
@@ -123,55 +108,29 @@ class Direction:
     def _is_buffered(self, state: str) -> bool:
         """Whether a new state cannot take the old one's place at once, because some unit still reads that."""
         old, new = self.step.states[state], self.step.new[state]
-        last = self._phase_of_new(state)
+        last, one_block = self.step.stored_in(state), self.states[state] == self.block
         for item in self.step.items:
-            if isinstance(item, Affine) and any(product.left is old for product in item.products):
-                return True
-            if isinstance(item, Point) and old in item.args and (item.level, item.axis) > last:
-                return True
+            match item:
+                case Affine(products=products) if any(product.left is old for product in products):
+                    # The products of a block come before its new states, but after those of the block before.
+                    if item.phase > last or (item.phase == last and not one_block):
+                        return True
+                case Point(args=args) if old in args and item.phase > last:
+                    return True
         return any(other is old for name, other in self.step.new.items() if name != state) or isinstance(new, State)
 
-    def _phase_of_new(self, state: str) -> tuple[int, str]:
-        """The phase that stores a new state."""
-        item, axis = self.step.new[state], self.step.states[state].axis
-        phases = [phase for phase in self.step.phases if phase[1] == axis]
-        return (item.level, axis) if (item.level, axis) in phases and item.axis == axis else phases[-1]
-
-    def _phase(self, level: int, axis: str) -> Iterator[str]:
-        step = self.step
-        units = self.width[axis]
-        here = [i for i in step.items if isinstance(i, Affine | Point) and (i.level, i.axis) == (level, axis)]
+    def _phase(self, phase: Phase) -> Iterator[str]:
+        units = self.width[phase[1]]
+        here = [item for item in self.step.items if isinstance(item, Affine | Point) and item.phase == phase]
         affine = [item for item in here if isinstance(item, Affine)]
-        points = [item for item in here if isinstance(item, Point)]
-        for item in step.items:
-            if isinstance(item, Point) and item.axis == "1" and item.level == level and id(item) not in self._place:
-                self._place[id(item)] = item.name
-                if not self._is_inline(item):
-                    yield f"    const {self._type(item)} {item.name} = {self._expression(item, scalar=True)};"
-        totals = [item for item in step.items if isinstance(item, Total) and item.x in here]
+        totals = [item for item in self.step.items if isinstance(item, Total) and item.x in here]
+        fixed = self._fixed([item for item in here if isinstance(item, Point)])
+        yield from self._scalars(phase[0])
         for item in totals:
             yield f"    lanes sum_{item.name} = all(0);"
         rows = [self.packed.rows(item.bias, units) for item in affine if item.bias is not None]
         sums = list(self._affine(affine, units, rows))
-        fixed = self._fixed(points)
-        body = [f"const lanes {item.name} = {item.name}_sum[part];" for item in affine]
-        body += [f"const lanes {item.name} = load(w + {k} * BLOCK + part * LANES);" for k, item in enumerate(fixed)]
         rows += [self.packed.rows(item.values, units) for item in fixed]
-        for item in fixed:
-            self._place[id(item)] = item.name
-        for item in here:
-            if isinstance(item, Point) and not self._is_inline(item):
-                body.append(f"const {self._type(item)} {item.name} = {self._expression(item)};")
-            if id(item) in self._stored:
-                body.append(f"store(all_{item.name} + at, {item.name});")
-        padding = self.padded(units) - units
-        for item in totals:
-            value = self._read(item.x, level, axis)
-            body.append(f"sum_{item.name} += {f'first({value}, {units} - at)' if padding else value};")
-        for name, item in step.new.items():
-            if self._phase_of_new(name) == (level, axis):
-                target = f"{'new' if self._is_buffered(name) else 'state'}_{name}"
-                body.append(f"store({target} + at, {self._lanes(self._read(item, level, axis), item)});")
         yield f"    for (int u = 0; u < {self.padded(units)}; u += BLOCK) {{"
         if rows:
             part = np.stack(rows, 1)
@@ -181,23 +140,51 @@ class Direction:
         yield from (f"        {line}" for line in sums)
         yield "        for (int part = 0; part < ROWS; part++) {"
         yield "            const int at = u + part * LANES;"
-        yield from (f"            {line}" for line in body)
+        for gate in affine:
+            yield f"            const lanes {gate.name} = {gate.name}_sum[part];"
+        for k, numbers in enumerate(fixed):
+            yield f"            const lanes {numbers.name} = load(w + {k} * BLOCK + part * LANES);"
+            self._place[numbers] = numbers.name
+        yield from (f"            {line}" for line in self._pointwise(phase, here, totals))
         yield "        }"
         yield "    }"
         for item in totals:
             yield f"    const real {item.name} = total(sum_{item.name});"
-            self._place[id(item)] = item.name
+            self._place[item] = item.name
         # Later phases load the stored values of this one.
+        self._place |= {item: f"all_{item.name}" for item in here if item in self._stored}
+
+    def _scalars(self, level: int) -> Iterator[str]:
+        """The numbers of a level that are the same for all units."""
+        for item in self.step.items:
+            if isinstance(item, Point) and item.phase == (level, "1") and item not in self._place:
+                self._place[item] = item.name
+                if not self._is_inline(item):
+                    yield f"    const {self._type(item)} {item.name} = {self._expression(item, scalar=True)};"
+
+    def _pointwise(self, phase: Phase, here: Sequence[Affine | Point], totals: Sequence[Total]) -> Iterator[str]:
+        """The lines of one register of units, after the products."""
         for item in here:
-            if id(item) in self._stored:
-                self._place[id(item)] = f"all_{item.name}"
+            if isinstance(item, Point) and not self._is_inline(item):
+                yield f"const {self._type(item)} {item.name} = {self._expression(item)};"
+            if item in self._stored:
+                yield f"store(all_{item.name} + at, {item.name});"
+        units = self.width[phase[1]]
+        for total in totals:
+            value = self._read(total.x, phase)
+            yield f"sum_{total.name} += {f'first({value}, {units} - at)' if units % self.block else value};"
+        for name, new in self.step.new.items():
+            if self.step.stored_in(name) == phase:
+                target = f"{'new' if self._is_buffered(name) else 'state'}_{name}"
+                yield f"store({target} + at, {self._lanes(self._read(new, phase), new)});"
 
     def _affine(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
         """The sums of products of a phase, side by side."""
         biased = [item for item in affine if item.bias is not None]
         for item in affine:
             terms = [product.label for product in item.products] + (["bias"] if item.bias is not None else [])
-            yield f"lanes {item.name}_sum[ROWS]; /* {' + '.join(terms)} */"
+            note = ", minus a mean (in the weights)" if item.is_centred else ""
+            yield f"lanes {item.name}_sum[ROWS]; /* {' + '.join(terms)}{note} */"
         if affine:
             yield "for (int part = 0; part < ROWS; part++) {"
             for item in affine:
@@ -236,26 +223,23 @@ class Direction:
         return dense
 
     def _vector(self, left: Item) -> str:
-        return f"all_{left.name}" if id(left) in self._stored else self._place[id(left)]
+        return f"all_{left.name}" if left in self._stored else self._place[left]
 
     def _fixed(self, points: Sequence[Point]) -> list[Fixed]:
         """The numbers for each unit that these lines read."""
-        found: dict[int, Fixed] = {}
-        new = [item for name, item in self.step.new.items() if isinstance(item, Fixed)]
-        for arg in [*(arg for point in points for arg in point.args), *new]:
-            if isinstance(arg, Fixed) and arg.axis != "1":
-                found[id(arg)] = arg
-        named, names = list(found.values()), {item.name for item in self.step.items if not isinstance(item, Fixed)}
+        read = [*(arg for point in points for arg in point.args), *self.step.new.values()]
+        named = list(dict.fromkeys(arg for arg in read if isinstance(arg, Fixed) and arg.axis != "1"))
+        names = {item.name for item in self.step.items if not isinstance(item, Fixed)}
         for item in named:
-            while item.name in names | RESERVED:
+            while item.name in names | _RESERVED:
                 item.name += "_"
             names.add(item.name)
         return named
 
     def _is_inline(self, item: Point) -> bool:
         """Whether a value is part of its only reader's line: its author gave it no name."""
-        unnamed = item.name.startswith("v") and item.name[1:].isdigit()
-        return unnamed and self._uses.get(id(item), 0) == 1 and id(item) not in self._stored
+        kept = item in self._stored or item in self.step.new.values()
+        return not item.is_named and not kept and self._uses[item] == 1
 
     def _type(self, item: Item) -> str:
         of_masks = isinstance(item, Point) and (item.op in _COMPARE or item.op.startswith("logical"))
@@ -263,20 +247,20 @@ class Direction:
             return "int" if of_masks else "real"
         return "mask" if of_masks else "lanes"
 
-    def _read(self, arg: Item | float, level: int, axis: str, loose: bool = False) -> str:
+    def _read(self, arg: Item | float, phase: Phase, loose: bool = False) -> str:
         """A value in a line of a phase; loose, where a product of it needs no brackets."""
         if not isinstance(arg, Item):
             return number(arg, self.double)
         match arg:
             case State():
-                return f"load({self._place[id(arg)]} + at)"
+                return f"load({self._place[arg]} + at)"
             case Fixed(axis="1"):
                 return number(float(arg.values.reshape(-1)[0]), self.double)
-            case Point() if self._is_inline(arg) and (arg.axis == "1" or (arg.level, arg.axis) == (level, axis)):
+            case Point() if self._is_inline(arg) and (arg.axis == "1" or arg.phase == phase):
                 text = self._expression(arg, scalar=arg.axis == "1")
                 tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and loose)
                 return text if tight and arg.axis != "1" else f"({text})"
-        if id(arg) in self._stored and (arg.level, arg.axis) != (level, axis):
+        if arg in self._stored and arg.phase != phase:
             return f"load(all_{arg.name} + at)"
         return arg.name
 
@@ -286,7 +270,7 @@ class Direction:
 
     def _expression(self, item: Point, scalar: bool = False) -> str:
         loose = item.op in ("add", "sub") or item.op in _FUNCTIONS
-        args = [self._read(arg, item.level, item.axis, loose) for arg in item.args]
+        args = [self._read(arg, item.phase, loose) for arg in item.args]
         if scalar:
             return _scalar(item.op, args)
         wide = [self._lanes(text, arg) for text, arg in zip(args, item.args, strict=True)]

@@ -13,8 +13,8 @@ import numpy as np
 
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.export.c_program import Affine, Fixed, Item, Point, State, Step, Total
 from glassgate.export.network import DirectionSpec, levels_of
+from glassgate.export.phases import Affine, Fixed, Item, Phase, Point, State, Step, Total
 from glassgate.layers.edits import PUT, SCALE, changed_equations
 from glassgate.layers.stack import Recurrent
 
@@ -138,12 +138,12 @@ class _Emitter:
     """
 
     def __init__(self, spec: DirectionSpec, label: str) -> None:
-        self.spec, self.label, self.step = spec, label, Step(spec, observed=True)
+        self.spec, self.label, self.step = spec, label, Step(spec, _RESERVED, observed=True)
         self.width = {"H": spec.hidden_size, "P": spec.output_size, "D": spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
-        self.uses = self._count()
-        self.results = {id(item): name for name, item in {**self.step.gates, **self.step.new}.items()}
+        self.uses = self.step.uses
+        self.results = {item: name for name, item in {**self.step.gates, **self.step.new}.items()}
         self._rename()
         self.stored = self._stored()
         self.text = "\n".join(self._lines())
@@ -170,8 +170,8 @@ class _Emitter:
         """The values that a step stores, with their numbers of units."""
         found = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
         for item in self.step.items:
-            if id(item) in self.stored:
-                found[self.stored[id(item)]] = self.width[item.axis]
+            if item in self.stored:
+                found[self.stored[item]] = self.width[item.axis]
         return found
 
     def _rename(self) -> None:
@@ -180,8 +180,8 @@ class _Emitter:
         taken = {*_RESERVED, *(item.name for item in (*self.step.items, *inputs))}
         for item in self.step.items:
             name = item.name
-            if id(item) in self.results and not self._is_named(item):
-                name = f"new_{self.results[id(item)]}"
+            if item in self.results and not item.is_named:
+                name = f"new_{self.results[item]}"
             elif isinstance(item, Affine) and item.name.removeprefix("ih_") in self.spec.equations.gates:
                 name = f"{item.name.removeprefix('ih_')}_ih"
             elif name not in _RESERVED or item is self.step.input:
@@ -191,44 +191,21 @@ class _Emitter:
             taken.add(name)
             item.name = name
 
-    def _count(self) -> dict[int, int]:
-        uses: dict[int, int] = {}
-        for item in self.step.items:
-            args = item.args if isinstance(item, Point) else (item.x,) if isinstance(item, Total) else ()
-            for arg in args:
-                uses[id(arg)] = uses.get(id(arg), 0) + 1
-        return uses
-
-    def _stored(self) -> dict[int, str]:
+    def _stored(self) -> dict[Item, str]:
         """The stored values: those with a name, and those that a later phase reads; without states."""
-        stored, taken = {}, {*self.results.values()}
-        crossing = set()
-        for item in self.step.items:
-            match item:
-                case Affine(products=products):
-                    crossing |= {id(product.left) for product in products if not isinstance(product.left, State)}
-                case Point(args=args):
-                    crossing |= {
-                        id(arg)
-                        for arg in args
-                        if isinstance(arg, Affine | Point)
-                        and arg.axis != "1"
-                        and (arg.level, arg.axis) != (item.level, item.axis)
-                    }
+        stored: dict[Item, str] = {}
+        taken, crossing = {*self.results.values()}, self.step.crossing
         for item in self.step.items:
             if not isinstance(item, Affine | Point) or item.axis == "1":
                 continue
-            named = self._is_named(item) and id(item) not in self.results and item.name not in taken
-            if named or (id(item) in crossing and id(item) not in self.results):
+            named = item.is_named and item not in self.results and item.name not in taken
+            if named or (item in crossing and item not in self.results):
                 name = item.name
                 while name in taken:
                     name += "_"
                 taken.add(name)
-                stored[id(item)] = name
+                stored[item] = name
         return stored
-
-    def _is_named(self, item: Item) -> bool:
-        return not (item.name.startswith("v") and item.name[1:].isdigit())
 
     def _lines(self) -> Iterator[str]:
         spec, step = self.spec, self.step
@@ -238,8 +215,8 @@ class _Emitter:
         yield f"  const {{ {states} }} = before;"
         if step.noise:
             yield f"  const {{ {', '.join(step.noise)} }} = edit;"
-        done: set[int] = set()
-        body = [line for phase in step.phases for line in self._phase(*phase, done)]
+        done: set[Item] = set()
+        body = [line for phase in step.phases for line in self._phase(phase, done)]
         parts = [part for parts in self.products.values() for part in parts]
         names = {
             "w": [name for name in self.arrays if name not in {part["weight"] for part in parts}],
@@ -264,39 +241,34 @@ class _Emitter:
         """A value of this step as stored."""
         return f"now_{name}[{self._first(axis)} + u]"
 
-    def _phase(self, level: int, axis: str, done: set[int]) -> Iterator[str]:
+    def _phase(self, phase: Phase, done: set[Item]) -> Iterator[str]:
+        level, axis = phase
         items = self.step.items
-        here = [i for i in items if isinstance(i, Affine | Point) and (i.level, i.axis) == (level, axis)]
+        here = [i for i in items if isinstance(i, Affine | Point) and i.phase == phase]
         for item in items:
-            if isinstance(item, Point) and item.axis == "1" and item.level == level and id(item) not in done:
-                done.add(id(item))
+            if isinstance(item, Point) and item.phase == (level, "1") and item not in done:
+                done.add(item)
                 yield f"const {item.name} = {self._expression(item)};"
         totals = [item for item in items if isinstance(item, Total) and item.x in here]
         for item in totals:
             yield f"let {item.name} = 0;"
-        sums = {id(item): self._sum(item) for item in here if isinstance(item, Affine)}
+        sums = {item: self._sum(item) for item in here if isinstance(item, Affine)}
         for lines, _ in sums.values():
             yield from lines
         yield f"for (let u = 0; u < {self.width[axis]}; u++) {{"
         for item in here:
             if isinstance(item, Affine):
-                yield f"  const {item.name} = {sums[id(item)][1]};"
+                yield f"  const {item.name} = {sums[item][1]};"
             elif not self._is_inline(item):
                 yield f"  const {item.name} = {self._expression(item)};"
-            if id(item) in self.stored:
-                yield f"  {self._now(self.stored[id(item)], axis)} = {self._read(item, level, axis)};"
+            if item in self.stored:
+                yield f"  {self._now(self.stored[item], axis)} = {self._read(item, phase)};"
         for item in totals:
-            yield f"  {item.name} += {self._read(item.x, level, axis)};"
+            yield f"  {item.name} += {self._read(item.x, phase)};"
         for name, item in {**self.step.gates, **self.step.new}.items():
-            if self._phase_of(name, item) == (level, axis):
-                yield f"  {self._now(name, axis)} = {self._read(item, level, axis)};"
+            if self.step.stored_in(name) == phase:
+                yield f"  {self._now(name, axis)} = {self._read(item, phase)};"
         yield "}"
-
-    def _phase_of(self, name: str, item: Item) -> tuple[int, str]:
-        """The phase that stores a gate or a new state."""
-        axis = self.step.states[name].axis if name in self.step.states else "H"
-        phases = [phase for phase in self.step.phases if phase[1] == axis]
-        return (item.level, axis) if (item.level, axis) in phases and item.axis == axis else phases[-1]
 
     def _sum(self, item: Affine) -> tuple[list[str], str]:
         """A bias and products with matrices: the lines before the loop over units, and the sum of one unit.
@@ -344,14 +316,14 @@ class _Emitter:
 
     def _place(self, item: Item) -> str:
         """The name under which a value is stored."""
-        return self.stored.get(id(item)) or self.results[id(item)]
+        return self.stored.get(item) or self.results[item]
 
     def _is_inline(self, item: Point) -> bool:
         """Whether a value is part of the line of its only reader."""
-        kept = id(item) in self.stored or id(item) in self.results
-        return not self._is_named(item) and self.uses.get(id(item), 0) <= 1 and not kept and item.axis != "1"
+        kept = item in self.stored or item in self.results
+        return not item.is_named and self.uses[item] <= 1 and not kept and item.axis != "1"
 
-    def _read(self, arg: Item | float, level: int, axis: str, loose: bool = False) -> str:
+    def _read(self, arg: Item | float, phase: Phase, loose: bool = False) -> str:
         """A value in a line of a phase; `loose` if an expression needs no brackets."""
         match arg:
             case float() | int():
@@ -363,16 +335,16 @@ class _Emitter:
             case Fixed():
                 self.arrays[arg.name] = arg.values
                 return f"{arg.name}[u]"
-            case Point() if self._is_inline(arg) and (arg.level, arg.axis) == (level, axis):
+            case Point() if self._is_inline(arg) and arg.phase == phase:
                 text = self._expression(arg)
                 return text if loose or arg.op in _FUNCTIONS else f"({text})"
-        if isinstance(arg, Affine | Point) and arg.axis != "1" and (arg.level, arg.axis) != (level, axis):
+        if isinstance(arg, Affine | Point) and arg.axis != "1" and arg.phase != phase:
             return self._now(self._place(arg), arg.axis)
         return arg.name
 
     def _expression(self, item: Point) -> str:
         loose = item.op in _FUNCTIONS or item.op == "where"
-        args = [self._read(arg, item.level, item.axis, loose and self._is_flat(arg)) for arg in item.args]
+        args = [self._read(arg, item.phase, loose and self._is_flat(arg)) for arg in item.args]
         match item.op:
             case op if op in _INFIX:
                 return f"{args[0]} {_INFIX[op]} {args[1]}"

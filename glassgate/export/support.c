@@ -141,18 +141,19 @@ HELPER lanes exps(lanes x) {
     return pick(x < all(-103.9f), all(0), pick(x > all(88.72f), all(INFINITY), pick(x == x, y, x)));
 }
 
-/* x p(x^2) / d(x^2), within 2e-8 of tanh(x) up to |x| = 8.7, from where tanh(x) is 1 in float. */
+/* x p(x^2) / d(x^2), within 2e-8 of tanh(x) up to |x| = 8.7, from where tanh(x) is 1 in float. d begins with x^8,
+   without a factor. */
 HELPER lanes tanhs(lanes x) {
     x = most(least(x, all(8.7f)), all(-8.7f));
     const lanes q = x * x;
-    lanes p = q * 1.38972992e-08f + 2.09935921e-05f;
-    p = p * q + 0.00351872942f;
-    p = p * q + 0.134004544f;
-    p = p * q + 0.999999985f;
-    lanes d = q * 7.99639113e-07f + 0.000332362407f;
-    d = d * q + 0.0259648385f;
-    d = d * q + 0.467337746f;
-    d = d * q + 1.0f;
+    lanes p = q * 0.0173794776f + 26.2538319f;
+    p = p * q + 4400.39648f;
+    p = p * q + 167581.281f;
+    p = p * q + 1250564.0f;
+    lanes d = q + 415.640472f;
+    d = d * q + 32470.6953f;
+    d = d * q + 584435.812f;
+    d = d * q + 1250564.0f;
     return x * p / d;
 }
 
@@ -160,14 +161,14 @@ HELPER lanes tanhs(lanes x) {
 HELPER lanes sigmoids(lanes x) {
     x = most(least(x, all(17.4f)), all(-17.4f));
     const lanes q = x * x;
-    lanes p = q * 1.35715813e-11f + 8.20062193e-08f;
-    p = p * q + 5.49801472e-05f;
-    p = p * q + 0.00837528401f;
-    p = p * q + 0.249999996f;
-    lanes d = q * 3.12359028e-09f + 5.19316261e-06f;
-    d = d * q + 0.0016228024f;
-    d = d * q + 0.116834437f;
-    d = d * q + 1.0f;
+    lanes p = q * 0.00434486801f + 26.2538357f;
+    p = p * q + 17601.5879f;
+    p = p * q + 2681300.5f;
+    p = p * q + 80036104.0f;
+    lanes d = q + 1662.56201f;
+    d = d * q + 519531.188f;
+    d = d * q + 37403892.0f;
+    d = d * q + 320144416.0f;
     return x * p / d + 0.5f;
 }
 

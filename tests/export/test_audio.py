@@ -139,7 +139,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="must have the architecture 'LSTM', got 'WaveNet'"):
         gg.from_nam(path)
     path.write_text('{"architecture": "LSTM"}')
-    with pytest.raises(ExportError, match=r"is damaged \(KeyError: 'config'\); copy it again"):
+    with pytest.raises(ExportError, match=r"from_nam: .* is damaged \(KeyError: 'config'\); copy it again"):
         gg.from_nam(path)
     content = json.loads(gg.to_nam(amp(), path).read_text())
     path.write_text(json.dumps(content | {"weights": [1.0]}))

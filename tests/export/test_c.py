@@ -1,5 +1,6 @@
 """Exported layers in C equal the layers: under GCC, under Clang with sanitizers, and as C++."""
 
+import copy
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -48,6 +49,16 @@ def of_layer(layer: gg.Recurrent) -> Network:
     return Network(layer, x, torch.cat(output, -1) if isinstance(output, tuple) else output)
 
 
+def of_uncentred(cell: gg.Cell) -> Network:
+    """A layer whose pre-activations have a large mean, and what it computes in double."""
+    layer = drawn(gg.Recurrent(cell, 3, 20))
+    with torch.no_grad():
+        for name, offset in (("weight_ih_l0", 1e3), ("weight_hh_l0", 1e3), ("bias_ih_l0", 1e5), ("bias_hh_l0", -1e5)):
+            getattr(layer, name).add_(offset)
+    network = of_layer(copy.deepcopy(layer).double())
+    return Network(layer, network.x.float(), network.expected.float())
+
+
 def of_tagger(bidirectional: bool) -> Network:
     """Tokens through an embedding, a layer and dense layers."""
     layer = drawn(gg.LSTM(5, 20, num_layers=2, bidirectional=bidirectional))
@@ -67,6 +78,8 @@ NETWORKS |= {
     "heads as wide as a block": lambda: of_layer(drawn(gg.Recurrent(gg.cells.SLSTM(2), 3, 32))),
     "GRU, projection": lambda: of_layer(layer_of_structure(gg.GRU, "projection")),
     "heads, projected": lambda: of_layer(drawn(gg.Recurrent(gg.cells.SLSTM(2), 3, 8, proj_size=4))),
+    "layer norm of a large mean": lambda: of_uncentred(gg.cells.LayerNormLSTM()),
+    "layer norm of a large mean, GRU": lambda: of_uncentred(gg.cells.LayerNormGRU()),
     "layer norm in double": lambda: of_layer(drawn(gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 9, dtype=torch.float64))),
     "tagger": lambda: of_tagger(False),
     "tagger both ways": lambda: of_tagger(True),
@@ -145,6 +158,8 @@ def test_errors(tmp_path: Path) -> None:
         gg.to_c(layer, tmp_path, weights="json")
     with pytest.raises(ExportError, match="max_steps must be a positive integer, got 0"):
         gg.to_c(layer, tmp_path, max_steps=0)
+    with pytest.raises(ExportError, match=r"keys of the ModuleDict must be parts of an identifier of C, got 'my net'"):
+        gg.to_c(nn.ModuleDict({"my net": layer}), tmp_path)
     with pytest.raises(ExportError, match=r"expected layers of glassgate, Linear, .* got Conv1d"):
         gg.to_c(nn.Conv1d(3, 4, 2), tmp_path)
     with pytest.raises(ExportError, match="Linear must have 4 inputs as the part before it, got 5"):

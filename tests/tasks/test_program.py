@@ -185,11 +185,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
     model = LanguageModel(LanguageModelOptions(hidden_size=4))
-    with pytest.raises(OptionError, match=r"expects a run of tagging, .* got one of language-model; write its layers"):
+    with pytest.raises(OptionError, match=r"--to c expects a run of tagging, .* got one of language-model; write its"):
         write_program(model, tmp_path)
     tagger = tagging()
     tagger.options = TaggingOptions(format="python")
-    with pytest.raises(OptionError, match=r"cannot express the tokenizer of Python files of this tagging run; train"):
+    with pytest.raises(OptionError, match=r"--to c cannot express the tokenizer of Python files of this tagging run; "):
         write_program(tagger, tmp_path)
     path = tmp_path / "table.csv"
     task = forecasting(path, str, head="student-t")

@@ -1,13 +1,13 @@
-"""One step of a direction as C computes it: sums of matrix products, then pointwise lines, in phases.
+"""One step of a direction as C and JavaScript compute it: sums of matrix products, then pointwise lines, in phases.
 
 A phase is the part of a step that needs all units of an earlier value: a product with the reset state of a GRU, the
 mean of a row. Every value here is one number for each unit; values with gates become one value for each gate.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -34,14 +34,8 @@ from glassgate.export.lowered import extents, lowered
 from glassgate.export.network import DirectionSpec
 
 Numbers = np.ndarray
-_KEYWORDS = """
-auto break case char const continue default do double else enum extern float for goto if inline int long register
-restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-"""
-KEYWORDS = frozenset(_KEYWORDS.split())
-_HELPERS = "W x w u k at part all first least load mask most pick real store total whole lanes"
-RESERVED = KEYWORDS | frozenset(_HELPERS.split())
-"""Names that a value of a step cannot have in C."""
+Phase = tuple[int, str]
+"""The level, and the axis of the units that are computed together."""
 
 
 @dataclass(eq=False)
@@ -57,6 +51,16 @@ class Item:
     name: str
     axis: str
     level: int
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that computes it."""
+        return self.level, self.axis
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the author of the cell gave it its name."""
+        return not re.fullmatch(r"v\d+", self.name)
 
 
 @dataclass(eq=False)
@@ -88,10 +92,17 @@ class Product:
 
 @dataclass(eq=False)
 class Affine(Item):
-    """A sum of products and of a bias: the pre-activation of a gate."""
+    """A sum of products and of a bias: the pre-activation of a gate.
+
+    Attributes:
+        bias: one number for each unit.
+        products: with different vectors.
+        is_centred: whether means over units are subtracted from weights and bias.
+    """
 
     bias: Numbers | None
     products: list[Product]
+    is_centred: bool = False
 
 
 @dataclass(eq=False)
@@ -114,9 +125,11 @@ class Step:
 
     Args:
         spec: the direction.
+        reserved: names that a value cannot have.
         observed: whether the values of the gates are results, too.
 
     Attributes:
+        input: x.
         states: before the step, by name.
         noise: the numbers that the equations read in addition to weights, by name.
         new: the states after the step, by name.
@@ -124,7 +137,7 @@ class Step:
         items: all values that these need, each after those that it reads.
     """
 
-    def __init__(self, spec: DirectionSpec, observed: bool = False) -> None:
+    def __init__(self, spec: DirectionSpec, reserved: Collection[str] = (), observed: bool = False) -> None:
         form = Form(reverse=spec.reverse, bias="bias_ih" in spec.weights)
         self.spec, self.program = spec, lowered(spec.equations, form, gates=observed)
         base = extents(spec.equations, spec.hidden_size, spec.output_size, spec.input_size)
@@ -133,8 +146,7 @@ class Step:
         self._lines = {line.result: line for line in (*self.program.before, *self.program.loop.body)}
         self._reads = {read.at: read.sequence for read in self.program.loop.reads}
         self._known: dict[tuple[Value, int | None], Item] = {}
-        self._names: set[str] = set()
-        self._widths = spec.widths
+        self._reserved, self._names = reserved, set[str]()
         out = "P" if spec.equations.projected else "H"
         axes = dict.fromkeys(spec.equations.state, "H") | {spec.equations.state[0]: out}
         self.input = State("x", "D", 0)
@@ -157,16 +169,38 @@ class Step:
         self.items, found = _fused({**gates, **new})
         self.new, self.gates = ({name: found[name] for name in names} for names in (new, gates))
 
-    @cached_property
-    def phases(self) -> list[tuple[int, str]]:
-        """The phases in order: the level, and the axis of the units that are computed together."""
-        found = {
-            (item.level, item.axis) for item in self.items if isinstance(item, Affine | Point) and item.axis != "1"
-        }
-        return sorted(found, key=lambda phase: (phase[0], phase[1] == "P"))
+    @property
+    def phases(self) -> list[Phase]:
+        """All phases in order."""
+        return sorted({item.phase for item in self.items if isinstance(item, Affine | Point) and item.axis != "1"})
+
+    def stored_in(self, result: str) -> Phase:
+        """The phase that stores a new state or a gate."""
+        item = self.new[result] if result in self.new else self.gates[result]
+        axis = self.states[result].axis if result in self.states else "H"
+        phases = [phase for phase in self.phases if phase[1] == axis]
+        return item.phase if item.phase in phases else phases[-1]
+
+    @property
+    def uses(self) -> Counter[Item]:
+        """How many lines read each value; products and results do not count."""
+        return Counter(arg for item in self.items if not isinstance(item, Affine) for arg in inputs(item))
+
+    @property
+    def crossing(self) -> set[Item]:
+        """The values that a later phase reads, or a product."""
+        found: set[Item] = set()
+        for item in self.items:
+            match item:
+                case Affine(products=products):
+                    found |= {product.left for product in products if not isinstance(product.left, State)}
+                case Point(args=args):
+                    wide = [arg for arg in args if isinstance(arg, Affine | Point) and arg.axis != "1"]
+                    found |= {arg for arg in wide if arg.phase != item.phase}
+        return found
 
     def _name(self, wanted: str) -> str:
-        wanted = f"{wanted}_" if wanted in RESERVED else wanted
+        wanted = f"{wanted}_" if wanted in self._reserved else wanted
         name, number = wanted, 1
         while name in self._names:
             number += 1
@@ -263,18 +297,18 @@ def _fixed_values(program: Pass, spec: DirectionSpec, base: Mapping[str, int]) -
 
 def _fused(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
     """All values in order, sums of products and numbers made one `Affine`."""
-    order = _ordered(new.values())
-    users = Counter(id(arg) for item in order for arg in _inputs(item)) + Counter(id(item) for item in new.values())
-    replaced: dict[int, Item] = {}
+    order = ordered(new.values())
+    users = Counter(arg for item in order for arg in inputs(item)) + Counter(new.values())
+    replaced: dict[Item, Item] = {}
 
     def current(item: Item) -> Item:
-        return replaced.get(id(item), item)
+        return replaced.get(item, item)
 
     for item in order:
         match item:
             case Point(op="add", args=(Item() as a, Item() as b)):
                 a, b = current(a), current(b)
-                parts = [part for part in (a, b) if isinstance(part, Affine) and users[id(part)] <= 1]
+                parts = [part for part in (a, b) if isinstance(part, Affine) and users[part] <= 1]
                 fixed = [part for part in (a, b) if isinstance(part, Fixed) and part.axis != "1"]
                 level = max(a.level, b.level)
                 if parts and len(parts) + len(fixed) == 2 and all(part.level == level for part in parts):
@@ -282,8 +316,8 @@ def _fused(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
                     bias = sum(biases[1:], biases[0]) if biases else None
                     products = [product for part in parts for product in part.products]
                     merged = Affine(item.name, item.axis, level, bias, products)
-                    users[id(merged)] = users[id(item)]
-                    replaced[id(item)] = merged
+                    users[merged] = users[item]
+                    replaced[item] = merged
     for item in order:
         target = current(item)
         match target:
@@ -294,10 +328,11 @@ def _fused(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
             case Affine():
                 target.products = [replace(product, left=current(product.left)) for product in target.products]
     results = {name: current(item) for name, item in new.items()}
-    return _ordered(results.values()), results
+    return ordered(results.values()), results
 
 
-def _inputs(item: Item) -> Iterator[Item]:
+def inputs(item: Item) -> Iterator[Item]:
+    """The values that a value is computed from."""
     match item:
         case Point(args=args):
             yield from (arg for arg in args if isinstance(arg, Item))
@@ -307,16 +342,16 @@ def _inputs(item: Item) -> Iterator[Item]:
             yield from (product.left for product in products)
 
 
-def _ordered(results: Iterable[Item]) -> list[Item]:
+def ordered(results: Iterable[Item]) -> list[Item]:
     """The values that the results need, each after those that it reads."""
-    done: dict[int, Item] = {}
+    done: dict[Item, None] = {}
 
     def visit(item: Item) -> None:
-        if id(item) not in done:
-            for each in _inputs(item):
+        if item not in done:
+            for each in inputs(item):
                 visit(each)
-            done[id(item)] = item
+            done[item] = None
 
     for result in results:
         visit(result)
-    return list(done.values())
+    return list(done)

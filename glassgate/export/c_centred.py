@@ -1,0 +1,129 @@
+"""Subtracts means over units at export, in the weights, where a step subtracts the mean of a product.
+
+The mean over units of W x + b is a product of x, too. W x + b minus its mean is therefore one product with other
+weights, and a layer-normalised step needs no sum over units, and no phase, for this mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from glassgate.export.phases import Affine, Fixed, Item, Numbers, Point, State, Step, Total, ordered
+
+_ROUNDING = 1e-13
+"""A sum in double that is smaller, as a fraction of the sum of magnitudes, is zero."""
+
+
+def centred(step: Step) -> Step:
+    """Put means over units into the weights of a step, unless it then has more products."""
+    centring = _Centring(step.items)
+    new = {name: centring.centred(item) for name, item in step.new.items()}
+    items = ordered(new.values())
+    if _weights(items) <= _weights(step.items):
+        step.items, step.new = items, new
+    return step
+
+
+def _weights(items: Sequence[Item]) -> int:
+    return sum(product.matrix.size for item in items if isinstance(item, Affine) for product in item.products)
+
+
+class _Centring:
+    """The values of a step with means in the weights.
+
+    The form of a value is its matrix, if the value is linear in the vectors of the step's products: a row for each unit
+    (or a single row), a column for the constant and for each number of each vector, in double.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._columns: dict[Item, slice] = {}
+        self._width = 1
+        for product in (product for item in items if isinstance(item, Affine) for product in item.products):
+            if product.left not in self._columns:
+                first, self._width = self._width, self._width + product.matrix.shape[-1]
+                self._columns[product.left] = slice(first, self._width)
+        self._forms: dict[Item, Numbers | None] = {}
+        self._new: dict[Item, Item | float] = {}
+
+    def centred(self, item: Item) -> Item:
+        """The value of a unit."""
+        new = self._centred(item)
+        assert isinstance(new, Item)  # only single numbers become 0.0
+        return new
+
+    def _centred(self, item: Item | float) -> Item | float:
+        if not isinstance(item, Item):
+            return item
+        if item not in self._new:
+            self._new[item] = self._made(item)
+        return self._new[item]
+
+    def _made(self, item: Item) -> Item | float:
+        form = self._form(item) if isinstance(item, Point | Total) else None
+        if form is not None and item.axis == "1" and not form.any():
+            return 0.0
+        match item:
+            case Total(x=x):
+                x = self.centred(x)
+                return replace(item, x=x, level=x.level + 1)
+            case Affine(products=products):
+                products = [replace(product, left=self.centred(product.left)) for product in products]
+                lefts = [product.left for product in products]
+                level = max(0 if isinstance(left, State) else left.level + 1 for left in lefts)
+                return replace(item, level=level, products=products)
+            case Point(op="sub", args=(Affine() as product, Point(axis="1") | Total())) if form is not None:
+                return self._product(product, form)
+            case Point(op=op, args=args):
+                new = tuple(self._centred(arg) for arg in args)
+                match op, new:
+                    case ("add" | "sub", (kept, 0.0)) | ("add", (0.0, kept)):
+                        return kept
+                    case "mul", (0.0, _) | (_, 0.0):
+                        return 0.0
+                level = max((arg.level for arg in new if isinstance(arg, Item)), default=0)
+                return replace(item, args=new, level=level)
+        return item
+
+    def _product(self, product: Affine, form: Numbers) -> Affine:
+        """A product with the weights of a form."""
+        kind = product.products[0].matrix.dtype
+        parts = [replace(part, matrix=form[:, self._columns[part.left]].astype(kind)) for part in product.products]
+        bias = form[:, 0].astype(kind) if form[:, 0].any() else None
+        return replace(product, bias=bias, products=parts, is_centred=True)
+
+    def _form(self, item: Item | float) -> Numbers | None:
+        """The matrix of a value; None if it is not linear."""
+        if not isinstance(item, Item):
+            return self._constant(np.array([item]))
+        if item not in self._forms:
+            self._forms[item] = self._derived(item)
+        return self._forms[item]
+
+    def _constant(self, numbers: Numbers) -> Numbers:
+        form = np.zeros((len(numbers), self._width))
+        form[:, 0] = numbers
+        return form
+
+    def _derived(self, item: Item) -> Numbers | None:
+        match item:
+            case Fixed(values=values):
+                return self._constant(values)
+            case Affine(products=products) if all(product.matrix.ndim == 2 for product in products):
+                units = len(products[0].matrix)
+                form = self._constant(np.zeros(units) if item.bias is None else item.bias)
+                for product in products:
+                    form[:, self._columns[product.left]] += product.matrix
+                return form
+            case Total(x=x) if (terms := self._form(x)) is not None:
+                total = terms.sum(0, keepdims=True)
+                return np.where(np.abs(total) <= _ROUNDING * np.abs(terms).sum(0), 0.0, total)
+            case Point(op="add" | "sub" as op, args=(a, b)):
+                left, right = self._form(a), self._form(b)
+                if left is not None and right is not None:
+                    return left + right if op == "add" else left - right
+            case Point(op="mul" | "div" as op, args=(Item() as a, float() | Fixed(axis="1") as number)):
+                by = number.values.item() if isinstance(number, Fixed) else number
+                if (scaled := self._form(a)) is not None:
+                    return scaled * by if op == "mul" else scaled / by
+        return None
