@@ -74,8 +74,23 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> Machine
     options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     kernel = njit(types.void(types.int64), **options)(namespace[name])
     result: Any = next(iter(kernel.overloads.values()))
-    _, _, (code, _bitcode) = result.library.serialize_using_object_code()
-    return MachineCode(result.fndesc.llvm_func_name, code)
+    _, _, (_object, bitcode) = result.library.serialize_using_object_code()
+    return MachineCode(result.fndesc.llvm_func_name, _target().emit_object(llvm.parse_bitcode(bitcode)))
+
+
+@cache
+def _target() -> llvm.TargetMachine:
+    """This processor, with constants at a short distance from the code.
+
+    Numba's machine code may be at any distance: it loads the address of each constant, and spills most constants.
+    """
+    from numba.core import config
+
+    named: Any = config
+    name = named.CPU_NAME or llvm.get_host_cpu_name()
+    features = named.CPU_FEATURES or llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(name, features, opt=3, reloc="pic", codemodel="small")
 
 
 @cache
@@ -95,7 +110,8 @@ def _load(kernel: MachineCode, name: str) -> Function:
 
 
 def _loaded(kernel: MachineCode, name: str) -> Function:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
+    # llvmlite's own memory manager places constants next to the code.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(), use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()
     _engines.append(engine)

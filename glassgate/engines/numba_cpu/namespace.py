@@ -43,5 +43,4 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         found |= int8.functions(processor)
     if processor.tiles:
         found |= tiles.functions(processor.tiles)
-    functions = mathematics.FUNCTIONS | (mathematics.QUICK if pairs is not None and pairs.terms == 1 else {})
-    return found | {f"_{name}": value for name, value in found.items()} | functions
+    return found | {f"_{name}": value for name, value in found.items()} | mathematics.FUNCTIONS

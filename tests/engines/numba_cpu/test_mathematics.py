@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.simd.mathematics import FUNCTIONS, QUICK
+from glassgate.engines.numba_cpu.simd.mathematics import FUNCTIONS
 from glassgate.engines.numba_cpu.simd.vector import memory
-from tests.compare import noise
 
 WIDTHS = [(bits, width * 8 // bits) for bits in (32, 64) for width in (16, 32, 64) if width <= host().width]
 TORCH = {
@@ -84,11 +83,7 @@ def test_function(name, bits, lanes):
 
 
 @pytest.mark.parametrize(("bits", "lanes"), WIDTHS)
-@pytest.mark.parametrize("name", QUICK)
-def test_quick_function(name, bits, lanes):
-    dtype = torch.float32 if bits == 32 else torch.float64
-    function = compiled(QUICK[name], 1, bits, lanes)
-    x = torch.cat([torch.linspace(-100, 100, 4001), noise(0, 3000).float()]).to(dtype)
-    assert (function(x) - getattr(torch, name)(x.double())).abs().max() <= 6 * torch.finfo(dtype).eps
-    special = torch.tensor(SPECIAL, dtype=dtype)
-    torch.testing.assert_close(function(special), getattr(torch, name)(special), equal_nan=True, rtol=0, atol=1e-6)
+def test_tanh_is_at_most_one(bits, lanes):
+    x = torch.linspace(4, 10, 20001, dtype=torch.float32 if bits == 32 else torch.float64)
+    tanh = compiled(FUNCTIONS["tanh"], 1, bits, lanes)
+    assert max(tanh(x).max(), -tanh(-x).min()) == 1.0

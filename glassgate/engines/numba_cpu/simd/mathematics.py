@@ -1,7 +1,7 @@
 """The functions of a vector that generated kernels call. NaN and infinity are handled as in torch."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,13 @@ from glassgate.engines.numba_cpu.simd.vector import Lanes, MaskType, VectorType,
 
 FUNCTIONS: dict[str, Any] = {}
 """The functions by the name that kernels import."""
+
+
+LARGEST_REST = 0.3467
+"""ln 2 / 2: the largest remainder of an argument of exp."""
+TANH_UPPER = 0.999999985, 0.134004544, 0.00351872942, 2.09935921e-05, 1.38972992e-08
+TANH_LOWER = 1.0, 0.467337746, 0.0259648385, 0.000332362407, 7.99639113e-07
+"""Polynomials in x^2 whose quotient is tanh(x) / x, within 2e-8 up to |x| = 8.7, where tanh(x) rounds to 1."""
 
 
 def _kernel_function(*arguments: Any) -> Callable[[Callable[..., Lanes]], Callable[..., Lanes]]:
@@ -35,13 +42,18 @@ def economized(series: Callable[[int], float], radius: float, degree: int) -> tu
     return tuple(float(c) / radius**k for k, c in enumerate(short))
 
 
-def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """Horner's rule over an economized series."""
-    *rest, last = economized(series, radius, degree)
+def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
+    """The polynomial with these coefficients, the constant one first, in as few instructions as possible."""
+    *rest, last = coefficients
     value = x.like(last)
     for coefficient in reversed(rest):
         value = value.fma(x, coefficient)
     return value
+
+
+def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
+    """Horner's rule over an economized series."""
+    return horner(x, economized(series, radius, degree))
 
 
 def polynomial_in_pairs(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
@@ -65,25 +77,30 @@ def _after_second(k: int) -> float:
     return 1.0 / math.factorial(k + 2)
 
 
-def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
-    """expm1(r) with x = n ln 2 + r, |r| <= ln 2 / 2, and a number whose last bits are n."""
-    mantissa, degree = (23, 4) if x.bits == 32 else (52, 10)
+def _of_exp(k: int) -> float:
+    return 1.0 / math.factorial(k)
+
+
+def _reduced(x: Lanes, sign: float = 1.0, less: int = 0) -> tuple[Lanes, Lanes]:
+    """r and 2^(n - less), which must be a normal number, with sign * x = n ln 2 + r and |r| <= ln 2 / 2."""
+    mantissa, bias = (23, 127) if x.bits == 32 else (52, 1023)
+    # Adding this rounds to an integer, which is in the last bits of the sum, with the bias of an exponent.
+    rounds = 1.5 * 2.0**mantissa + bias - less
     high, low = _log_of_two(x)
-    shifted = x.fma(1.0 / math.log(2.0), 1.5 * 2.0**mantissa)
-    n = shifted - 1.5 * 2.0**mantissa
-    r = n.fma(-low, n.fma(-high, x))
-    return (r * r).fma(polynomial_in_pairs(r, _after_second, 0.3467, degree), r), shifted
+    shifted = x.fma(sign / math.log(2.0), rounds)
+    n = shifted - rounds
+    r = n.fma(-low, n.fma(-high, x if sign > 0 else -x))
+    return r, shifted.as_bits().integer(mantissa, "shl").as_float(x)
+
+
+def _less_one(r: Lanes) -> Lanes:
+    """e^r - 1 for |r| <= ln 2 / 2."""
+    return (r * r).fma(polynomial_in_pairs(r, _after_second, LARGEST_REST, 4 if r.bits == 32 else 10), r)
 
 
 def _log_of_two(x: Lanes) -> tuple[float, float]:
     """ln 2 in two parts, the first one short enough that its product with an exponent is exact."""
     return (0.693359375, -2.12194440054690583e-4) if x.bits == 32 else (0.69314718036912382, 1.90821492927058770e-10)
-
-
-def _power_of_two(shifted: Lanes, less: int = 0) -> Lanes:
-    """2^(n - less), for an exponent within the range of normal numbers."""
-    mantissa, bias = (23, 127) if shifted.bits == 32 else (52, 1023)
-    return shifted.as_bits().integer(bias - less, "add").integer(mantissa, "shl").as_float(shifted)
 
 
 def _range(x: Lanes) -> tuple[float, float]:
@@ -95,9 +112,8 @@ def _range(x: Lanes) -> tuple[float, float]:
 def exp(x: Lanes) -> Lanes:
     """e^x."""
     low, high = _range(x)
-    small, shifted = _reduced(_clamped(x, low, high))
-    half = _power_of_two(shifted, less=1)
-    value = small.fma(half, half) * 2.0
+    r, half = _reduced(_clamped(x, low, high), less=1)
+    value = _less_one(r).fma(half, half) * 2.0
     value = x.compare(high, ">").where(x.like(math.inf), value)
     return x.compare(low, "<").where(x.like(0.0), value)
 
@@ -111,9 +127,8 @@ def expm1(x: Lanes) -> Lanes:
 
 
 def _expm1(x: Lanes) -> Lanes:
-    small, shifted = _reduced(x)
-    scale = _power_of_two(shifted)
-    return small.fma(scale, scale - 1.0)
+    r, scale = _reduced(x)
+    return _less_one(r).fma(scale, scale - 1.0)
 
 
 def _quotient(a: Lanes | float, b: Lanes) -> Lanes:
@@ -136,46 +151,20 @@ def _reciprocal_guess(b: Lanes) -> Lanes:
 @_kernel_function(VectorType)
 def sigmoid(x: Lanes) -> Lanes:
     """1 / (1 + e^-x)."""
-    limit = 87.0 if x.bits == 32 else 708.0
-    small, shifted = _reduced(_clamped(-x, -limit, limit))
-    scale = _power_of_two(shifted)
-    return _quotient(1.0, small.fma(scale, scale + 1.0))
+    limit, degree = (87.0, 6) if x.bits == 32 else (708.0, 12)
+    r, scale = _reduced(_clamped(x, -limit, limit), sign=-1.0)
+    return _quotient(1.0, polynomial(r, _of_exp, LARGEST_REST, degree).fma(scale, 1.0))
 
 
 @_kernel_function(VectorType)
 def tanh(x: Lanes) -> Lanes:
-    """Through e^2x - 1, so that it is accurate near zero."""
-    grown = _expm1(_clamped(x + x, -40.0, 40.0))
-    return _quotient(grown, grown + 2.0)
-
-
-def _series_of_power(k: int) -> float:
-    return math.log(2.0) ** k / math.factorial(k)
-
-
-def _quick_quotient(x: Lanes, times: float, limit: float) -> Lanes:
-    """1 / (1 + e^(times x)), to a few units of the last place of one half."""
-    mantissa, degree = (23, 5) if x.bits == 32 else (52, 10)
-    x, scale = _clamped(x, -limit, limit), times / math.log(2.0)
-    shifted = x.fma(scale, 1.5 * 2.0**mantissa)
-    rest = x.fma(scale, -(shifted - 1.5 * 2.0**mantissa))
-    return _quotient(1.0, polynomial_in_pairs(rest, _series_of_power, 0.5, degree).fma(_power_of_two(shifted), 1.0))
-
-
-def quick_sigmoid(x: Lanes) -> Lanes:
-    """1 / (1 + e^-x) for kernels that multiply numbers of bfloat16: one chain of instructions, a third shorter."""
-    return _quick_quotient(x, -1.0, 87.0)
-
-
-def quick_tanh(x: Lanes) -> Lanes:
-    """1 - 2 / (1 + e^2x), equally fast. The absolute error near zero is that of other arguments."""
-    return _quick_quotient(x, 2.0, 43.0).fma(-2.0, 1.0)
-
-
-QUICK: dict[str, Any] = {"sigmoid": quick_sigmoid, "tanh": quick_tanh}
-"""The faster functions by the name of the exact ones."""
-for _code in QUICK.values():
-    define(_code, _code, VectorType)
+    """A quotient of polynomials in 32 bits, through e^2x - 1 in 64 bits: both are accurate near zero."""
+    if x.bits == 64:
+        grown = _expm1(_clamped(x + x, -40.0, 40.0))
+        return _quotient(grown, grown + 2.0)
+    x = _clamped(x, -8.7, 8.7)
+    square = x * x
+    return _clamped(_quotient(x * horner(square, TANH_UPPER), horner(square, TANH_LOWER)), -1.0, 1.0)
 
 
 @_kernel_function(VectorType)
