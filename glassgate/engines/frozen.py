@@ -60,11 +60,11 @@ def frozen(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
         scales: for int8, the scales of each direction's quantised matrices.
 
     Raises:
-        EngineError: the processor or the cell does not support this precision.
+        EngineError: the processor or the cell does not support this precision, or the named engine cannot run it.
     """
     check_choice("freeze", "precision", precision, PRECISIONS)
     x = directions[0].initial[0].new_zeros(1, directions[0].weights["weight_ih"].shape[1])
-    requested, reasons = choose.requested(), list[str]()
+    requested, reasons = choose.requested(), dict[str, str]()
     for name, backend in BACKENDS.items():
         if not isinstance(backend, Freezer):
             continue
@@ -75,9 +75,15 @@ def frozen(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
             if isinstance(layer, Reason):
                 raise EngineError(f"freeze: {layer.text}")
             return layer
-        reasons.append(f"the {name.upper()} engine's kernels: {reason.text}")
+        reasons[name] = f"the {name.upper()} engine's kernels: {reason.text}"
+    if requested not in ("auto", "reference"):
+        reason_of_named = reasons.get(requested, "it does not keep packed weights")
+        raise EngineError(
+            f"freeze: engine {requested!r} cannot run sessions and streams: {reason_of_named}; create them outside of "
+            f"`with gg.engine({requested!r})`"
+        )
     if precision in ("bfloat16", "int8"):
-        raise EngineError(f"freeze: precision={precision!r} needs {'; or '.join(reasons)}")
+        raise EngineError(f"freeze: precision={precision!r} needs {'; or '.join(reasons.values())}")
     return _ByReference(directions)
 
 
