@@ -133,6 +133,8 @@ class Sizes(NamedTuple):
     sum of n products in bfloat16; see `Processor.terms`."""
     input_terms: int | None = None
     """The same for the product of the input, if it differs."""
+    narrow: bool = False
+    """Whether each step computes the product of the input itself, which has few columns; only without gradients."""
 
     @property
     def terms_of_input(self) -> int:

@@ -287,6 +287,7 @@ class _Form:
         turned: bool,
     ) -> None:
         self._layers, self._resting, self._turned = layers, resting, turned
+        self._resting_at = [v.data_ptr() for v in resting]
         self._new_output = allocator(shape, resting[0].dtype)
         self._new_final = [allocator(form, resting[0].dtype) for form in final]
         self._bytes = [v.nbytes // final[0][0] for v in resting]
@@ -316,18 +317,23 @@ class _Form:
 
     def __call__(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
         x = input.transpose(0, 1) if self._turned else input
-        states = self._resting if hx is None else hx if type(hx) is tuple else (hx,)
-        x, *given = [v if v.is_contiguous() else v.contiguous() for v in (x, *states)]
+        x = x if x.is_contiguous() else x.contiguous()
+        initial_at = self._resting_at
+        if hx is not None:
+            given = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
+            initial_at = [v.data_ptr() for v in given]
         final = [new() for new in self._new_final]
-        initial_at, final_at = [v.data_ptr() for v in given], [v.data_ptr() for v in final]
+        final_at, part = [v.data_ptr() for v in final], 0
         for passes in self._layers:
             outputs = []
             for each in passes:
-                outputs.append(self._new_output())
-                each.run(x.data_ptr(), [*initial_at, outputs[-1].data_ptr(), *final_at])
-                initial_at = [at + size for at, size in zip(initial_at, self._bytes, strict=True)]
-                final_at = [at + size for at, size in zip(final_at, self._bytes, strict=True)]
-            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+                if part:
+                    initial_at = [at + size for at, size in zip(initial_at, self._bytes, strict=True)]
+                    final_at = [at + size for at, size in zip(final_at, self._bytes, strict=True)]
+                outputs.append(output := self._new_output())
+                each.run(x.data_ptr(), (*initial_at, output.data_ptr(), *final_at))
+                part += 1
+            x = output if len(outputs) == 1 else torch.cat(outputs, -1)
         return x.transpose(0, 1) if self._turned else x, tuple(final) if len(final) > 1 else final[0]
 
 

@@ -57,7 +57,7 @@ class Stream:
         self._one = self._step.native(1) if spec.dtype is layer.computed_in else None
         if self._one is not None:
             self._call, self._output = self._one.call, self._one.output[0]
-        self._blocks: dict[int, Native] = {}
+        self._blocks: dict[torch.Size, Native] = {}
 
     def step(self, x: Tensor) -> Tensor:
         """Advance every sequence by one step.
@@ -77,7 +77,6 @@ class Stream:
         call(x.data_ptr())
         return self._output
 
-    @torch.no_grad()
     def run(self, x: Tensor) -> Tensor:
         """Advance every sequence by a block of steps, such as the frames that an audio callback receives.
 
@@ -90,18 +89,29 @@ class Stream:
         Raises:
             ShapeError: x does not fit.
         """
+        block = self._blocks.get(x.shape)
+        if block is None or x.dtype is not self._dtype or not (x.is_cpu and x.is_contiguous()):
+            return self._other_block(x)
+        block.call(x.data_ptr())
+        return block.output
+
+    @torch.no_grad()
+    def _other_block(self, x: Tensor) -> Tensor:
+        """The first block of its length, one of another layout, or without native code."""
         L = len(x) if x.dim() else 0
-        block = self._blocks.get(L)
-        if block is None or x.shape[1:] != self._shape or x.dtype is not self._dtype or not x.is_cpu:
-            check_shape("Stream", "x", x, "(L, N, H_in)", (max(L, 1), *self._shape))
-            check_like("Stream", "x", x, self._dtype, self._device, "the layer")
-            block = self._step.native(L) if self._one is not None else None
-            if block is None:
-                return torch.stack([self.step(x_t).clone() for x_t in x])
+        check_shape("Stream", "x", x, "(L, N, H_in)", (max(L, 1), *self._shape))
+        check_like("Stream", "x", x, self._dtype, self._device, "the layer")
+        if self._one is None:
+            return torch.stack([self.step(x_t).clone() for x_t in x])
+        block = self._blocks.get(x.shape)
+        if block is None:
+            block = self._step.native(L)
+            assert block is not None, "a stream with native code for one step has it for blocks"
             if len(self._blocks) >= MOST_BLOCKS:
                 self._blocks.clear()
-            self._blocks[L] = block
-        block.call((x if x.is_contiguous() else x.contiguous()).data_ptr())
+            self._blocks[x.shape] = block
+        x = x.contiguous()
+        block.call(x.data_ptr())
         return block.output
 
     @torch.no_grad()

@@ -20,6 +20,8 @@ LAYERS = {
     "norm": lambda **kw: gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 7, **kw),
     "minimal": lambda **kw: gg.Recurrent(gg.cells.MinGRU(), 5, 7, **kw),
     "zoneout": lambda **kw: gg.LSTM(5, 7, zoneout=(0.2, 0.4), **kw),
+    "narrow": lambda **kw: gg.GRU(3, 9, 2, bidirectional=True, **kw),
+    "narrow norm": lambda **kw: gg.Recurrent(gg.cells.LayerNormLSTM(), 1, 7, **kw),
 }
 
 
@@ -63,7 +65,7 @@ def test_equals_its_layer_in_every_form_of_call(kind):
     layer = made(kind, dtype=torch.float64)
     session, N, L = gg.freeze(layer), 4, 6
     form = (N, L) if layer.batch_first else (L, N)
-    x = noise(50, *form, 5)
+    x = noise(50, *form, layer.input_size)
     with torch.no_grad():
         _, hx = layer(x)
     resets, lengths = noise(51, *form) > 0.5, [6, 0, 3, 1]
@@ -182,6 +184,21 @@ def test_a_cell_without_kernel_runs_on_the_reference(tmp_path):
         session.save(tmp_path / "cumulative.safetensors")
     with pytest.raises(gg.EngineError, match=r"precision='bfloat16' needs the CPU engine's kernels"):
         gg.freeze(layer, "bfloat16")
+    with (
+        pytest.raises(gg.EngineError, match=r"engine 'cpu' cannot run .* the CPU engine's kernels: "),
+        gg.engine("cpu"),
+    ):
+        gg.freeze(layer)
+
+
+def test_a_named_engine_runs_the_session_or_raises():
+    layer, x = made("lstm"), noise(0, 4, 2, 5).float()
+    for name in ("cpu", "reference"):
+        with gg.engine(name):
+            torch.testing.assert_close(gg.freeze(layer)(x)[0], layer(x)[0].detach())
+    for create in (gg.freeze, gg.LSTM.stream):
+        with pytest.raises(gg.EngineError, match=r"'torch' cannot run .* it does not keep packed"), gg.engine("torch"):
+            create(layer)
 
 
 def test_many_threads_share_a_session():

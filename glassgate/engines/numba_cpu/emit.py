@@ -31,7 +31,7 @@ class Kernel:
     split_units: bool
 
 
-def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool = False) -> Kernel:
+def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool = False, inputs: int = 0) -> Kernel:
     """The text of the forward or the backward kernel.
 
     Args:
@@ -39,13 +39,15 @@ def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool
         title: the docstring of the kernel.
         rounds: whether the left operands of matrix products are rounded to bfloat16.
         rounds_output: whether the output can be rounded too.
+        inputs: the columns of the input, if the kernel computes its product. Such a kernel keeps no values for a
+            backward pass. 0 if it reads a product that was computed before.
     """
-    return _Emitter(program, rounds, rounds_output).kernel(title)
+    return _Emitter(program, rounds, rounds_output, inputs).kernel(title)
 
 
 class _Emitter:
-    def __init__(self, program: Program, rounds: bool, rounds_output: bool) -> None:
-        self.program, self.rounds, self.rounds_output = program, rounds, rounds_output
+    def __init__(self, program: Program, rounds: bool, rounds_output: bool, inputs: int) -> None:
+        self.program, self.rounds, self.rounds_output, self.inputs = program, rounds, rounds_output, inputs
         self.names = Names()
         self.lines: list[tuple[int, str]] = []
         self.arguments: dict[Argument, str] = {}
@@ -102,7 +104,7 @@ class _Emitter:
         return self.arguments[argument]
 
     def _equations(self, phase: Phase) -> Equations:
-        return Equations(self.program, phase, self.names, self.argument, self.rounds)
+        return Equations(self.program, phase, self.names, self.argument, self.rounds, self.inputs)
 
     def _step(self) -> None:
         """Prints the part that all rows of a step have in common."""
@@ -310,7 +312,7 @@ class _Emitter:
         for term, sum_ in partial.items():
             total = self.argument(given.of_row_sum("total", term.number))
             self.line(f"_put_total({total} + _one * _BYTES, {sum_})")
-        kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None]
+        kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None and not self.inputs]
         if kept:
             self.line(f"if {self.argument(given.SAVE)}:")
         for (buffer, column), sum_ in kept:

@@ -61,12 +61,19 @@ class Equations:
         names: of the kernel.
         argument: adds an argument to the kernel and returns its name.
         bfloat16: whether some buffers hold rounded numbers.
+        inputs: see `emit`.
     """
 
     def __init__(
-        self, program: Program, phase: Phase, names: Names, argument: Callable[[Argument], str], bfloat16: bool
+        self,
+        program: Program,
+        phase: Phase,
+        names: Names,
+        argument: Callable[[Argument], str],
+        bfloat16: bool,
+        inputs: int,
     ) -> None:
-        self.program, self.phase, self.names, self.argument = program, phase, names, argument
+        self.program, self.phase, self.names, self.argument, self.inputs = program, phase, names, argument, inputs
         self._rounded = given.ROUNDED if bfloat16 else ()
         self.row: list[str] = []
         self.reads: list[str] = []
@@ -87,7 +94,7 @@ class Equations:
             self._carry(write) if isinstance(write, Carry) else self._store(write)
         for term in phase.sums:
             self._sum_into_row(term)
-        if phase.keeps:
+        if phase.keeps and not inputs:
             self.writes.append(f"if {argument(given.SAVE)}:")
             self.writes += [f"    {self._stored(keep)}" for keep in phase.keeps]
 
@@ -125,7 +132,7 @@ class Equations:
         if temporary.of_one_pass:
             return base
         where = f"{base} + _one * {self.argument(given.axis_pitch(buffer.axis))}"
-        if temporary.kept is not None:
+        if temporary.kept is not None and not self.inputs:
             column = temporary.kept.column
             kept = self._address(temporary.kept.buffer)
             if column:
@@ -174,9 +181,28 @@ class Equations:
                 return self.argument(given.width(axis))
             case Constant(value):
                 return f"_fill({number(value)})"
+        if term.buffer.kind is Kind.INPUT and self.inputs:
+            return self._input_product(term)
         if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.KEPT, Kind.NOISE):
             self.columns[term.buffer] = max(self.columns.get(term.buffer, 0), term.column + 1)
         return f"_load{self._half(term)}({self._vector(term)})"
+
+    def _input_product(self, half: Place) -> str:
+        """The expression of an input half: the input's columns times packed weights."""
+        data = self._address(self.program.buffers[Kind.DATA])
+        weights, pitch = self.argument(given.PACKED_INPUT), self.argument(given.INPUT_BLOCK_PITCH)
+        at = self.names.machine(("at", given.PACKED_INPUT), f"{given.PACKED_INPUT.label}_at")
+        line = f"{at} = {weights} + _unit // _LANES * {pitch} * _BYTES"
+        if line not in self.reads:
+            self.reads.insert(0, line)
+        products = []
+        for k in range(self.inputs):
+            x = self.names.machine(("input", k), f"x_{k}")
+            read = f"{x} = _fill(_number({data}{f' + {k} * _BYTES' if k else ''}))"
+            if read not in self.row:
+                self.row.append(read)
+            products.append(f"{x} * _load({at}, {k * half.buffer.columns + half.column} * _LANES, _LANES)")
+        return " + ".join(products)
 
     def _half(self, place: Place) -> str:
         """The suffix of functions that read and write rounded numbers."""

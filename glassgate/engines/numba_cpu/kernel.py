@@ -21,12 +21,14 @@ class Compiled(NamedTuple):
 _compiled: dict[Any, Compiled] = {}
 
 
-def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool, processor: Processor) -> Compiled:
-    """The kernel of a cell, compiled when it is first asked for."""
-    key = trace, bits, is_backward, cell.heads, processor
+def kernel_of(
+    cell: Cell, trace: Trace, bits: int, is_backward: bool, processor: Processor, inputs: int = 0
+) -> Compiled:
+    """The kernel of a cell, compiled when it is first asked for; for `inputs` see `emit`."""
+    key = trace, bits, is_backward, cell.heads, processor, inputs
     if key not in _compiled:
         program = lower(cell, trace, is_backward)
-        kernel = _emitted(cell, program, processor)
+        kernel = _emitted(cell, program, processor, inputs)
         name = "backward" if is_backward else "forward"
         _compiled[key] = Compiled(program, kernel, compiled(kernel.text, name, bits, processor))
     return _compiled[key]
@@ -34,10 +36,10 @@ def kernel_of(cell: Cell, trace: Trace, bits: int, is_backward: bool, processor:
 
 def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
     """The kernel of a cell as text."""
-    return _emitted(cell, lower(cell, trace, is_backward), host().whole)
+    return _emitted(cell, lower(cell, trace, is_backward), host().whole, 0)
 
 
-def _emitted(cell: Cell, program: Program, processor: Processor) -> Kernel:
+def _emitted(cell: Cell, program: Program, processor: Processor, inputs: int) -> Kernel:
     name = "backward" if program.backward else "forward"
     title = f"{type(cell).__name__}, {name} through time: one direction of a layer, some sequences."
-    return emit(program, title, processor.rounds, bool(processor.bfloat16))
+    return emit(program, title, processor.rounds, bool(processor.bfloat16), inputs)

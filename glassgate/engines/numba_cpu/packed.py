@@ -25,6 +25,8 @@ from glassgate.engines.numba_cpu.workspace import aligned
 from glassgate.engines.plan import INTEGERS, Plan, Sizes, plan_of
 
 ALONE = Partition(1, (1,))
+MOST_INPUTS = 4
+"""The columns of an input whose product a step computes itself."""
 
 
 class PackedDirection:
@@ -64,8 +66,10 @@ class PackedDirection:
         weights = self._direction.weights
         matrix, bits = weights["weight_ih"], 64 if self.dtype is torch.float64 else 32
         H = matrix.shape[0] // len(self._direction.cell.gates)
-        P = weights["weight_hr"].shape[0] if "weight_hr" in weights else H
-        return Sizes(N, matrix.shape[1], H, P, bits, self._terms, self._input_terms)
+        P, D = weights["weight_hr"].shape[0] if "weight_hr" in weights else H, matrix.shape[1]
+        found = Sizes(N, D, H, P, bits, self._terms, self._input_terms)
+        narrow = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not found.terms_of_input
+        return found._replace(narrow=narrow)
 
     def packed(self, plan: Plan, N: int) -> list[Tensor]:
         """The packed weights for such calls."""

@@ -69,7 +69,9 @@ class KernelPlan:
         self.plan, self.sizes, self.backward, self.few_rows = plan, sizes, backward, few_rows
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.processor = multiplier(sizes.terms).of_rows(sizes.N)
-        self.program, self.kernel, self._function = kernel_of(cell, trace, sizes.bits, backward, self.processor)
+        narrow = sizes.D if sizes.narrow and trace.ih else 0
+        compiled = kernel_of(cell, trace, sizes.bits, backward, self.processor, narrow)
+        self.program, self.kernel, self._function = compiled
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
         self.nothing = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
@@ -97,6 +99,8 @@ class KernelPlan:
         for k, p in enumerate(packed):
             self._known |= {given.of_product("block_pitch", k): p.pitch, given.of_product("gates", k): p.gates}
         self._lying = {given.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
+        if narrow:
+            self._known[given.INPUT_BLOCK_PITCH] = self.input_weights(turned=False).pitch
         self.loop, self.bindings = self._loop()
         self.packed = sum(p.size for p in packed)
         a_row = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.kernel.products)
@@ -267,7 +271,7 @@ class Forward(KernelPlan):
         trace, bits = self.trace, sizes.bits
         self._sum_biases()
         self._chunk = 0
-        if trace.ih:
+        if trace.ih and not sizes.narrow:
             halves = self.buffers[Kind.INPUT]
             data, out = self.rows(self.buffers[Kind.DATA]), self.rows(halves, columns=1)
             tasks, data = self.factors(data, given.ROUNDED_INPUT)
