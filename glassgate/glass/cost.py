@@ -1,4 +1,4 @@
-"""What a model is in a line, and what its recurrent layers take: multiplications, padding, memory."""
+"""A model in one line, and the cost of its recurrent layers: multiplications, padding, memory."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def described(study: Study, task: str = "") -> str:
 
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
-    """Rows of a table: what, and how much."""
+    """The rows of a table: the name and the amount of each cost."""
     steps, batch = sum(lengths), len(lengths) * max(lengths)
     matrices = [
         (name, shape)
@@ -45,9 +45,9 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
     kept = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer._parts)
     return [
         ("parameters", f"{numbers:,} in the recurrent layers, {every:,} in all; {every * size / 1e6:.2f} MB"),
-        ("multiplications a step", f"{products:,}: {parts}"),
-        ("multiplications here", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, their real lengths"),
+        ("multiplications per step", f"{products:,}: {parts}"),
+        ("multiplications on this page", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, without padding"),
         ("padding", f"{1 - steps / batch:.1%} if these sequences were one padded batch"),
-        ("state", f"{states:,} numbers a sequence, {states * size:,} bytes"),
-        ("kept for gradients", f"about {kept * size * steps / 1e6:.2f} MB for these steps: states and gates"),
+        ("state", f"{states:,} numbers per sequence, {states * size:,} bytes"),
+        ("memory for gradients", f"about {kept * size * steps / 1e6:.2f} MB for these steps: states and gates"),
     ]

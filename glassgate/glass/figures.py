@@ -63,8 +63,8 @@ def half_lives(direction: Direction, state: str) -> Figure:
     high = min(1e5, max(10.0, 10 ** math.ceil(math.log10(finite.max() if len(finite) else 10))))
     median = float(np.median(values))
     sentence = (
-        f"Half of what a unit holds in {state} is gone after {steps(median)} at the median; the longest-lived unit "
-        f"keeps it for {steps(float(values[-1]))}, the shortest for {steps(float(values[0]))}."
+        f"The median half-life of {state} is {_half_life(median)}; the longest is {_half_life(float(values[-1]))}, the "
+        f"shortest {_half_life(float(values[0]))}."
     )
     plot = Plot(
         Axis(0, max(1, len(values) - 1), "units, by half-life"),
@@ -74,13 +74,17 @@ def half_lives(direction: Direction, state: str) -> Figure:
         sentence,
     )
     plot.rule(0, min(median, high), len(values), min(median, high))
-    plot.text(0, min(median, high), f"median {steps(median)}", up=5)
+    plot.text(0, min(median, high), f"median: {_half_life(median)}", up=5)
     order = np.argsort(direction.half_life[state], kind="stable")
     for place, unit in enumerate(order):
         value = float(direction.half_life[state][unit])
         cx, cy = plot.at(place, min(max(value, low), high))
         plot.parts.append(f'<circle class="dot state" cx="{cx:.1f}" cy="{cy:.1f}" r="2.5" data-u="{unit}"/>')
     return Figure(plot.svg(), sentence, ("half_life", state))
+
+
+def _half_life(count: float) -> str:
+    return "infinite" if count == math.inf else steps(count)
 
 
 def memory(direction: Direction, state: str) -> Figure:
@@ -90,15 +94,19 @@ def memory(direction: Direction, state: str) -> Figure:
     half = next((k for k, value in zip(ks, median, strict=True) if value < 0.5), None)
     tenth = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < 0.5), None)
     sentence = (
-        f"What is left of {state} after k steps, over all units and starts: the median falls below one half "
-        + (f"after {steps(half)}" if half is not None else f"nowhere within {steps(ks[-1])}")
-        + "; the most lasting tenth "
-        + (f"after {steps(tenth)}." if tenth is not None else f"holds more than that for all {ks[-1]} steps shown.")
+        f"The fraction of {state} that remains after k steps, over all units and starting steps. The median "
+        + (
+            f"falls below one half after {steps(half)}"
+            if half is not None
+            else f"stays above one half for {ks[-1]} steps"
+        )
+        + ", and the 90 % quantile "
+        + (f"after {steps(tenth)}." if tenth is not None else f"stays above it for all {ks[-1]} steps.")
     )
     top = max(1.0, min(2.0, max(each.high.tolist())))
     gone = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < GONE), ks[-1])
     shown = max(2, sum(k <= max(gone, 10) for k in ks))
-    plot = Plot(Axis(0, ks[:shown][-1], "steps k"), Axis(0, top, f"left of {state}"), 490, 250, sentence)
+    plot = Plot(Axis(0, ks[:shown][-1], "steps k"), Axis(0, top, f"fraction of {state}"), 490, 250, sentence)
     plot.band(ks[:shown], each.low.tolist()[:shown], each.high.tolist()[:shown], "state")
     plot.line(ks[:shown], median[:shown], "state")
     plot.text(ks[:shown][-1], top, "line: median; band: 10 to 90 %", "tick", "end", -14)
@@ -136,16 +144,16 @@ def flow(direction: Direction, state: str) -> Figure:
 
 def flow_sentence(state: str, each: Flow) -> str:
     """The result of gradient flow, in words."""
-    lag = reach(each.lags, each.trained[0], GONE)
-    words = f"Trained, the gradient that reaches {state} " + (
-        f"is under 1 % of its start after {steps(lag)}" if lag else f"stays above 1 % for all {each.lags[-1]} steps"
-    )
+
+    def course(curve: np.ndarray) -> str:
+        lag = reach(each.lags, curve, GONE)
+        return f"falls below 1 % after {steps(lag)}" if lag else f"stays above 1 % for all {each.lags[-1]} steps"
+
+    words = f"Relative to lag 0, the gradient with respect to {state} {course(each.trained[0])}"
     if each.initial is not None:
-        first = reach(each.lags, each.initial, GONE)
-        words += "; at initialisation " + (f"after {steps(first)}" if first else "it stayed above that")
+        words += f"; at initialisation it {course(each.initial)}"
     if each.own_path is not None:
-        way = reach(each.lags, each.own_path, GONE)
-        words += "; the state's own path alone " + (f"would lose it after {steps(way)}" if way else "would keep it")
+        words += f"; through the state's own path only it {course(each.own_path)}"
     return words + "."
 
 
@@ -163,11 +171,11 @@ def lapses(study: Study) -> list[Figure]:
     where = f" of sequence {most.passage + 1}" if len(study.passages) > 1 else ""
     some = f"step {most.stop}" if most.stop - most.start == 1 else f"steps {most.start + 1} to {most.stop}"
     sentence = (
-        f"All states held at their means for about {steps(round(total / len(bars)))} at a time: most is lost at "
-        f"{some}{where}, {most.loss:.3g} {study.unit}."
+        f"All states are held at their means in windows of about {steps(round(total / len(bars)))}. The loss increases "
+        f"most at {some}{where}, by {most.loss:.3g} {study.unit}."
     )
     plot = Plot(
-        Axis(0, total, "step"), Axis(low, high or 1.0, f"lost, {study.unit}"), 490, 280, sentence, time=(0, total)
+        Axis(0, total, "step"), Axis(low, high or 1.0, f"increase, {study.unit}"), 490, 280, sentence, time=(0, total)
     )
     for first, stop, loss in bars:
         plot.bar(first, stop, loss, "low" if loss < 0 else "high")

@@ -87,7 +87,7 @@ RULES = (
         BEFORE,
         0.5,
         1.0,
-        "power of ten",
+        "log10 of the ratio",
         True,
     ),
     Rule(
@@ -112,7 +112,7 @@ RULES = (
         BEFORE,
         2.0,
         2.0,
-        "power of ten",
+        "log10 of the ratio",
         True,
     ),
     Rule(
@@ -144,7 +144,8 @@ RULES = (
         "answers",
         "text",
         "{right}.",
-        "These are the answers on this page, with {nulled} for {null}; the run's own scores are under Training.",
+        "These are the answers on this page, compared with {nulled} for {null}. The section Training has the scores of "
+        "the run.",
         answers.answers,
         GUESS,
         0.02,
@@ -166,7 +167,7 @@ RULES = (
         "unit that counts",
         "text",
         "Unit {unit} of {direction} counts the steps (correlation {r}).",
-        "Its state grows with the number of the step.",
+        "Its state increases or decreases with the number of the step.",
         marks.counting,
         FRESH,
         0.5,
@@ -176,8 +177,8 @@ RULES = (
     Rule(
         "direction",
         "causes",
-        "{name} is worth {worth}.",
-        "Held at its mean over these steps, it costs {loss} {unit}.",
+        "Holding {name} at its mean costs {worth}.",
+        "The mean is that of these steps. The loss increases by {loss} {unit}.",
         answers.worth,
         TARGETS,
         0.02,
@@ -188,7 +189,7 @@ RULES = (
         "stretch",
         "causes",
         "{window} most: {worth}.",
-        "All states held at their means there{text} cost {loss} {unit}.",
+        "Holding all states at their means there{text} increases the loss by {loss} {unit}.",
         answers.stretch,
         TARGETS,
         0.02,
@@ -210,11 +211,11 @@ RULES = (
         "lasting units",
         "memory",
         "{units} half of {state} for longer than the {longest} steps of the longest sequence.",
-        "Unit {unit} keeps it for {half_life}: its state does not fade by itself.",
+        "Unit {unit} keeps half of it for {half_life}.",
         units.lasting,
         FRESH,
         1.0,
-        unit="power of two of steps",
+        unit="log2 of the half-life in steps",
     ),
     Rule(
         "vanishing gradient",
@@ -225,7 +226,7 @@ RULES = (
         BEFORE,
         1.0,
         1.0,
-        "power of two",
+        "log2 of the ratio",
     ),
 )
 """All rules, faults first."""
@@ -261,7 +262,7 @@ def findings(study: Study) -> list[Finding]:
         sure = [(each.interval().low, each, bar) for each, bar in exceeding]
         sure = sorted((each for each in sure if each[0] > each[2]), key=lambda each: each[2] - each[0])
         for low, effect, bar in sure[: rule.most]:
-            evidence = f"{rule.unit}: {effect.value:.2g}, at least {low:.2g} over passages; threshold {bar:.2g}"
+            evidence = f"{rule.unit}: {effect.value:.2g}; lower end of the interval: {low:.2g}; threshold: {bar:.2g}"
             sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
             found.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
     return found

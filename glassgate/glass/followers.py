@@ -12,7 +12,7 @@ _MOST_LABELS = 40
 _LEAST = 4
 # The labels of steps without a label of their own.
 GROUND = ("other", "O", "_")
-PLACE = "place in the sequence"
+PLACE = "position in the sequence"
 
 
 class Follower(NamedTuple):

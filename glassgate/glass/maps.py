@@ -15,7 +15,7 @@ _MOST_PICTURES = 4
 
 
 def connectivity(study: Study) -> Section:
-    """Which step mattered to which answer, and where the answers looked."""
+    """The contribution of each step to each answer, and the attention."""
     blocks, looks = [], False
     for place, each in enumerate(study.connections[:_MOST_PICTURES] if len(study.passages) > 1 else study.connections):
         passage = study.passages[place]
@@ -26,14 +26,14 @@ def connectivity(study: Study) -> Section:
         if each.attention is not None:
             looks = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
-            sentence = f"Attention: where the answers looked, most of all at {figures.quoted(most)}."
+            sentence = f"The attention of the answers; {figures.quoted(most)} has the largest total weight."
             legend = ramp("0", "1, attention", "gate")
             blocks.append(_matrix(study, place, each.attention, "gate", legend, sentence))
     lede = (
-        "Which step's input mattered to which answer: gradient times input, each answer on the scale of its largest. A "
-        "narrow diagonal means that only neighbours count. After Madsen 2019 in Distill."
+        "The contribution of each step to each answer: gradient times input, divided by the largest contribution to "
+        "that answer. A narrow diagonal means that only neighbouring steps contribute. After Madsen 2019 in Distill."
     )
-    lede += " Beside it, where the network's attention lay." if looks else ""
+    lede += " The second picture shows the attention of the network." if looks else ""
     body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
     return Section("connectivity", "Connectivity", lede, body)
 
@@ -68,9 +68,9 @@ def _reach_back(study: Study, place: int) -> str:
         row = np.abs(each.matrix[-1])
         first = np.argsort(-row, kind="stable")[:3]
         words = ", ".join(f"{step + 1} ({figures.quoted(passage.steps[step])})" for step in first)
-        return f"The steps that mattered most: {words}."
+        return f"The steps that contribute most: {words}."
     within = figures.steps(float(np.median(distances)))
-    return f"Nine tenths of what matters lie within {within} of the answer, at the median."
+    return f"90 % of the contributions are within {within} of the answer (median)."
 
 
 def gates(study: Study) -> Section:
@@ -97,8 +97,8 @@ def gates(study: Study) -> Section:
         return "".join(parts) + ruler(study.starts[-1], study.starts)
 
     lede = (
-        "Time runs to the right, a row is a unit. Units that move alike stand together, in one order in all panels. "
-        "Click a row to choose its unit."
+        "Time runs to the right, and each row is a unit. Similar units are adjacent, in the same order in all panels. "
+        "Click a row to select its unit."
     )
     return Section("gates", "Gates by time", lede, by_part(study, plots, "stack"))
 

@@ -68,7 +68,7 @@ const report = (data, run, others) => {
     return second ? `${words}, next ${letter(second[0])}${chance(second[1])}` : words;
   };
 
-  // How much each step mattered to the answer at the cursor: a row of gradient times input.
+  // The contribution of each step to the answer at the cursor: a row of gradient times input.
   const mattered = () => {
     const k = passageOf(now.step);
     const connection = data.connections[k];
@@ -102,7 +102,7 @@ const report = (data, run, others) => {
     if (now.shade === "?mattered") {
       const row = mattered();
       const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
-      [low, high, words] = ["against", "for", "how much it mattered to the answer at the cursor"];
+      [low, high, words] = ["against", "for", "contribution to the answer at the cursor"];
       of = (step) => {
         const place = row ? step - row.start : -1;
         return place >= 0 && place < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[place] / peak) : "p0";
@@ -164,7 +164,7 @@ const report = (data, run, others) => {
   });
 
   // A caption's words on the chosen unit.
-  const percent = (share) => `${(100 * share).toPrecision(2).replace(/\.0$/, "")} %`;
+  const percent = (share) => `${share >= 0.995 ? 100 : (100 * share).toPrecision(2).replace(/\.0$/, "")} %`;
   const measured = (part, measure, of) => {
     const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {
@@ -229,7 +229,7 @@ const report = (data, run, others) => {
       const where = `step ${most + 1}, ${quote(steps[row.start + most])}`;
       said.textContent = looked
         ? `The answer at the cursor looked most at ${where} (${short(numbers[most])}).`
-        : `To the answer at the cursor ${where}, mattered most (${short(numbers[most])}).`;
+        : `The largest contribution to the answer at the cursor is that of ${where} (${short(numbers[most])}).`;
     }
     for (const { path, first, count, x1, x2, y1, y2 } of clocks) {
       const inside = now.step >= first && now.step < first + count;
@@ -274,7 +274,7 @@ const report = (data, run, others) => {
     $("unit").max = data.parts[part].units - 1;
     all(".part").forEach((block) => block.classList.toggle("chosen", block.dataset.part === data.parts[part].label));
     const names = Object.keys(data.parts[part].values);
-    const entries = [...names.map((each) => [each, each]), ["?right", "probability of the target"], ["?mattered", "what mattered here"]];
+    const entries = [...names.map((each) => [each, each]), ["?right", "probability of the target"], ["?mattered", "contribution to the answer"]];
     if (name) now.shade = name;
     if (!entries.some(([key]) => key === now.shade)) now.shade = data.parts[part].states.at(-1);
     $("shade").replaceChildren(...entries.map(([key, words]) => new Option(words, key, false, key === now.shade)));

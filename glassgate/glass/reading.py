@@ -36,7 +36,7 @@ def text(study: Study) -> Section:
         blocks.append(_passage(study, place, start, shown, letters))
     wrong = any(each.wrong for passage in study.passages for each in passage.said)
     sets = any(each.agreement is not None for passage in study.passages for each in passage.said)
-    marked = "Sets that agree with the right ones by less than one half (F1)" if sets else "Wrong answers"
+    marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
     lede = "The input of each step, shaded by one unit."
     lede += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
     words = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
@@ -84,8 +84,8 @@ def _average(study: Study) -> str:
         score = (study.metrics.get(data) or {}).get("accuracy")
         if score is not None and said:
             here = float(np.mean(said))
-            which = ", as on average" if abs(here - score) * len(said) <= _CLOSE else ""
-            return f"Here {_tenths(here)} of the answers are right{which}; on all {data} data {_tenths(score)}."
+            which = ", about the average" if abs(here - score) * len(said) <= _CLOSE else ""
+            return f"On this page {_tenths(here)} of the answers are right{which}; on all {data} data {_tenths(score)}."
     return ""
 
 

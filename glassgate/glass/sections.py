@@ -70,7 +70,8 @@ def _findings(study: Study) -> Section:
             "structure.</p>"
         )
     lede = (
-        "Effects that are larger than by chance, and than in the same network with fresh weights; each links its plot."
+        "Effects that exceed a null model, for example the same network with fresh weights. Each finding links to its "
+        "plot."
     )
     return Section("findings", "Findings", lede, body)
 
@@ -87,9 +88,9 @@ def _finding(found: Finding) -> str:
 def _saturation(study: Study) -> Section:
     body = by_part(study, lambda each: "".join(map(figure, figures.saturation(each))), "row")
     lede = (
-        "A dot is a unit, the chosen one orange: how often its gate is closed, and how often open. At the upper left "
-        "are units that let everything pass, at the lower right those that let nothing pass, at the lower left those "
-        "that weigh. After Karpathy, Johnson and Fei-Fei 2015."
+        "Each dot is a unit; the selected one is orange. Its position shows how often its gate is closed (to the "
+        "right) and open (upward). Units at the upper left pass everything, units at the lower right pass nothing, and "
+        "units at the lower left are in between. After Karpathy, Johnson and Fei-Fei 2015."
     )
     return Section("saturation", "Saturation", lede, body)
 
@@ -101,12 +102,13 @@ def _memory(study: Study) -> Section:
         )
 
     lede = (
-        "How long a unit keeps what it holds, along the state's own path from step to step: in an LSTM, through the "
-        "forget gate."
+        "The half-life of each unit is the number of steps after which half of its state remains. It is measured along "
+        "the state's own path from step to step: in an LSTM, through the forget gate."
     )
     if any(not direct for each in study.directions for _, direct in each.left.values()):
         lede = (
-            "How long a unit keeps what it holds: this cell has no path of its own for a state, so it is the diagonal."
+            "The half-life of each unit is the number of steps after which half of its state remains. In this cell no "
+            "path leads from a state directly to its next value, so the diagonal of the Jacobian is used."
         )
     return Section("memory", "Memory", lede, by_part(study, plots, "row"))
 
@@ -119,14 +121,14 @@ def _flow(study: Study) -> Section:
     if any(flow.initial is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("before", "at initialisation"))
     if any(flow.own_path is not None for each in study.directions for flow in each.flow.values()):
-        lines.append(("way", "the path of the state alone"))
+        lines.append(("way", "only the state's own path"))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = by_part(study, plots, "row")
     lede = f"How much {escape(study.evidence)} depends on the state k steps earlier: the norm of the gradient."
     if len(lines) > 2:
         lede += (
-            " Dashed, what the state's own path would carry alone: where that is higher, the paths through gates and "
-            "recurrent weights take away from it; where it is lower, they add to it."
+            " The dashed line is the gradient through the state's own path only. Where it is above the solid line, the "
+            "paths through gates and recurrent weights reduce the gradient. Where it is below, they increase it."
         )
     return Section("flow", "Gradient flow", lede, body and key + body)
 
@@ -142,7 +144,7 @@ def _causes(study: Study) -> Section:
         for each in shown
     )
     left = len(study.causes) - len(shown)
-    more = f'<p class="source">and {left} with less</p>' if left > 0 else ""
+    more = f'<p class="source">and {left} more with smaller effects</p>' if left > 0 else ""
     points = f'<th class="num">{escape(study.points)}</th>' if study.points else ""
     parts = (
         '<div class="scroll" tabindex="0"><table><thead><tr><th>held at its mean</th>'
@@ -151,14 +153,15 @@ def _causes(study: Study) -> Section:
     )
     windows = "".join(map(figure, figures.lapses(study)))
     lede = (
-        "What is lost when a gate, a state, a group of units, a direction or a layer is held at its mean; and, step by "
-        "step, when all states are: not what goes together with an answer, but what it rests on."
+        "The increase of the loss when a gate, a state, a group of units, a direction or a layer is held at its mean, "
+        "and when all states are held for some steps. It shows the parts on which the answers depend; other parts may "
+        "only correlate with the answers."
     )
     return Section("causes", "Causes", lede, f'<div class="row causes">{parts}{windows}</div>' if rows else "")
 
 
 def _held(name: str) -> str:
-    """What is held, in words.
+    """The part that is held, in words.
 
     Example:
         >>> _held("layer0.forward[8:16]"), _held("layer0.forward.f")
@@ -186,7 +189,9 @@ def _training(study: Study) -> Section:
 def _cost(study: Study) -> Section:
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in study.cost)
     body = f'<div class="scroll" tabindex="0"><table class="cost"><tbody>{rows}</tbody></table></div>'
-    return Section("cost", "Cost", "What reading these steps takes, and what the training took.", body if rows else "")
+    return Section(
+        "cost", "Cost", "The computation for these steps, and the speed of the training.", body if rows else ""
+    )
 
 
 _MAKERS: Sequence[Callable[[Study], Section]] = (

@@ -48,10 +48,10 @@ def cell(study: Study) -> Section:
         source = inspect.cleandoc("\n" + _source(kind))
         parts.append(
             f'<figure class="cell"><pre tabindex="0"><code>{escape(source)}</code></pre><table class="wires"><tbody>'
-            f"{rows}</tbody></table><figcaption>{escape(kind.__name__)}: one step, as it is written; every engine and "
-            "every measure on this page follows from these lines.</figcaption></figure>"
+            f"{rows}</tbody></table><figcaption>The source of one step of {escape(kind.__name__)}. Every engine and "
+            "every measure on this page is derived from it.</figcaption></figure>"
         )
-    lede = "One step: its diagram and its equations, with what every wire carries for the chosen unit at the cursor."
+    lede = "One step: its diagram and its equations, with the value on each wire for the selected unit at the cursor."
     return Section("cell", "The cell", lede, "".join(parts))
 
 
@@ -65,4 +65,4 @@ def _source(kind: type) -> str:
     try:
         return inspect.getsource(kind.step)  # type: ignore[attr-defined]
     except (OSError, TypeError):
-        return "The source of this cell's step is not there to be shown."
+        return "The source of this cell's step is not available."

@@ -165,7 +165,7 @@ def test_the_cursor_moves_by_pointer_and_by_keyboard(browse: Any) -> None:
     tab.locator(".heat.matrix .pane").first.click(position={"x": 5, "y": 200})
     tab.wait_for_timeout(200)
     assert not said.inner_text().startswith("step 1 of 5")
-    assert "mattered most" in tab.locator(".heat.matrix output").inner_text()
+    assert "largest contribution" in tab.locator(".heat.matrix output").inner_text()
 
 
 def test_layers_units_and_shades_are_chosen(browse: Any) -> None:

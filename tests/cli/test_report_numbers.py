@@ -115,9 +115,9 @@ def test_which_unit_follows_what(made: Made) -> None:
     _, every, _ = read(made.task.network, made.task)
     answers = np.array([best[0][0] for _, best, _ in made.data["said"][0]])
     marks = {kind: (answers == kind).astype(float) for kind in set(answers)} if len(set(answers)) > 1 else {}
-    marks["place in the sequence"] = np.arange(L, dtype=float)
+    marks["position in the sequence"] = np.arange(L, dtype=float)
     assert {row[0] for row in made.data["follows"]} <= marks.keys()
-    assert made.data["follows"][-1][0] == "place in the sequence"
+    assert made.data["follows"][-1][0] == "position in the sequence"
     for mark, direction, unit, state, correlation in made.data["follows"]:
         found = {
             (label, k): abs(np.corrcoef(torch.stack(of["c"]).detach()[:, k].double(), marks[mark])[0, 1])
@@ -164,7 +164,7 @@ def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
         order = sorted(range(L), key=lambda s, t=t: abs(s - t))
         within = next(n for n in range(1, L + 1) if row[order[:n]].sum() >= 0.9 * row.sum())
         near.append(abs(order[within - 1] - t))
-    said = re.search(r"Nine tenths of what matters lie within ([\d.]+) step", made.text)
+    said = re.search(r"90 % of the contributions are within ([\d.]+) step", made.text)
     assert said is not None
     assert float(said[1]) == float(np.median(near))
 
@@ -227,9 +227,9 @@ def test_cost(made: Made) -> None:
     assert rows["parameters"].startswith(f"{sum(layer):,} in the recurrent layers")
     assert f"{sum(p.numel() for p in network.parameters()):,} in all" in rows["parameters"]
     products = sum(p.numel() for p in network.encoder.parameters() if p.dim() == 2)
-    assert rows["multiplications a step"].startswith(f"{products:,}:")
-    assert rows["multiplications here"] == f"{products * L / 1e6:,.2f} million for {L} steps, their real lengths"
+    assert rows["multiplications per step"].startswith(f"{products:,}:")
+    assert rows["multiplications on this page"] == f"{products * L / 1e6:,.2f} million for {L} steps, without padding"
     assert rows["padding"].startswith("0.0%")
     kept = sum(array(value).size for part in made.data["parts"] for value in part["values"].values())
-    assert rows["kept for gradients"].startswith(f"about {4 * kept / 1e6:.2f} MB")
-    assert rows["state"] == f"{2 * 2 * H} numbers a sequence, {4 * 2 * 2 * H} bytes"
+    assert rows["memory for gradients"].startswith(f"about {4 * kept / 1e6:.2f} MB")
+    assert rows["state"] == f"{2 * 2 * H} numbers per sequence, {4 * 2 * 2 * H} bytes"

@@ -81,7 +81,7 @@ def twins(layer: gg.LSTM) -> None:
         (bias(3, 30.0, slice(0, 2)), "The gate o of layer0.forward is stuck open in 25 % of its units.", True),
         (dead, "1 unit of layer0.forward does nothing: 2.", True),
         (dead_layer, "All units of layer0.forward do nothing: 0, 1,", True),
-        (twins, "1 pair of units of layer0.forward is twins: 1 and 5.", True),
+        (twins, "1 pair of units of layer0.forward behaves alike: 1 and 5.", True),
         (counter, "Unit 5 of layer0.forward counts the steps (correlation 1.00).", False),
     ],
 )
@@ -227,7 +227,7 @@ def test_overfitting_is_a_rise_of_the_dev_loss() -> None:
 def caused(causes: list[Cause], lapses: list[Lapse] = []) -> Study:  # noqa: B006
     made = study()
     made.unit, made.points, made.loss, made.causes, made.lapses = (
-        "nats an answer",
+        "nats per answer",
         "points of accuracy",
         2.0,
         causes,
@@ -239,9 +239,12 @@ def caused(causes: list[Cause], lapses: list[Lapse] = []) -> Study:  # noqa: B00
 def test_causes_are_compared_with_targets_in_another_order() -> None:
     strong, weak = Cause("layer0.forward", 0.4, 7.25, 0.3, 0.5), Cause("layer0.reverse", 0.2, 0.0, 0.15, 0.25)
     found = said(caused([Cause("layer0.forward.f", 0.9, 9, 0.8, 1.0), strong, weak]))
-    assert found == "layer0.forward is worth 7.2 points of accuracy.\nlayer0.reverse is worth 0.2 nats an answer."
-    assert said(caused([strong, weak._replace(control=0.2)])).count("is worth") == 1
-    assert said(caused([strong, weak._replace(low=0.01)])).count("is worth") == 1
+    assert found.splitlines() == [
+        "Holding layer0.forward at its mean costs 7.2 points of accuracy.",
+        "Holding layer0.reverse at its mean costs 0.2 nats per answer.",
+    ]
+    assert said(caused([strong, weak._replace(control=0.2)])).count("at its mean costs") == 1
+    assert said(caused([strong, weak._replace(low=0.01)])).count("at its mean costs") == 1
     made = caused([strong, weak])
     made.loss = None  # no reference
     assert said(made) == ""

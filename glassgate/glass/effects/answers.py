@@ -125,12 +125,12 @@ def _window(study: Study, each: Lapse) -> str:
 
 
 def lost(study: Study, each: Cause | Lapse) -> str:
-    """A loss in words: in points where answers are right or wrong.
+    """The effect on the answers in words: in points of accuracy if answers are right or wrong, otherwise in loss.
 
     Example:
-        >>> study = Study("", "", [], [], unit="nats an answer", points="points of accuracy")
+        >>> study = Study("", "", [], [], unit="nats per answer", points="points of accuracy")
         >>> lost(study, Cause("layer0", 0.3352, 4.18)), lost(study, Cause("layer0", 0.3352, None))
-        ('4.2 points of accuracy', '0.335 nats an answer')
+        ('4.2 points of accuracy', '0.335 nats per answer')
     """
     points = each.points is not None and each.points >= 1
     return f"{each.points:.1f} {study.points}" if points else f"{each.loss:.3g} {study.unit}"

@@ -67,7 +67,7 @@ def twins(study: Study) -> Iterator[Effect]:
         pairs = [f"{a} and {b}" for a, b in zip(first[:3], second[:3], strict=True)]
         words = {
             "pairs": f"{count(len(first), 'pair of units', 'pairs of units')} of {each.label} "
-            f"{'is' if len(first) == 1 else 'are'} twins",
+            f"{'behaves' if len(first) == 1 else 'behave'} alike",
             "which": ", ".join(pairs) + (" and others" if len(first) > 3 else ""),
         }
         unit = (each.label, int(first[0])) if len(first) else None
@@ -100,7 +100,7 @@ def stuck(study: Study) -> Iterator[Effect]:
                 "direction": each.label,
                 "percent": percent(found[gate][0]),
                 "word": word,
-                "others": f" So are many of {' and '.join(others)}." if others else "",
+                "others": f" Many units of {' and '.join(others)} are, too." if others else "",
             }
 
             def interval(each: Direction = each, gate: str = gate, word: str = word) -> Interval:

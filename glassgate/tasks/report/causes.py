@@ -119,7 +119,7 @@ def _fill(
     said = [each for passage in made.passages for each in passage.said]
     choices = all(each.best[0][1] is not None and each.agreement is None for each in said)
     known = any(each.target for each in said)
-    made.unit = f"{first[0].unit} an answer"
+    made.unit = f"{first[0].unit} per answer"
     made.points = ("points of accuracy" if known else "points of answers kept") if choices else ""
     if known:
         made.loss = float(np.concatenate([each.others for each in whole]).mean())

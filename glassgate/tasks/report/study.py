@@ -319,7 +319,7 @@ def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             "training",
-            f"{speed:,} steps a second, {1000 / speed:.3g} ms a step, on {threads}",
+            f"{speed:,} steps per second, {1000 / speed:.3g} ms per step, on {threads}",
         ),
         ("padding in training", f"{metrics['padding']:.1%} of the batches' steps"),
     ]
