@@ -40,8 +40,12 @@ test: .venv/installed
 test-all: .venv/installed
 	@$(pytest)
 
-test-gpu: .venv/installed
+test-gpu: .venv/installed .venv/triton-3.6.0
 	@$(pytest) -m "gpu or not gpu" tests/engines/triton_gpu
+	@$(pytest) -m gpu tests/test_benchmarks.py
+
+.venv/triton-3.6.0:  # the version before that of PyTorch 2.13, which GPU machines with PyTorch 2.11 have
+	@$(bin)/python -m pip install --quiet --no-deps --target $@ triton==3.6.0
 
 fuzz: .venv/installed
 	@echo "Random constructions against torch.nn, cells with regularisers, and 10,000 written cells; about an hour ..."

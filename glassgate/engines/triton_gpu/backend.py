@@ -46,7 +46,7 @@ class GPU:
             return None
         from glassgate.engines.triton_gpu.layer import explained
 
-        return explained(steps, directions[0])
+        return explained(steps, directions)
 
 
 def lacking(device: torch.device, rocm: bool, installed: bool) -> str | None:

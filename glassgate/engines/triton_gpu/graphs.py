@@ -1,7 +1,9 @@
 """Steps of kernel C in CUDA graphs. A graph reads steps, sizes and addresses from a table, so that it fits any call."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +20,8 @@ LEAST = 32
 MOST = 256
 """Graphs that are kept."""
 
+Kept = TypeVar("Kept")
+
 TYPES = {
     torch.float32: "float32",
     torch.bfloat16: "bfloat16",
@@ -27,62 +31,83 @@ TYPES = {
 """Triton's names of types."""
 
 
-def replay(launches: Sequence[Launch], T: int) -> None:
-    """Runs all steps on the current stream.
+def run(launches: Sequence[Launch], T: int) -> None:
+    """Runs all steps on the current stream. If that is captured, its graph gets the launches.
 
     Args:
         launches: those of one step.
         T: the number of steps.
     """
-    key = _key(launches)
+    key, device, numbers = _key(launches), launches[0].device, launches[0].numbers
     with _lock:
-        graph = _graphs.get(key)
-        if graph is None:
-            if len(_graphs) >= MOST:
-                _graphs.pop(next(iter(_graphs)))
-            graph = _graphs[key] = Graph(launches)
-    graph.run(launches, T)
+        steps = _kept(_steps, key, lambda: Steps(launches))
+    starts = 0 if numbers.starts is None else numbers.starts.data_ptr()
+    values = [0, T, numbers.sizes["N"], starts, *(v.data_ptr() for launch in launches for v in _tensors(launch))]
+    if is_captured(device):
+        table = torch.empty(len(values), dtype=torch.int64, device=device)
+        for place, value in zip(table, values, strict=True):
+            place.fill_(value)
+        for _ in range(0, T, STEPS):
+            steps.run(table)
+        return
+    stream = 0 if device.type == "cpu" else torch.cuda.current_stream(device).cuda_stream
+    with _lock:
+        graph = _kept(_graphs, (key, stream), lambda: Graph(steps, len(values), device))
+    graph.run(torch.tensor(values), T)
 
 
-class Graph:
-    """A CUDA graph of some steps.
+class Steps:
+    """Launches that read their arguments from a table.
 
     Args:
-        launches: those of one step. The graph keeps none of their tensors.
+        launches: those of one step. None of their tensors is kept.
     """
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        self.starts, self.lock = [], Lock()
+        self.starts = []
         for launch in launches:
             tensors = _tensors(launch)
             caller = in_graph(launch.kernels, [TYPES[v.dtype] for v in tensors], [*map(_is_aligned, tensors)])
             strides = [n for k in range(len(launch.kernels)) for n in launch.strides(k)]
             sizes = [launch.numbers.sizes[name] for name in ("H", "P", "heads")]
             self.starts.append((launch.starter([caller]), len(tensors), [*strides, *sizes]))
-        length = HEAD + sum(count for _, count, _ in self.starts)
-        self.table = torch.zeros(length, dtype=torch.int64, device=launches[0].device)
-        self.steps()  # In a table of zeros, T is 0. This run does no step, but loads the kernels.
-        self.replay = captured(self.steps, self.table.device)
 
-    def steps(self) -> None:
+    def run(self, table: Tensor) -> None:
         """Some steps from the first one in the table."""
         for step in range(STEPS):
             first = HEAD
             for start, count, numbers in self.starts:
-                start([self.table, first, step, *numbers])
+                start([table, first, step, *numbers])
                 first += count
-        self.table[:1].add_(STEPS)
+        table[:1].add_(STEPS)
 
-    def run(self, launches: Sequence[Launch], T: int) -> None:
-        """All steps of a call."""
-        numbers = launches[0].numbers
-        starts = 0 if numbers.starts is None else numbers.starts.data_ptr()
-        addresses = [v.data_ptr() for launch in launches for v in _tensors(launch)]
-        table = torch.tensor([0, T, numbers.sizes["N"], starts, *addresses])
+
+class Graph:
+    """A CUDA graph of some steps, for calls on one stream.
+
+    Args:
+        steps: the launches.
+        length: of their table.
+        device: the GPU.
+    """
+
+    def __init__(self, steps: Steps, length: int, device: torch.device) -> None:
+        self.lock = Lock()
+        self.table = torch.zeros(length, dtype=torch.int64, device=device)
+        steps.run(self.table)  # In a table of zeros, T is 0. This run does no step, but loads the kernels.
+        self.replay = captured(partial(steps.run, self.table), device)
+
+    def run(self, table: Tensor, T: int) -> None:
+        """All steps of a call with this table."""
         with self.lock:
             self.table.copy_(table.pin_memory() if self.table.is_cuda else table, non_blocking=True)
             for _ in range(0, T, STEPS):
                 self.replay()
+
+
+def is_captured(device: torch.device) -> bool:
+    """Whether the caller captures the current stream in a CUDA graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def captured(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -110,17 +135,25 @@ def _is_aligned(v: Tensor) -> bool:
 
 
 def _key(launches: Sequence[Launch]) -> tuple[object, ...]:
-    """The part of a step's launches that a graph contains. Calls on different streams run at the same time."""
+    """The part of a step's launches that is not in the table."""
     sizes, precision, starts, _ = launches[0].numbers
-    device = launches[0].device
-    stream = 0 if device.type == "cpu" else torch.cuda.current_stream(device).cuda_stream
     each = []
     for launch in launches:
         tensors = tuple((v.dtype, _is_aligned(v)) for v in _tensors(launch))
         strides = tuple(n for k in range(len(launch.kernels)) for n in launch.strides(k))
         each.append((launch.kernels, launch.grid, launch.blocks, tensors, strides))
-    return device, stream, sizes["H"], sizes["P"], sizes["heads"], precision, starts is None, *each
+    return launches[0].device, sizes["H"], sizes["P"], sizes["heads"], precision, starts is None, *each
+
+
+def _kept(found: dict[tuple[object, ...], Kept], key: tuple[object, ...], make: Callable[[], Kept]) -> Kept:
+    """The entry of a key, made if it is missing. If there are too many, the oldest one is dropped."""
+    if key not in found:
+        if len(found) >= MOST:
+            found.pop(next(iter(found)))
+        found[key] = make()
+    return found[key]
 
 
 _lock = Lock()
+_steps: dict[tuple[object, ...], Steps] = {}
 _graphs: dict[tuple[object, ...], Graph] = {}

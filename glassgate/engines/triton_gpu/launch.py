@@ -53,7 +53,11 @@ class Selected(NamedTuple):
     chunks: int = 1
 
     def __str__(self) -> str:
-        how = {"steps": "one launch per phase", "grid": "one launch, a barrier after each phase", "solo": "one launch"}
+        how = {
+            "steps": "one launch per phase, long sequences in CUDA graphs",
+            "grid": "one launch, a barrier after each phase",
+            "solo": "one launch",
+        }
         letter = {"steps": "C", "grid": "B", "solo": "A"}
         return f"kernel {letter[self.kind]} ({how[self.kind]}), estimate {self.microseconds:.1f} us per step"
 

@@ -224,18 +224,19 @@ def _loop(plan: Plan, form: Form, backward: bool) -> Loop:
     return Loop(Phases(_lowered(plan.equations, plan.trace, form, backward)), title, form.lengths, like)
 
 
-def explained(steps: Steps, direction: Direction) -> str:
-    """The kernel that runs the forward pass of a direction.
+def explained(steps: Steps, directions: Sequence[Direction]) -> str:
+    """The kernel that runs the forward pass of the first direction.
 
     Args:
         steps: the layer's input.
-        direction: one of its directions.
+        directions: those of the layer.
     """
-    plan, data = plan_of(direction, COSTS), steps.data
+    direction, data = directions[0], steps.data
+    plan = plan_of(direction, COSTS)
     call = Call(plan, steps, given_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
     phases = _loop(plan, call.form(False), False).phases
     sizes = {"N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
-    return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device)))
+    return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device), len(directions)))
 
 
 def _title(backward: bool) -> str:

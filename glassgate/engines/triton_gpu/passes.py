@@ -182,8 +182,8 @@ def run_together(runs: Sequence[Run], found: Selected) -> None:
     before, steps = launches(loops, tensors, blocks, numbers)
     if before is not None:
         before(-1)
-    if rows.T >= graphs.LEAST and not (rows.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-        graphs.replay(steps, rows.T)
+    if rows.T >= graphs.LEAST:
+        graphs.run(steps, rows.T)
         return
     for turn in range(rows.T):
         for launch in steps:

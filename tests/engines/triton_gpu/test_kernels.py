@@ -76,6 +76,7 @@ def test_a_graph_runs_calls_of_any_length(cell, monkeypatch):
     monkeypatch.setattr(graphs, "STEPS", 3)
     monkeypatch.setattr(graphs, "LEAST", 1)
     monkeypatch.setattr(graphs, "_graphs", {})
+    monkeypatch.setattr(graphs, "_steps", {})
     truth, eager = (run(cell, "reference", dtype) for dtype in (torch.float64, torch.float32))
     for _ in range(2):
         check(run(cell, "triton", torch.float32), truth, eager)
@@ -87,12 +88,15 @@ def test_a_graph_runs_calls_of_any_length(cell, monkeypatch):
         with gg.engine("reference"):
             torch.testing.assert_close(output, layer(x)[0], atol=1e-6, rtol=1e-5)
     assert len(graphs._graphs) == 3  # and the forward pass without lengths
+    monkeypatch.setattr(graphs, "is_captured", lambda device: True)
+    torch.testing.assert_close(layer(x)[0], output, atol=0, rtol=0)
+    assert len(graphs._graphs) == 3
 
 
 def test_explain_names_the_kernel():
     choice = gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3))
     assert choice.engine == "triton"
-    assert "kernel C (one launch per phase), estimate" in str(choice)
+    assert "kernel C (one launch per phase, long sequences in CUDA graphs), estimate" in str(choice)
 
 
 @pytest.mark.parametrize(

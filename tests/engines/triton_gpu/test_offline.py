@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,24 @@ def page() -> list[list[str]]:
     return rows[2:]
 
 
-def compiled(*cells: str) -> list[list[str]]:
-    """The rows of some cells, from a process without the interpreter."""
+OLDER = Path(sys.prefix) / "triton-3.6.0"
+"""The version before Triton 3.7. `make test-gpu` installs it."""
+MOST_SPILLED = 256
+"""Bytes that a kernel may spill with that version."""
+
+
+def compiled(*cells: str, chips: Sequence[str] = (), path: str = "") -> list[list[str]]:
+    """The rows of some cells, from a process without the interpreter.
+
+    Args:
+        cells: their names.
+        chips: those that kernel C is compiled for; all of them if there are none.
+        path: a folder with another version of Triton.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": path} if path else {}
     command = [sys.executable, "-m", "tests.engines.triton_gpu.offline", *cells]
+    command += ["--chips", *chips] if chips else []
     text = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     return [[entry.strip() for entry in line.split("|")[1:-1]] for line in text.splitlines()]
 
@@ -31,6 +46,17 @@ def test_the_table_is_current_for_one_cell():
 @pytest.mark.gpu
 def test_the_table_is_current():
     assert page() == compiled(*dict.fromkeys(row[2] for row in page()))
+
+
+@pytest.mark.gpu
+def test_the_version_before_compiles_the_kernels():
+    if not OLDER.exists():
+        pytest.skip("Triton 3.6.0 is not installed; `make test-gpu` installs it")
+    rows = compiled(*dict.fromkeys(row[2] for row in page()), chips=["90"], path=str(OLDER))
+    assert {row[2] for row in rows} == {row[2] for row in page()}
+    for row in rows:
+        assert int(row[6]) <= MOST_SPILLED, row
+        assert row[9] in ("", "0"), row
 
 
 def test_kernels_fit_and_weights_stay_on_the_chip():
