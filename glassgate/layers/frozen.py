@@ -132,17 +132,9 @@ class FrozenLayer(nn.Module):
         again = None if restart is None else self._given(restart, steps.data, layout, "restart")
         steps = steps._replace(data=steps.data.to(self.computed_in))
         outputs, results = self._run(steps, first, again, return_states, recordings)
-        merged = tuple([layout.restore(v.to(spec.dtype)) for v in outputs])
-        output = merged if len(merged) > 1 else merged[0]
-        final = states.as_hx([tuple([v.to(spec.dtype) for v in result.final]) for result in results], layout)
-        if not return_states:
-            return output, final
-        every = {
-            f"{part.label}.{name}": layout.restore(value.to(spec.dtype))
-            for part, result in zip(spec.parts, results, strict=True)
-            for name, value in zip(self.cell.state, result.states, strict=True)
-        }
-        return output, final, every
+        outputs = [v.to(spec.dtype) for v in outputs]
+        results = [Result(*[tuple([v.to(spec.dtype) for v in own]) for own in result]) for result in results]
+        return states.returned(spec.parts, outputs, results, layout, return_states)
 
     def _run(
         self,

@@ -335,17 +335,7 @@ class Recurrent(Shown, nn.Module):
         """Call the watchers, and return the results of the call in the shapes that the user expects."""
         for watch in self._watchers:
             watch(layout, steps, initial, results, recordings)
-        restored = tuple(layout.restore(out) for out in outputs)
-        output = restored if len(restored) > 1 else restored[0]
-        hx = states.as_hx([result.final for result in results], layout)
-        if not return_states:
-            return output, hx
-        every_state = {
-            f"{part.label}.{name}": layout.restore(value)
-            for part, result in zip(self._parts, results, strict=True)
-            for name, value in zip(self.cell.state, result.states, strict=True)
-        }
-        return output, hx, every_state
+        return states.returned(self._parts, outputs, results, layout, return_states)
 
     def _arrange(
         self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None, restart: Any = None

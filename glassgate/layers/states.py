@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassgate.engines.contract import Result
 from glassgate.layers.parts import Part
 from glassgate.layout import Layout
 from glassgate.shapes import ShapeError, check_like, check_shape
@@ -69,3 +70,27 @@ def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
         else:
             states.append(torch.stack(every) if len({v.shape[-1] for v in every}) == 1 else tuple(every))
     return states[0] if len(states) == 1 else tuple(states)
+
+
+def returned(
+    parts: Sequence[Part], outputs: Sequence[Tensor], results: Sequence[Result], layout: Layout, return_states: bool
+) -> Any:
+    """The output and the final states of a call in the form of its input; on request also every state at every step.
+
+    Args:
+        parts, results: each direction of each layer.
+        outputs: of the last layer; one per direction if they are not merged.
+        layout: of the input.
+        return_states: whether to return every state by name.
+    """
+    restored = tuple([layout.restore(out) for out in outputs])
+    output = restored if len(restored) > 1 else restored[0]
+    hx = as_hx([result.final for result in results], layout)
+    if not return_states:
+        return output, hx
+    every_state = {
+        f"{part.label}.{name}": layout.restore(value)
+        for part, result in zip(parts, results, strict=True)
+        for name, value in zip(part.widths, result.states, strict=True)
+    }
+    return output, hx, every_state

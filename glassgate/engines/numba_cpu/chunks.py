@@ -76,4 +76,5 @@ class Chunks(ParallelTask):
         self.launch = Launch(self.launch.function, sum((task.launch.arguments for task in every), head))
         for at, task in zip(starts, every, strict=False):
             self.bound += [(at + slot, argument) for slot, argument in task.bound]
-        self.shares = [(starts[-2] + slot, argument, more) for slot, argument, more in loop.shares]
+        slot, size, more = loop.share
+        self.share = starts[-2] + slot, size, more

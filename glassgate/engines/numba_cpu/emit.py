@@ -1,34 +1,25 @@
 """Prints a lowered program as the readable text of one kernel; `namespace.py` defines the functions that it calls."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from glassgate.engines.numba_cpu import arguments as given
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.equations import Equations, broken, input_columns, partial_sums, sums_at
 from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Place, Rows
-from glassgate.engines.numba_cpu.loops.program import Before, Multiply, Phase, Program, SumIntoRow, Temporary
+from glassgate.engines.numba_cpu.loops.program import Before, Multiply, Phase, Program, SumIntoRow
 from glassgate.engines.numba_cpu.names import Names
 
 
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    """A printed kernel and the arguments that its caller passes.
+class Kernel(NamedTuple):
+    """A printed kernel.
 
     Attributes:
         text: the Python source of a function. Its only argument is the address of the arguments below.
         arguments: the 64-bit integers at that address, in order; the last two are FIRST and LAST.
-        products: the matrix products, whose weights are packed, by number.
-        temporaries: scratch memory: one row per sequence, or one row of whole vectors where only one pass reads it.
-        row_sums: the number of sums over a row.
-        split_units: whether threads can divide the units of a row.
     """
 
     text: str
     arguments: tuple[Argument, ...]
-    products: tuple[Multiply, ...]
-    temporaries: tuple[Temporary, ...]
-    row_sums: int
-    split_units: bool
 
 
 def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool = False, inputs: int = 0) -> Kernel:
@@ -82,14 +73,7 @@ class _Emitter:
         if barriers:
             preamble.append((1, "_waits = 1"))
         text = "\n".join("    " * depth + line for depth, line in [*preamble, *self.lines]) + "\n"
-        return Kernel(
-            text,
-            tuple(self.arguments),
-            self.program.products,
-            tuple(self.program.temporaries.values()),
-            self.program.row_sums,
-            not self.program.row_sums,
-        )
+        return Kernel(text, tuple(self.arguments))
 
     def line(self, text: str, deeper: int = 0) -> None:
         """Append a line to the kernel."""

@@ -1,6 +1,6 @@
 """A layer's passes forward and back for tensors of certain sizes: the memory of results, and all gradients.
 
-`executable.py` runs them; `run.py` calls them for whole layers.
+`executable.py` runs them; `layer.py` calls them for whole layers.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,6 @@ from glassgate.engines.plan import Plan, Sizes
 Form = tuple[int, ...]
 Memory = tuple[Form, torch.dtype]
 """The shape and the type of a tensor."""
-_CPU = torch.device("cpu")
 LOW = 2**32
 """Addresses below this are those of tensors without memory, or of small objects of some programs."""
 

@@ -94,7 +94,7 @@ class KernelPlan:
         self.scratch, self.shared = self._scratch()
         self._known = self._constants(save)
         self.quantised: list[Quantised] = []
-        of_loop = [(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.kernel.products]
+        of_loop = [(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
         packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
         for k, p in enumerate(packed):
             self._known |= {given.of_product("block_pitch", k): p.pitch, given.of_product("gates", k): p.gates}
@@ -103,9 +103,9 @@ class KernelPlan:
             self._known[given.INPUT_BLOCK_PITCH] = self.input_weights(turned=False).pitch
         self.loop, self.bindings = self._loop()
         self.packed = sum(p.size for p in packed)
-        a_row = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.kernel.products)
+        a_row = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
         self.work = a_row // cell.heads + 50 * sizes.H
-        self.splits_units = self.kernel.split_units and cell.heads == 1
+        self.splits_units = not self.program.row_sums and cell.heads == 1
         self.waits = given.BARRIER in self.kernel.arguments
 
     @property
@@ -173,22 +173,24 @@ class KernelPlan:
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
         """Memory of one launch, in bytes: the sums of a tile, addresses of rows, temporaries."""
-        vector, kernel, sizes = host().width, self.kernel, self.sizes
-        needed = {given.before(state): 8 * sizes.N for state in self.program.states}
-        for m in kernel.products:
+        vector, program, sizes = host().width, self.program, self.sizes
+        needed = {given.before(state): 8 * sizes.N for state in program.states}
+        for m in program.products:
             needed[given.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
             needed[given.of_product("left", m.number)] = 8 * sizes.N
             depth = m.left.columns * (sizes.P if m.left.axis == "P" else sizes.H)
             needed[given.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
-        for temporary in kernel.temporaries:
+        for temporary in program.temporaries.values():
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width
             needed[address(temporary.buffer)] = size
-        for k in range(kernel.row_sums):
+        for k in range(program.row_sums):
             needed[given.of_row_sum("sum", k)] = sizes.N * vector
             needed[given.of_row_sum("total", k)] = sizes.N * sizes.bytes
-        shared = [address(temporary.buffer) for temporary in kernel.temporaries if not temporary.of_one_pass]
-        return {argument: aligned(size) for argument, size in needed.items() if argument in kernel.arguments}, shared
+        shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.of_one_pass]
+        return {
+            argument: aligned(size) for argument, size in needed.items() if argument in self.kernel.arguments
+        }, shared
 
     def _loop(self) -> tuple[ParallelTask, Bindings]:
         """The kernel, and the default values of its arguments."""

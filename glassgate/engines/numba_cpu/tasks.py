@@ -76,15 +76,15 @@ class ParallelTask:
     Attributes:
         launch: the machine code with its constant arguments.
         bound: the position and the name of each other argument.
-        shares: the position of each pair of bounds, the name of the size, and a constant that is added to the size.
+        share: the position of the pair of bounds, the name of the size, and a constant that is added to the size.
     """
 
     def __init__(self, function: Function, operands: Sequence[Operand], size: Operand, light: bool = False) -> None:
-        self.function, self.operands, self.light = function, operands, light
+        self.operands, self.light = operands, light
         pairs = [_name_and_constant(operand) for operand in (*operands, 0, 0)]
         self.launch = Launch(function, array("q", [number for _, number in pairs]))
         self.bound = [(slot, argument) for slot, (argument, _) in enumerate(pairs) if argument is not None]
-        self.shares = [(len(operands), *_name_and_constant(size))]
+        self.share = len(operands), *_name_and_constant(size)
 
     def all(self, bindings: Bindings) -> Launch:
         """The launch of the whole task, if every argument has a value."""
@@ -104,27 +104,13 @@ class ParallelTask:
         added = [(slot, number) for slot, argument in self.bound for number in numbers.get(argument, ())]
         for slot, argument in self.bound:
             arguments[slot] += known[argument]
-        for slot, count, size in self.shares:
-            if count is not None and count in bounds:
-                added += [(slot + end, bounds[count][k + end]) for end in (0, 1) if k + end]
-                continue
+        slot, count, size = self.share
+        if count is not None and count in bounds:
+            added += [(slot + end, bounds[count][k + end]) for end in (0, 1) if k + end]
+        else:
             size += known[count] if count is not None else 0
             arguments[slot], arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
         return Part(Launch(self.launch.function, arguments), added)
-
-
-class Series(ParallelTask):
-    """Several tasks as one. Part k runs part k of each task, one after the other."""
-
-    def __init__(self, tasks: Sequence[ParallelTask]) -> None:
-        self.launch = in_turn([task.launch for task in tasks])
-        self.bound, self.shares = [], []
-        at = len(self.launch.arguments) - sum(len(task.launch.arguments) for task in tasks)
-        for task in tasks:
-            self.bound += [(at + slot, argument) for slot, argument in task.bound]
-            self.shares += [(at + slot, argument, size) for slot, argument, size in task.shares]
-            at += len(task.launch.arguments)
-        self.light = all(task.light for task in tasks)
 
 
 def _name_and_constant(operand: Operand) -> tuple[Argument | None, int]:

@@ -11,7 +11,6 @@ from glassgate.engines.numba_cpu.gemm.products import RowVectors
 from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.engines.numba_cpu.rows import last, rows_of
-from glassgate.engines.numba_cpu.tasks import Series
 from tests.compare import noise
 from tests.engines.numba_cpu.test_bfloat16 import TILES
 
@@ -130,24 +129,6 @@ def test_products_with_weights_as_they_lie(processor, rows, dtype):
 
 def test_weights_whose_units_fill_no_vectors_are_packed():
     assert as_it_lies(Matrix(number("weight"), 3, 3 * 5, 4, 32), GATES) is None
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3])
-def test_a_series_does_what_its_tasks_do(parts):
-    x, d = noise(0, 50, 37).float(), noise(1, 50, 20).float()
-    results = []
-    for together in (False, True):
-        outer, total, places = torch.empty(20, 37), torch.empty(20), [table(50), table(50)]
-        known = bound(x=x, d=d, first=places[0], second=places[1], outer=outer, total=total)
-        tables = [rows_of(number("first"), stored("x", x), 50), rows_of(number("second"), stored("d", d), 50)]
-        product = products.outer(
-            stored("d", d), 50, (number("first"), 0), stored("outer", outer), [number("total")], 32
-        )
-        for tasks in (tables, [product]):
-            done([Series(tasks)] if together else tasks, parts, known)
-        results.append((outer, total, *places))
-    assert results[0][2][1] - results[0][2][0] == 37 * 4
-    assert all(map(torch.equal, *results))
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])
