@@ -1,5 +1,7 @@
 """A recording equals a loop in plain torch: gates, states and their gradients, on every engine."""
 
+import gc
+import weakref
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -84,6 +86,40 @@ def test_kernel_and_reference_show_the_same(kind, form):
         assert len(a) == 4 * len({name.rsplit(".")[-1] for name in a})
         for name in a:
             torch.testing.assert_close(a[name], b[name], atol=1e-11, rtol=0, msg=name)
+
+
+def test_a_recording_is_freed_without_the_garbage_collector():
+    layer, x = gg.LSTM(D, H), torch.randn(L, N, D)
+    gc.disable()
+    try:
+        for _ in range(3):
+            with gg.record(layer) as tape:
+                output, (h_n, _) = layer(x)
+            (output.sum() + h_n.sum()).backward()
+            seen = [weakref.ref(tape), weakref.ref(output), weakref.ref(tape.grad["layer0.forward.c"])]
+            assert tape.read("layer0.forward").all()
+            del tape, output, h_n, _
+            assert [ref() for ref in seen] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_a_backward_pass_skips_the_gradient_of_an_input_that_requires_none():
+    layer, x = gg.LSTM(D, H, num_layers=2, bidirectional=True), torch.randn(L, N, D)
+    for _ in range(3):
+        with gg.record(layer) as tape:
+            output, _ = layer(x)
+        output[-1, 0].sum().backward(retain_graph=True)
+        assert tape.call().source.grad is None
+        target = layer.weight_ih_l0.grad.clone()
+        layer.zero_grad()
+        leaf = x.clone().requires_grad_()
+        layer(leaf)[0][-1, 0].sum().backward()
+        torch.testing.assert_close(layer.weight_ih_l0.grad, target)
+        torch.testing.assert_close(
+            tape.connectivity(output[-1, 0].sum()), (leaf.grad * x).sum(-1), atol=1e-6, rtol=1e-4
+        )
+        layer.zero_grad()
 
 
 class Odd(gg.Cell):

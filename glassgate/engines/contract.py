@@ -54,9 +54,11 @@ class Recording:
     Attributes:
         values: (S, H) by gate.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
+        skips_input: whether a backward pass leaves out the gradient of the input.
     """
 
     def __init__(self) -> None:
+        self.skips_input = False
         self.values: dict[str, Tensor] = {}
         self.grad: dict[str, Tensor] = {}
 

@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from glassgate.engines.contract import Recording, Result, Steps
 from glassgate.glass.edit import applied, editable, hold
 from glassgate.layers.edits import Edit, Edits, Positions, positions
+from glassgate.layers.observed import Observed
 from glassgate.layers.stack import Recurrent
-from glassgate.layout import Layout
 
 T = TypeVar("T")
 
@@ -119,6 +118,10 @@ def runs_without(
     return found
 
 
+def _add_rows(rows: list[int], call: Observed) -> None:
+    rows.append(call.layout.rows)
+
+
 def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[str, Tensor], dict[str, list[int]]]:
     """The editable places, their means over a run, and the number of rows of each call, by the name of the layer."""
     places = editable(model)
@@ -128,7 +131,7 @@ def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[s
             prefix = name.removesuffix(f".{label}.{own}")
             if prefix not in rows:
                 rows[prefix] = []
-                layer._watchers.append(lambda layout, *_, calls=rows[prefix]: calls.append(layout.rows))
+                layer._watchers.append(partial(_add_rows, rows[prefix]))
         try:
             run()
         finally:
@@ -226,18 +229,10 @@ def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
-    def take(
-        prefix: str,
-        layer: Recurrent,
-        layout: Layout,
-        steps: Steps,
-        initial: list[tuple[Tensor, ...]],
-        results: list[Result],
-        shown: list[Recording],
-    ) -> None:
-        real = None if steps.batch_sizes is None else int(steps.batch_sizes.sum())
-        for part, result, recording in zip(layer._parts, results, shown, strict=True):
-            values = recording.values | dict(zip(layer.cell.state, result.states, strict=True))
+    def take(prefix: str, call: Observed) -> None:
+        real = None if call.batch_sizes is None else int(call.batch_sizes.sum())
+        for part, result, recording in zip(call.layer._parts, call.results, call.recordings, strict=True):
+            values = recording.values | dict(zip(call.layer.cell.state, result.states, strict=True))
             for own, value in values.items():
                 name, rows = f"{prefix}{part.label}.{own}", value[:real]
                 sums[name] = sums.get(name, 0) + rows.double().sum(0)
@@ -248,7 +243,7 @@ def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
         layers.setdefault(layer, name.removesuffix(f"{label}.{own}"))
     with ExitStack() as stack:
         for layer, prefix in layers.items():
-            layer._watchers.append(partial(take, prefix, layer))
+            layer._watchers.append(partial(take, prefix))
             stack.callback(layer._watchers.pop)
         yield lambda: {name: total / max(counts[name], 1) for name, total in sums.items()}
 

@@ -113,10 +113,10 @@ def _backward(
     with torch.enable_grad(), watched(network, Recorded(first=True)) as tape:
         rows = evidence(network, number, len(chosen))
     call = next(call for label, call, _ in tape.parts() if label.startswith(f"{layer}."))
-    source = call.steps.data
     picked = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
-    (grad,) = torch.autograd.grad(picked.sum(), source)
-    contributed = call.layout.by_step((grad * source.detach()).sum(-1, keepdim=True))[..., 0]
+    grad = call.input_gradient(picked.sum())
+    assert grad is not None, "an answer is computed from the input"
+    contributed = call.layout.by_step((grad * call.steps.data.detach()).sum(-1, keepdim=True))[..., 0]
     return tape, np.asarray(contributed.T.float().cpu())
 
 

@@ -148,18 +148,17 @@ def _left(rows: Sequence[Tensor], longest: int) -> Memory:
 
 def connectivity(tape: Recorded, target: Tensor) -> Tensor:
     """See `Tape.connectivity`."""
-    source = tape.call().steps.data
-    rows = []
+    call, rows = tape.call(), []
     for each in _scalars(target):
-        if not each.requires_grad or not source.requires_grad:
+        if not each.requires_grad or not call.source.requires_grad:
             raise ValueError(
                 "connectivity: target must be computed from the recorded output with gradients on, got one without; "
                 "leave torch.no_grad() and torch.inference_mode()"
             )
-        (grad,) = torch.autograd.grad(each, source, retain_graph=True, allow_unused=True)
+        grad = call.input_gradient(each)
         if grad is None:
             raise ValueError("connectivity: target does not depend on the recorded input; compute it from the output")
-        rows.append(tape.call().layout.by_step((grad * source.detach()).sum(-1, keepdim=True))[..., 0])
+        rows.append(call.layout.by_step((grad * call.steps.data.detach()).sum(-1, keepdim=True))[..., 0])
     matrix = torch.stack(rows)
     return matrix if target.dim() else matrix[0]
 
@@ -178,7 +177,7 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
                 "leave torch.no_grad() and torch.inference_mode()"
             )
         tape.forget_gradients()
-        torch.autograd.grad(each, tape.call().steps.data, retain_graph=True, allow_unused=True)
+        torch.autograd.grad(each, tape.call().source, retain_graph=True, allow_unused=True)
         every.append(_norms(tape))
     tape.forget_gradients()
     stacked = {name: torch.stack([norms[name] for norms in every]) for name in every[0]}

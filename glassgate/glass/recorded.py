@@ -3,79 +3,114 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from glassgate.engines.contract import Recording, Result, Steps
-from glassgate.glass.retention import Call
+from glassgate.engines.contract import Result
 from glassgate.glass.uncompiled import uncompiled
+from glassgate.layers.observed import Observed
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
 
 R = TypeVar("R", bound="Recorded")
+Rows = Mapping[str, tuple[Layout, Tensor]]
+"""Values (S, H) by name, each with the layout that says which step each row belongs to."""
 
 
 class Values(Mapping[str, Tensor]):
     """Tensors (L, N, H) by names such as "layer0.forward.f"."""
 
-    def __init__(self) -> None:
-        self._rows: dict[str, tuple[Layout, Tensor]] = {}
+    def __init__(self, rows: Rows) -> None:
+        self._known = rows
         self._values: dict[str, Tensor] = {}
 
-    def _add(self, label: str, layout: Layout, rows: Mapping[str, Tensor]) -> None:
-        """Add the values of a direction, each (S, H), with the layout that says which step each row belongs to."""
-        for name, value in rows.items():
-            self._rows[f"{label}.{name}"] = layout, value
-            self._values.pop(f"{label}.{name}", None)
+    def _rows(self) -> Rows:
+        return self._known
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
-            if name not in self._rows:
-                known = ", ".join(self._rows) or "none"
+            every = self._rows()
+            if name not in every:
+                known = ", ".join(every) or "none"
                 raise KeyError(f"tape: {name!r} was not recorded; recorded names: {known}")
-            layout, rows = self._rows[name]
+            layout, rows = every[name]
             self._values[name] = layout.by_step(rows.detach())
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        return iter(self._rows())
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows())
+
+
+class _Inside(NamedTuple):
+    """The steps of a call that are not padding."""
+
+    layout: Layout
+    batch_sizes: Tensor | None
+    rows: int
+    device: torch.device
+
+    @staticmethod
+    def of(call: Observed) -> "_Inside":
+        """Those of a call."""
+        return _Inside(call.layout, call.batch_sizes, call.source.shape[:-1].numel(), call.source.device)
+
+    def mask(self) -> Tensor:
+        """(L, N) bool."""
+        alive = torch.ones(self.rows, 1, dtype=torch.bool)
+        if self.batch_sizes is not None:
+            alive[int(self.batch_sizes.sum()) :] = False
+        return self.layout.by_step(alive.to(self.device))[..., 0]
 
 
 class _StepsWithGradient:
     """The steps at which a direction's output receives a gradient from the loss or from the layer above.
 
-    An arriving gradient is only stored. It is examined later, when the next one arrives or the mask is read, and not in
-    the training step.
+    Arriving gradients are only stored. They are examined later, when others arrive or the mask is read, and not in the
+    training step. The hooks of a call refer to this object, which refers neither to the call nor to its recording:
+    such a cycle would keep the memory of every recorded step until Python collects garbage.
 
     Args:
-        layout: the layout of the call.
+        inside: the steps of the call that are not padding.
+        reverse: whether the direction runs from the last step to the first.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._mask = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
-        self._pending: Tensor | None = None
+    def __init__(self, inside: _Inside, reverse: bool) -> None:
+        self._inside, self._reverse = inside, reverse
+        self._mask: Tensor | None = None
+        self._pending: dict[int, Tensor] = {}
 
-    def add(self, grad: Tensor | None) -> None:
-        """Add the steps at which a gradient (S, H) of the output, from outside the direction, is not zero."""
-        if grad is not None:
-            self._examine_pending()
-            self._pending = grad.detach()
+    def watch(self, result: Result) -> None:
+        """Note the gradients that arrive at the output and at the final states in each backward pass."""
+        for k, value in enumerate((result.states[0], *result.final)):
+            if value.requires_grad:
+                value.register_hook(partial(self._arrive, k))
 
     def mask(self) -> Tensor:
         """The steps (L, N) of all backward passes so far."""
-        self._examine_pending()
+        layout = self._inside.layout
+        if self._mask is None:
+            self._mask = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
+        while self._pending:
+            k, grad = self._pending.popitem()
+            rows = (grad != 0).any(-1).reshape(-1, 1).float()
+            if k == 0:
+                self._mask |= layout.by_step(rows)[..., 0].cpu() > 0
+            else:
+                last = (self._inside.mask().cpu().sum(0) - 1).clamp(min=0) * (not self._reverse)
+                self._mask[last, torch.arange(len(last))] |= layout.to_rows(rows)[:, 0].cpu() > 0
         return self._mask
 
-    def _examine_pending(self) -> None:
-        grad, self._pending = self._pending, None
+    def _arrive(self, k: int, grad: Tensor | None) -> None:
+        """Store the gradient of the output (k = 0) or of a final state from outside the direction."""
         if grad is not None:
-            self._mask |= self._layout.by_step((grad != 0).any(-1, keepdim=True).float())[..., 0].cpu() > 0
+            if k in self._pending:
+                self.mask()
+            self._pending[k] = grad.detach()
 
 
 class Recorded(Values):
@@ -89,104 +124,95 @@ class Recorded(Values):
     """
 
     def __init__(self, first: bool = False) -> None:
-        super().__init__()
+        super().__init__({})
         self._first = first
-        self._recordings: dict[str, tuple[Layout, Recording]] = {}
-        self._calls: dict[str, tuple[Call, int]] = {}
-        self._reads: dict[str, _StepsWithGradient] = {}
+        self._calls: dict[str, Observed] = {}
+        """The call of each recorded layer, by the layer's name."""
+        self._reads: dict[str, list[_StepsWithGradient]] = {}
+        """For each of its directions in a call with gradients."""
 
-    def _add_call(
-        self,
-        name: str,
-        layer: Recurrent,
-        layout: Layout,
-        steps: Steps,
-        initial: list[tuple[Tensor, ...]],
-        results: list[Result],
-        recordings: list[Recording],
-    ) -> None:
-        call = Call(layer, layout, steps, initial, results)
-        for number, (part, result, recording) in enumerate(zip(layer._parts, results, recordings, strict=True)):
-            label = f"{name}.{part.label}" if name else part.label
-            if self._first and label in self._calls:
-                continue
-            states = dict(zip(layer.cell.state, result.states, strict=True))
-            self._recordings[label], self._calls[label] = (layout, recording), (call, number)
-            self._add(label, layout, {**recording.values, **states})
-            self._reads.pop(label, None)
-            if result.states[0].requires_grad:
-                self._watch_reads(label, layout, result, part.direction)
+    def _add_call(self, name: str, call: Observed) -> None:
+        if self._first and name in self._calls:
+            return
+        self._calls[name], self._known = call, {}
+        self._values.clear()
+        self._reads.pop(name, None)
+        if any([result.states[0].requires_grad for result in call.in_graph]):
+            inside = _Inside.of(call)
+            self._reads[name] = [_StepsWithGradient(inside, part.direction == 1) for part in call.layer._parts]
+            for reads, result in zip(self._reads[name], call.in_graph, strict=True):
+                reads.watch(result)
 
-    def _watch_reads(self, label: str, layout: Layout, result: Result, direction: int) -> None:
-        """Find, in each backward pass, the steps at which the output receives a gradient from outside the direction."""
-        reads = self._reads_of(label)
+    def _directions(self) -> Iterator[tuple[str, Observed, int]]:
+        """The label of each direction, such as "layer0.forward", its call, and its index in the layer."""
+        for name, call in self._calls.items():
+            for number, part in enumerate(call.layer._parts):
+                yield _joined(name, part.label), call, number
 
-        def add_final(grad: Tensor | None) -> None:
-            if grad is None:
-                return
-            inside = self.inside(label).cpu()
-            has_gradient = layout.to_rows((grad != 0).any(-1, keepdim=True).float())[:, 0].cpu() > 0
-            last = (inside.sum(0) - 1).clamp(min=0) * (direction == 0)
-            reads.mask()[last, torch.arange(len(last))] |= has_gradient
-
-        result.states[0].register_hook(reads.add)
-        for final in result.final:
-            if final.requires_grad:
-                final.register_hook(add_final)
+    def _rows(self) -> Rows:
+        if not self._known:
+            self._known = {
+                f"{label}.{name}": (call.layout, value)
+                for label, call, number in self._directions()
+                for name, value in (
+                    *call.recordings[number].values.items(),
+                    *zip(call.layer.cell.state, call.results[number].states, strict=True),
+                )
+            }
+        return self._known
 
     @property
     def grad(self) -> Values:
         """The gradient of each gate and state, by the same names; empty before `backward()`."""
-        grad = Values()
-        for label, (layout, recording) in self._recordings.items():
-            grad._add(label, layout, recording.grad)
-        return grad
+        return Values(
+            {
+                f"{label}.{name}": (call.layout, value)
+                for label, call, number in self._directions()
+                for name, value in call.recordings[number].grad.items()
+            }
+        )
 
     def inside(self, label: str) -> Tensor:
         """A mask (L, N) of the steps that are not padding, for a label such as "layer0.forward"."""
-        layout = self._recordings[label][0]
-        steps = self._calls[label][0].steps
-        rows = torch.ones(len(steps.data), 1, dtype=torch.bool)
-        if steps.batch_sizes is not None:
-            rows[int(steps.batch_sizes.sum()) :] = False
-        return layout.by_step(rows.to(steps.data.device))[..., 0]
+        return _Inside.of(self.call_of(label)[0]).mask()
 
-    def parts(self) -> Iterator[tuple[str, Call, int]]:
+    def parts(self) -> Iterator[tuple[str, Observed, int]]:
         """The label of each recorded direction, its call, and its index in the layer."""
         if not self._calls:
             raise ValueError("tape: nothing was recorded; call the module inside the `with`")
-        return ((label, call, number) for label, (call, number) in self._calls.items())
+        return self._directions()
 
-    def call_of(self, label: str) -> tuple[Call, int]:
+    def call_of(self, label: str) -> tuple[Observed, int]:
         """The call in which the direction with this label was recorded, and the index of the direction in the layer."""
-        return self._calls[label]
+        return next((call, number) for known, call, number in self._directions() if known == label)
 
     def read(self, label: str) -> Tensor:
         """A mask (L, N) of the steps at which the output received a gradient from the loss or from the layer above."""
-        return self._reads_of(label).mask()
+        call, number = self.call_of(label)
+        name = next(name for name, each in self._calls.items() if each is call)
+        if name in self._reads:
+            return self._reads[name][number].mask()
+        return torch.zeros(call.layout.length, call.layout.rows, dtype=torch.bool)
 
-    def _reads_of(self, label: str) -> _StepsWithGradient:
-        if label not in self._reads:
-            self._reads[label] = _StepsWithGradient(self._recordings[label][0])
-        return self._reads[label]
-
-    def call(self) -> Call:
+    def call(self) -> Observed:
         """The call of the first layer that was recorded."""
         return next(self.parts())[1]
 
     def take_over(self, other: "Recorded", name: str) -> None:
         """Add the recording of a layer; its names get the prefix `name`."""
-        for label, call in other._calls.items():
-            prefixed = f"{name}.{label}" if name else label
-            self._calls[prefixed], self._recordings[prefixed] = call, other._recordings[label]
-            self._reads[prefixed] = other._reads_of(label)
-        self._rows |= {f"{name}.{key}" if name else key: rows for key, rows in other._rows.items()}
+        self._calls |= {_joined(name, each): call for each, call in other._calls.items()}
+        self._reads |= {_joined(name, each): reads for each, reads in other._reads.items()}
+        self._known = {}
 
     def forget_gradients(self) -> None:
         """Set the recorded gradients to zero."""
-        for _, recording in self._recordings.values():
-            for grad in recording.grad.values():
+        for _, call, number in self._directions():
+            for grad in call.recordings[number].grad.values():
                 grad.zero_()
+
+
+def _joined(*names: str) -> str:
+    return ".".join(filter(None, names))
 
 
 @contextmanager
@@ -202,7 +228,7 @@ def watched(module: nn.Module, tape: R) -> Iterator[R]:
         raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
     with uncompiled("record"):
         for name, layer in layers.items():
-            layer._watchers.append(partial(tape._add_call, name, layer))
+            layer._watchers.append(partial(tape._add_call, name))
         try:
             yield tape
         finally:

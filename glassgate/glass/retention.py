@@ -7,21 +7,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.contract import Result, Steps
 from glassgate.engines.reference import advance
 from glassgate.layers.merge import merge
-from glassgate.layers.stack import Recurrent
-from glassgate.layout import Layout
-
-
-class Call(NamedTuple):
-    """A recorded call of a layer, and each direction's initial states and result."""
-
-    layer: Recurrent
-    layout: Layout
-    steps: Steps
-    initial: list[tuple[Tensor, ...]]
-    results: list[Result]
+from glassgate.layers.observed import Observed
 
 
 class Retention(NamedTuple):
@@ -37,7 +25,7 @@ class Retention(NamedTuple):
     direct: bool
 
 
-def retentions(call: Call, number: int) -> dict[str, Retention]:
+def retentions(call: Observed, number: int) -> dict[str, Retention]:
     """The retention of each state of one direction that has a path of its own from step to step."""
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
@@ -53,7 +41,7 @@ def retentions(call: Call, number: int) -> dict[str, Retention]:
     return {name: Retention(by_step(call, each), direct) for name, (each, direct) in found.items()}
 
 
-def by_step(call: Call, rows: Tensor) -> Tensor:
+def by_step(call: Observed, rows: Tensor) -> Tensor:
     """Computed rows as (L, N, H), zero where padded."""
     return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 
@@ -83,7 +71,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
         return diagonal
 
 
-def inputs(call: Call, number: int) -> Tensor:
+def inputs(call: Observed, number: int) -> Tensor:
     """The input rows of one direction of one layer, (S, H_in), without padding and without noise of training."""
     layer, parts = call.layer, call.layer._parts
     data = [call.steps.data.detach()]
@@ -98,7 +86,7 @@ def inputs(call: Call, number: int) -> Tensor:
     return (data[parts[number].direction] if len(data) > 1 else data[0])[:computed]
 
 
-def states_before(call: Call, number: int) -> tuple[Tensor, ...]:
+def states_before(call: Observed, number: int) -> tuple[Tensor, ...]:
     """Each state before the step of each row, (S, H), without padding."""
     part, steps, initial = call.layer._parts[number], call.steps, call.initial[number]
     N = len(initial[0])

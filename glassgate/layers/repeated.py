@@ -20,8 +20,8 @@ from glassgate.engines.backend import Packed, Signature
 from glassgate.engines.contract import PLAIN, Direction, Recording, Result, Steps, is_undisturbed, result_type
 from glassgate.engines.memory import computable
 from glassgate.layers import one_row
+from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.regularisers import draw
-from glassgate.layers.states import States
 from glassgate.layout import Layout
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class Repeated:
         if profiler._is_profiler_enabled:  # under torch.compile this is not reached, so it adds no guard
             run = profiler.record_function(layer.profile_row)(run)
         if isinstance(call, _ObservedCall):
-            layout, steps, first, outputs, results, recordings = run(data, known.weights, states, restart_states, mask)
-            return layer._finished(layout, steps, first, outputs, results, recordings, return_states)
+            return run(layer, data, known.weights, states, restart_states, mask, return_states)
         found = run(data, known.weights, states, restart_states, mask, counts or None)
         return found if data is input else (PackedSequence(found[0], *input[1:]), found[1])
 
@@ -135,9 +134,10 @@ def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
     if type(lengths) is not list or input.dim() != 3 or not {int}.issuperset(map(type, lengths)):
         return None
     N, L = input.shape[:2] if batch_first else input.shape[1::-1]
-    if len(lengths) != N or N == 0 or min(lengths) < 0 or max(lengths) > L:
+    if len(lengths) != N or N == 0:
         return None
-    return [] if min(lengths) == L else lengths
+    least, most = min(lengths), max(lengths)
+    return None if least < 0 or most > L else [] if least == L else lengths
 
 
 def _packed(input: PackedSequence) -> Packed | None:
@@ -192,65 +192,57 @@ class _Call(NamedTuple):
         return output.transpose(0, 1) if self.transposed else output, tuple(final) if len(final) > 1 else final[0]
 
 
-class _ObservedCall:
-    """A prepared call that returns every state at every step and, in a recording, the gates.
+class _ObservedCall(NamedTuple):
+    """A prepared call that returns every state at every step, or that is recorded."""
 
-    Args:
-        layers: the call of each layer.
-        layout: the layout of the input; all sequences have the same length.
-        resting: the initial states of each direction of each layer, if none are given.
-        weights: the number of parameters of a direction.
-        record: whether gates are recorded.
-        input_too: whether the gradient of the input is computed even if the input requires none.
-    """
-
-    def __init__(
-        self,
-        layers: Sequence[choose.Prepared],
-        layout: Layout,
-        resting: Sequence[tuple[Tensor, ...]],
-        weights: int,
-        record: bool,
-        input_too: bool,
-    ) -> None:
-        self.holds, self._layers, self._layout, self._resting = layers[0].holds, layers, layout, resting
-        self._weights, self._record, self._input_too = weights, record, input_too
+    stack: "_Stack"
+    holds: Callable[[], bool]
+    """Returns whether the cells still have the same equations."""
+    layout: Layout
+    """The layout of the input; all sequences have the same length."""
+    resting: tuple[Tensor, ...]
+    """The initial states if none are given: zeros."""
+    transposed: bool
+    """Whether to transpose input and output."""
+    records: bool
+    """Whether gates are recorded."""
+    learns: bool
+    """Whether a backward pass follows."""
 
     def __call__(
         self,
+        layer: "Recurrent",
         input: Tensor,
         weights: tuple[Tensor, ...],
         states: tuple[Tensor, ...],
         restart_states: tuple[Tensor, ...],
         mask: tuple[Tensor, ...],
-    ) -> tuple[Layout, Steps, States, list[Tensor], list[Result], list[Recording]]:
-        """The first six arguments of `Recurrent._finished`."""
-        layout, D = self._layout, len(self._resting) // len(self._layers)
-        data = layout.flatten(input).contiguous()
-        if self._input_too and not data.requires_grad:
-            data = data.detach().requires_grad_()
-        steps = Steps(data, None, layout.flatten(mask[0]).contiguous() if mask else None)
-        initial = self._by_part(states) if states else [*self._resting]
-        restart = self._by_part(restart_states) if restart_states else [()] * len(initial)
-        recordings = [Recording() for _ in initial] if self._record else []
-        results: list[Result] = []
-        for layer in self._layers:
-            own: list[Tensor] = []
-            first = len(results)
-            for part in range(first, first + D):
-                own += weights[part * self._weights : (part + 1) * self._weights]
-                own += (*initial[part], *restart[part])
-            own = [v.contiguous() for v in own]
-            found = iter(layer.run(data, own, steps.resets, None, recordings[first : first + D]))
-            every = [tuple(islice(found, len(initial[0]))) for _ in range(2 * D)]
-            results += map(Result, every[:D], every[D:])
-            data = every[0][0] if D == 1 else torch.cat([of_part[0] for of_part in every[:D]], -1)
-        return layout, steps, initial, [data], results, recordings
-
-    def _by_part(self, states: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
-        """Split states (parts, N, W) into one tuple per part; a part is a direction of a layer."""
-        parts, rows = len(self._resting), self._layout.rows
-        return [*zip(*[v.reshape(parts, rows, v.shape[-1]).unbind(0) for v in states], strict=True)]
+        return_states: bool,
+    ) -> Any:
+        if self.transposed:
+            input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
+        data, resets = input.contiguous(), mask[0].contiguous() if mask else None
+        recordings = [Recording() for _ in layer._parts] if self.records else []
+        if self.records and self.learns:
+            data = graph_leaf(data, recordings[: layer.num_directions])
+        states = states or self.resting
+        given = [v.contiguous() for v in (*weights, *states, *restart_states)]
+        output, final, results = self.stack.observed(data, given, resets, recordings)
+        if layer._watchers:
+            steps = Steps(data, None, resets)
+            observed = Observed(layer, self.layout, steps, self.stack.by_part(states), results, recordings)
+            for watch in layer._watchers:
+                watch(observed)
+        hx = final if len(final) > 1 else final[0]
+        output = output.transpose(0, 1) if self.transposed else output
+        if not return_states:
+            return output, hx
+        every_state = {
+            f"{part.label}.{name}": value.transpose(0, 1) if self.transposed else value
+            for part, result in zip(layer._parts, results, strict=True)
+            for name, value in zip(part.widths, result.states, strict=True)
+        }
+        return output, hx, every_state
 
 
 class _LayerCalls:
@@ -338,10 +330,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
     widths = [v.shape[-1] for v in initial[0]]
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
-    signature = Signature(tuple(form), shapes, learns, hx is None)
-    if shown:
-        flat = [(layout.rows, width) for width in widths]
-        signature = Signature(tuple(steps.data.shape[:1]), flat, learns, hx is None, True, recorded)
+    signature = Signature(tuple(form), shapes, learns, hx is None, shown, recorded)
     layers, data, parts = [], steps.data, iter(layer._parts)
     for directions in layer._calls(initial, fallback):
         own_steps, ready, draws = steps._replace(data=data), [], []
@@ -357,11 +346,11 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
             return None
         layers.append(call)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
-    if shown:
-        zeros = [tuple([torch.zeros_like(v) for v in own_states]) for own_states in initial]
-        return _ObservedCall(layers, layout, zeros, len(layer._parts[0].names), recorded, recorded and learns)
     resting = tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in state_shapes]) if hx is None else ()
-    stack = _Stack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes))
+    visible = len(shapes) if shown else 1
+    stack = _Stack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), visible)
+    if shown:
+        return _ObservedCall(stack, layers[0].holds, layout, resting, transposed, recorded, learns)
     run = stack.run if stacked else layers[0].run
     return _Call(run, layers[0].holds, resting, transposed, dtype if casts else None)
 
@@ -380,25 +369,66 @@ class _Stack:
         D: the number of directions of a layer.
         weights: the number of parameters of a direction.
         states: the number of states of a direction.
+        visible: the number of states of a direction that a call returns at every step.
     """
 
-    def __init__(self, layers: Sequence[choose.Prepared], D: int, weights: int, states: int) -> None:
-        self._layers, self._D, self._weights, self._states = layers, D, weights, states
+    def __init__(self, layers: Sequence[choose.Prepared], D: int, weights: int, states: int, visible: int) -> None:
+        self._layers, self._D, self._weights, self._states, self._visible = layers, D, weights, states, visible
         self._all_weights = weights * D * len(layers)
 
     def run(
         self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: Sequence[int] | Packed | None
     ) -> Sequence[Tensor]:
         """Like `_Call.run`."""
+        output, results = self._run(data, given, mask, lengths)
+        return output, *_stacked(results)
+
+    def observed(
+        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, recordings: Sequence[Recording]
+    ) -> tuple[Tensor, tuple[Tensor, ...], list[Result]]:
+        """The output, the final states in the user's shape, and the results of each direction.
+
+        Args:
+            data, given, mask: as in `run`.
+            recordings: one per direction of each layer, to be filled with the gates; empty without a recording.
+        """
+        if len(self._layers) > 1 or self._D > 1:
+            output, results = self._run(data, given, mask, None, recordings)
+            return output, _stacked(results), results
+        found = self._layers[0].run(data, given, mask, None, recordings)
+        result = Result(tuple(found[: self._visible]), tuple(found[self._visible :]))
+        return found[0], result.final, [result]
+
+    def by_part(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """States of all parts as one tuple per part; a part is a direction of a layer."""
+        if len(self._layers) > 1 or self._D > 1:
+            return [*zip(*[v.unbind(0) for v in states], strict=True)]
+        return [tuple(states)]
+
+    def _run(
+        self,
+        data: Tensor,
+        given: Sequence[Tensor],
+        mask: Tensor | None,
+        lengths: Sequence[int] | Packed | None,
+        recordings: Sequence[Recording] = (),
+    ) -> tuple[Tensor, list[Result]]:
+        """The output of the last layer, and the results of each direction of each layer."""
         initial = zip(*[v.unbind(0) for v in given[self._all_weights :]], strict=True)
-        final, at, D = [], 0, self._D
-        for layer in self._layers:
+        at, D, visible, results = 0, self._D, self._visible, list[Result]()
+        for k, layer in enumerate(self._layers):
             own: list[Tensor] = []
             for _ in range(D):
                 own += given[at : at + self._weights]
                 own += next(initial)
                 at += self._weights
-            found = layer.run(data.to(own[0].dtype), own, mask, lengths)
-            data = found[0] if D == 1 else torch.cat([*found[:D]], -1)
-            final += [found[D + d * self._states : D + (d + 1) * self._states] for d in range(D)]
-        return data, *[torch.stack(of_state) for of_state in zip(*final, strict=True)]
+            found = iter(layer.run(data.to(own[0].dtype), own, mask, lengths, recordings[k * D : (k + 1) * D]))
+            states = [tuple(islice(found, visible)) for _ in range(D)]
+            results += [Result(of_direction, tuple(islice(found, self._states))) for of_direction in states]
+            data = states[0][0] if D == 1 else torch.cat([of_direction[0] for of_direction in states], -1)
+        return data, results
+
+
+def _stacked(results: Sequence[Result]) -> tuple[Tensor, ...]:
+    """The final states of all parts, in the user's shape."""
+    return tuple([torch.stack(of_state) for of_state in zip(*[result.final for result in results], strict=True)])

@@ -19,6 +19,7 @@ from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, regularisers, segments, states
 from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
+from glassgate.layers.observed import Observed, Watcher, graph_leaf
 from glassgate.layers.parts import Part, Sizes, sizes_by_layer
 from glassgate.layers.regularisers import regularised
 from glassgate.layers.repeated import Repeated
@@ -26,9 +27,6 @@ from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_choice, check_flag, check_like, check_parameters, check_rate, check_size
-
-Watcher = Callable[[Layout, Steps, States, list[Result], list[Recording]], None]
-"""A function that gets the input of a recorded call, and the initial states, result and recording of each direction."""
 
 
 class Recurrent(Shown, nn.Module):
@@ -315,26 +313,11 @@ class Recurrent(Shown, nn.Module):
                 return found
         steps, layout, initial, restart_states = self._arrange(input, hx, lengths, resets, restart)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
-        if recordings and torch.is_grad_enabled() and not steps.data.requires_grad:
-            steps = steps._replace(
-                data=steps.data.detach().requires_grad_()
-            )  # a recording needs the gradient of the input
+        if recordings and torch.is_grad_enabled():
+            steps = steps._replace(data=graph_leaf(steps.data, recordings[: self.num_directions]))
         outputs, results = self._run(steps, layout, initial, restart_states, return_states, recordings)
-        return self._finished(layout, steps, initial, outputs, results, recordings, return_states)
-
-    def _finished(
-        self,
-        layout: Layout,
-        steps: Steps,
-        initial: States,
-        outputs: list[Tensor],
-        results: list[Result],
-        recordings: list[Recording],
-        return_states: bool,
-    ) -> Any:
-        """Call the watchers, and return the results of the call in the shapes that the user expects."""
         for watch in self._watchers:
-            watch(layout, steps, initial, results, recordings)
+            watch(Observed(self, layout, steps, initial, results, recordings))
         return states.returned(self._parts, outputs, results, layout, return_states)
 
     def _arrange(

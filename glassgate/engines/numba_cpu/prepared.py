@@ -15,7 +15,7 @@ from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.passes import BackwardPass, Form, backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.ragged import GATHER, SCATTER, Ragged, mover, packed, ragged
+from glassgate.engines.numba_cpu.ragged import GATHER, SCATTER, Mover, Ragged, packed, ragged
 from glassgate.engines.plan import Plan, Sizes
 
 
@@ -46,6 +46,7 @@ class PreparedPasses:
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._bits, self._rows = result, sizes[0].bits, rows
         self._backwards: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
+        self._movers: dict[tuple[str, int, tuple[int, ...]], Mover] = {}
         self._sequence_tensors = [0]
         """Indices of the tensors whose rows belong to single sequences: the input and the initial states."""
         for plan, at in zip(plans, accumulate((plan.given for plan in plans), initial=1), strict=False):
@@ -56,6 +57,10 @@ class PreparedPasses:
         )
         self._order_dependent = [0] if shared_initial else self._sequence_tensors
         """Indices of the tensors whose rows depend on the order of the sequences."""
+        self._row_allocators = {
+            k: allocator((rows if k == 0 else sizes[0].N, shape[-1]), self._compute_dtype)
+            for k, shape in self.shapes.items()
+        }
 
     def _place_results(self, form: Form, final: Sequence[Form], every_state: bool) -> None:
         """Set the indices of the results by their use, and the shape and type of the memory of each."""
@@ -89,7 +94,11 @@ class PreparedPasses:
     def _copy(self, how: str, lengths: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor], by_step: int) -> None:
         """Copy tensors between the user's layout and the rows of kernels; for `by_step` see `Mover`."""
         if flat:
-            mover(how, tuple([v.shape[-1] for v in flat]), by_step, self._bits)(lengths, padded, flat)
+            widths = tuple([v.shape[-1] for v in flat])
+            found = self._movers.get((how, by_step, widths))
+            if found is None:
+                found = self._movers[how, by_step, widths] = Mover(how, widths, by_step, self._bits)
+            found(lengths, padded, flat)
 
     def forward(
         self,
@@ -130,15 +139,15 @@ class PreparedPasses:
         kernel_tensors, padded = [*tensors], int(not lengths.packed)
         moved = self._order_dependent[1 - padded :]
         for k in moved:
-            kernel_tensors[k] = empty(
-                (tensors[k].numel() // self.shapes[k][-1], self.shapes[k][-1]), self._compute_dtype
-            )
+            kernel_tensors[k] = self._row_allocators[k]()
         self._copy(GATHER, lengths, [tensors[k] for k in moved], [kernel_tensors[k] for k in moved], padded)
         if padded:
             written = [*map(call, self._flat_allocators)]
         else:
             written = [empty(form, dtype) for form, dtype in self._forward.memory(lengths.layout.rows)]
-        self._forward.run(lengths.layout, resets, (*kernel_tensors, *written))
+        alone = padded and self._executable.partition.threads == 1
+        executable = self._executable if alone else None
+        self._forward.run(lengths.layout, resets, (*kernel_tensors, *written), executable=executable)
         rows = 0 if padded else self.count
         visible, ordered = [written[k] for k in self._visible[:rows]], self._visible[rows:]
         results = [self._allocators[k]() for k in ordered]

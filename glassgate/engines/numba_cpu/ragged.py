@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import Packed
+from glassgate.engines.numba_cpu.compile import Function
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.native import native
 
@@ -100,8 +101,13 @@ def ragged(lengths: Sequence[int], L: int) -> Ragged:
     sizes = memory.data_ptr()
     starts = sizes + 8 * (L + 2)
     arguments = array("q", (given.buffer_info()[0], starts + 8 * (L + 2), sizes, starts, N, L))
-    native(SORT).run(arguments.buffer_info()[0])
+    _sort().run(arguments.buffer_info()[0])
     return Ragged(BatchLayout(memory, sum(lengths), L, N, False))
+
+
+@cache
+def _sort() -> Function:
+    return native(SORT)
 
 
 def packed(lengths: Packed) -> Ragged:
@@ -135,6 +141,3 @@ class Mover:
         arguments.extend(map(Tensor.data_ptr, padded))
         arguments.extend(map(Tensor.data_ptr, flat))
         self._function.run(arguments.buffer_info()[0])
-
-
-mover = lru_cache(1024)(Mover)

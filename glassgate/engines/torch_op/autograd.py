@@ -45,9 +45,9 @@ class Layer(torch.autograd.Function):
             d_data, d_given = _by_operator(*_remembered(ctx), text, d_results, ctx.needs_input_grad[6])
         else:
             steps, given, flat = _remembered(ctx)
-            needed = ctx.needs_input_grad
+            needs_d_data, *needed = _needed(ctx.needs_input_grad[6:], ctx.recordings)
             d = readable_gradients(steps, d_results)
-            d_data, *d_given = ctx.compiled.backward(steps, given, flat, d, needed[6], needed[7:], ctx.recordings)
+            d_data, *d_given = ctx.compiled.backward(steps, given, flat, d, needs_d_data, needed, ctx.recordings)
         return None, None, None, None, None, None, d_data, *d_given
 
 
@@ -93,6 +93,7 @@ class PreparedLayer(torch.autograd.Function):
         inside, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
         needed = ctx.needs_input_grad[2:]
         if not torch.is_grad_enabled():
+            needed = _needed(needed, recordings)
             return None, None, *passes.backward(inside, saved, resets, d_visible, needed, lengths, recordings)
         rows = _rows(passes, lengths)
         data, *given = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
@@ -116,6 +117,11 @@ class PreparedLayer(torch.autograd.Function):
             for k, (d, v) in enumerate(zip((d_data, *d_given), tensors, strict=True))
         ]
         return None, None, *d
+
+
+def _needed(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
+    """Whether each gradient is needed, the first one that of the input."""
+    return (False, *needed[1:]) if recordings and recordings[0].skips_input else needed
 
 
 def _rows(passes: PreparedPasses, lengths: Ragged | None) -> dict[int, Tensor | None]:

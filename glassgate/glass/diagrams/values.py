@@ -15,10 +15,11 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
-from glassgate.glass.retention import Call, by_step, inputs, states_before
+from glassgate.glass.retention import by_step, inputs, states_before
+from glassgate.layers.observed import Observed
 
 
-def wires(call: Call, number: int) -> dict[str, Tensor]:
+def wires(call: Observed, number: int) -> dict[str, Tensor]:
     """The values of a diagram's wires in a recorded call of one direction, except gates and new states.
 
     Returns:

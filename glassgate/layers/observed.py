@@ -1,0 +1,106 @@
+"""A call of a layer as recordings see it: its input, its results, and the gates of each direction."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Recording, Result, Steps
+from glassgate.layers.states import States
+from glassgate.layout import Layout
+
+if TYPE_CHECKING:
+    from glassgate.layers.stack import Recurrent
+
+
+class Observed:
+    """A call of a layer.
+
+    A prepared call has tensors of the user's shapes, (L, N, W). They become rows (S, W) when they are read, and not in
+    the call.
+
+    Args:
+        steps, initial, results: the arguments and results of the engine, of each direction of each layer.
+
+    Attributes:
+        layer: the layer.
+        layout: the origin of the rows.
+        in_graph: the results as tensors of the call's graph, in any shape.
+        recordings: the gates of each direction, in a recording.
+    """
+
+    def __init__(
+        self,
+        layer: "Recurrent",
+        layout: Layout,
+        steps: Steps,
+        initial: States,
+        results: Sequence[Result],
+        recordings: Sequence[Recording],
+    ) -> None:
+        self.layer, self.layout, self.in_graph, self.recordings = layer, layout, results, recordings
+        self._steps, self._initial = steps, initial
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The input of the first layer, (S, H_in)."""
+        data, sizes, resets = self._steps
+        return Steps(_rows(data), sizes, None if resets is None else resets.reshape(-1))
+
+    @cached_property
+    def initial(self) -> States:
+        """The initial states of each direction, (N, W)."""
+        return [tuple(map(_rows, own)) for own in self._initial]
+
+    @cached_property
+    def results(self) -> list[Result]:
+        """The results of each direction, (S, W) and (N, W)."""
+        return [Result(*[tuple(map(_rows, tensors)) for tensors in result]) for result in self.in_graph]
+
+    @property
+    def source(self) -> Tensor:
+        """The input as a tensor of the call's graph, in any shape."""
+        return self._steps.data
+
+    @property
+    def batch_sizes(self) -> Tensor | None:
+        """Those of the steps."""
+        return self._steps.batch_sizes
+
+    def input_gradient(self, target: Tensor) -> Tensor | None:
+        """The gradient (S, H_in) of a number with respect to the input; None if the number does not depend on it."""
+        skipped = [recording.skips_input for recording in self.recordings]
+        for recording in self.recordings:
+            recording.skips_input = False
+        try:
+            (d,) = torch.autograd.grad(target, self.source, retain_graph=True, allow_unused=True)
+        finally:
+            for recording, skips in zip(self.recordings, skipped, strict=True):
+                recording.skips_input = skips
+        return None if d is None else _rows(d)
+
+
+Watcher = Callable[[Observed], None]
+"""A function that is called with each call of a layer that it watches."""
+
+
+def graph_leaf(data: Tensor, recordings: Sequence[Recording]) -> Tensor:
+    """The input of a recorded call, as part of its graph.
+
+    A backward pass does not compute the gradient of an input that requires none, unless a recording asks for it.
+
+    Args:
+        data: the input.
+        recordings: those of the first layer.
+    """
+    if data.requires_grad:
+        return data
+    for recording in recordings:
+        recording.skips_input = True
+    return data.detach().requires_grad_()
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
