@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from glassgate.engines.triton_gpu.layer import Layer
 
 INSTALLED = find_spec("triton") is not None
+LEAST_CAPABILITY = (8, 0)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -27,7 +28,11 @@ class GPU:
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
         """Why the kernels cannot run a call."""
-        text = lacking(steps.data.device, torch.version.hip is not None, INSTALLED)
+        device, rocm, capability = steps.data.device, torch.version.hip is not None, None
+        if device.type == "cuda" and not rocm:
+            properties = torch.cuda.get_device_properties(device)
+            capability = properties.major, properties.minor
+        text = lacking(device, rocm, INSTALLED, capability)
         if text is None and steps.data.dtype not in DTYPES:
             text = f"Triton kernels compute in float32, bfloat16 or float16, and the input is {steps.data.dtype}"
         return None if text is None else Reason(text)
@@ -49,13 +54,14 @@ class GPU:
         return explained(steps, directions)
 
 
-def lacking(device: torch.device, rocm: bool, installed: bool) -> str | None:
+def lacking(device: torch.device, rocm: bool, installed: bool, capability: tuple[int, int] | None = None) -> str | None:
     """What a device lacks for the kernels, or None.
 
     Args:
         device: of the input.
         rocm: whether this torch is built for AMD GPUs.
         installed: whether Triton is installed.
+        capability: the compute capability of an NVIDIA GPU.
     """
     if device.type == "mps":
         return "Triton has no backend for Apple GPUs (MPS)"
@@ -63,6 +69,9 @@ def lacking(device: torch.device, rocm: bool, installed: bool) -> str | None:
         return "Triton kernels are written for NVIDIA GPUs and have not been tested on AMD GPUs (ROCm)"
     if device.type not in ("cuda", "cpu"):
         return f"Triton kernels run on CUDA GPUs, and the input is on {device}"
+    if capability is not None and capability < LEAST_CAPABILITY:
+        needed, given = (".".join(map(str, each)) for each in (LEAST_CAPABILITY, capability))
+        return f"Triton supports GPUs of compute capability {needed} (A100, RTX 30) and later, and this one has {given}"
     if not installed:
         return "the package triton is not installed; `pip install glassgate[gpu]` installs it"
     if device.type == "cpu" and not interpreted():

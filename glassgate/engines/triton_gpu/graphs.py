@@ -93,7 +93,8 @@ class Graph:
 
     def __init__(self, steps: Steps, length: int, device: torch.device) -> None:
         self.lock = Lock()
-        self.table = torch.zeros(length, dtype=torch.int64, device=device)
+        with torch.inference_mode(False):  # later calls, in any mode, write to the table
+            self.table = torch.zeros(length, dtype=torch.int64, device=device)
         steps.run(self.table)  # In a table of zeros, T is 0. This run does no step, but loads the kernels.
         self.replay = captured(partial(steps.run, self.table), device)
 

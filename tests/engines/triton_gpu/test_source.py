@@ -73,6 +73,12 @@ def test_other_devices_are_refused_with_the_reason(device, rocm, installed, reas
     assert re.search(reason, lacking(torch.device(device), rocm, installed))
 
 
+def test_old_gpus_are_refused_with_the_reason():
+    device = torch.device("cuda")
+    assert re.search(r"compute capability 8\.0 .* this one has 7\.5", lacking(device, False, True, (7, 5)))
+    assert lacking(device, False, True, (8, 0)) is None
+
+
 def test_float64_is_refused():
     with pytest.raises(gg.EngineError, match=r"float32, bfloat16 or float16, and the input is torch\.float64"):
         gg.LSTM(3, 4, dtype=torch.float64)(torch.randn(5, 2, 3, dtype=torch.float64))
