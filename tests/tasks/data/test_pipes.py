@@ -211,8 +211,10 @@ def test_every_command(
         assert answer
         assert _out([command, str(tmp_path / "file"), piped(path)], capsys) == answer
     if task != "forecasting":
+        short = tmp_path / name  # a report measures every answer of a file
+        short.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
         report = ["report", str(tmp_path / "file"), "--terminal", "--file"]
-        shown = [_out([*report, each], capsys) for each in (str(path), piped(path))]
+        shown = [_out([*report, each], capsys) for each in (str(short), piped(short))]
         source = re.compile(rf"^(-|{re.escape(name)})(?=$|[:,])", re.MULTILINE)
         assert source.sub("", shown[0]) == source.sub("", shown[1])
     look = ["look", "--task", task, *(word for word in more if word.startswith("--format"))]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+import glassgate as gg
 from glassgate.tasks import task_class
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted
@@ -60,11 +61,12 @@ def _member(place: dict[str, Any], work: Callable[..., None], *arguments: Any) -
 
 @contextmanager
 def double() -> Iterator[None]:
-    """Compute in double precision inside the `with`."""
+    """Compute in double precision inside the `with`, on the reference engine, which needs no kernels of this type."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        yield
+        with gg.engine("reference"):
+            yield
     finally:
         torch.set_default_dtype(before)
 
