@@ -1,4 +1,4 @@
-"""A layer with fixed weights: `Recurrent.forward` without gradients, noise, or any look at the module."""
+"""A layer with fixed weights: `Recurrent.forward` without gradients, noise, or access to the module."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -82,7 +82,7 @@ class FrozenLayer(nn.Module):
         return sizes.pop() if len(sizes) == 1 else self.spec.hidden_size
 
     def extra_repr(self) -> str:
-        """Its class and precision."""
+        """The layer's class and its precision."""
         return f"{self.spec.name}, precision={self.precision!r}"
 
     def train(self, mode: bool = True) -> "FrozenLayer":
@@ -224,7 +224,7 @@ class FrozenLayer(nn.Module):
         return initial
 
     def stepper(self, batch_size: int) -> tuple[Stepper, States]:
-        """What advances the layer by one step, and the states that it starts from."""
+        """A stepper, which advances the layer by one step, and the states that it starts from."""
         first = [tuple([v.contiguous() for v in own]) for own in self.resting(batch_size)]
         copies = [tuple([v.clone() for v in own]) for own in first]
         return stepper(self._layers, copies, self.spec.residual), first
@@ -235,7 +235,7 @@ class FrozenLayer(nn.Module):
         return [tuple([v.to(self.computed_in) for v in own]) for own in found]
 
     def _form(self, input: Any, hx: Any) -> "_Form | None":
-        """What runs calls of this form, if they are plain: tensors in memory, sequences of equal length."""
+        """The prepared form of such calls, if they are plain: tensors on the CPU, sequences of equal length."""
         given = () if hx is None else hx if type(hx) is tuple else (hx,)
         for v in (input, *given):
             if type(v) is not Tensor or v.dtype is not self.computed_in or not v.is_cpu:

@@ -26,11 +26,11 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 class NotASession(ValueError):
-    """A file that holds no session, or one of another version."""
+    """The file is not a session, or another version wrote it."""
 
 
 def save(session: Session, path: Path) -> None:
-    """Write the session's file, all of it or none."""
+    """Write the session's file; an interrupted write leaves no partial file."""
     from safetensors.torch import save as serialized
 
     module = session.module
@@ -75,7 +75,7 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
 
     Raises:
         OSError: the file does not exist.
-        NotASession: (a ValueError) the file is truncated, holds something else, or was written by another version.
+        NotASession: (a ValueError) the file is truncated, is not a session, or was written by another version.
         ValueError: `model` is missing, or it does not fit.
         EngineError: this processor does not support the session's precision.
 
@@ -135,7 +135,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _described(layer: FrozenLayer) -> dict[str, Any]:
-    """A layer apart from its weights."""
+    """The description of a layer, without its weights."""
     spec, cell = layer.spec, layer.cell
     if not isinstance(cell, GraphCell):
         raise ValueError(

@@ -32,7 +32,8 @@ def freeze(
     """Make an inference session of a layer or of a whole model.
 
     The weights are copied, and those of recurrent layers are packed once. All other modules of a model run unchanged,
-    on copies of their weights. Layers of `torch.nn` (RNN, GRU, LSTM) become the ones of Glassgate.
+    on copies of their weights. Layers of `torch.nn` (RNN, GRU, LSTM) are converted to those of Glassgate. Inside
+    `with gg.engine(name)`, the session runs on that engine.
 
     Args:
         module: a recurrent layer, or a model with at least one, in eval mode, on the CPU.
@@ -48,10 +49,10 @@ def freeze(
         the session. Call it as the module.
 
     Raises:
-        TypeError: this is no module.
+        TypeError: `module` is not a module.
         ValueError: a module is in training mode with dropout or another noise, is not on the CPU, or is edited; or the
             model has no recurrent layer.
-        EngineError: the processor or a cell does not support the precision.
+        EngineError: the processor or a cell does not support the precision, or the named engine cannot run sessions.
 
     Example:
         >>> import torch, glassgate as gg
