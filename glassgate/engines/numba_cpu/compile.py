@@ -23,8 +23,8 @@ _UNUSED = ctypes.addressof(_unused)
 class Function:
     """A kernel's machine code; `run` takes the address of its arguments."""
 
-    def __init__(self, address: int, name: str) -> None:
-        self.address, self.name = address, name
+    def __init__(self, address: int) -> None:
+        self.address = address
         self.run: Callable[[int], object] = partial(_KIND(address), _UNUSED, _UNUSED)
 
     def __call__(self, arguments: int) -> None:
@@ -44,7 +44,7 @@ def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
         with _collecting_no_garbage():
             code = _translate(text, name, bits, processor)
         write(path, code)
-    return _load(code, name)
+    return _load(code)
 
 
 @contextmanager
@@ -101,18 +101,18 @@ def machine() -> llvm.TargetMachine:
     return llvm.Target.from_default_triple().create_target_machine()
 
 
-def _load(kernel: MachineCode, name: str) -> Function:
+def _load(kernel: MachineCode) -> Function:
     """All of it or nothing: LLVM ends the process if half-loaded code is thrown away, so no Ctrl-C may come between."""
     if threading.current_thread() is not threading.main_thread():
-        return _loaded(kernel, name)
+        return _loaded(kernel)
     with ThreadPoolExecutor(1) as elsewhere:  # Python raises KeyboardInterrupt in the main thread alone
-        return elsewhere.submit(_loaded, kernel, name).result()
+        return elsewhere.submit(_loaded, kernel).result()
 
 
-def _loaded(kernel: MachineCode, name: str) -> Function:
+def _loaded(kernel: MachineCode) -> Function:
     # llvmlite's own memory manager places constants next to the code.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(), use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()
     _engines.append(engine)
-    return Function(engine.get_function_address(kernel.symbol), name)
+    return Function(engine.get_function_address(kernel.symbol))

@@ -5,6 +5,7 @@ rounded numbers, `ROW` for rows and `WEIGHT` for weights. They are adjacent, so 
 depth. In sums over rows, three words replace one word of two rows.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numba
@@ -14,6 +15,9 @@ from numba import types
 from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.simd.fma import LAYOUT
+from glassgate.engines.numba_cpu.simd.microkernel import register_blocked
+from glassgate.engines.numba_cpu.simd.transpose import transpose
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, Lanes, VectorType, memory, shuffled, splat, two_at
 
 intrinsic: Any = numba.extending.intrinsic
@@ -45,6 +49,31 @@ class Pairs(NamedTuple):
     """Whether the processor rounds and multiplies them itself."""
     terms: int
     """The number of rounded numbers per number."""
+
+    @property
+    def numbers(self) -> int:
+        """`Words.numbers`."""
+        return 2
+
+    @property
+    def weights(self) -> ir.Type:
+        """`Words.weights`."""
+        return ir.VectorType(INT32, self.lanes)
+
+    def pointer(self, strided: bool) -> ir.Type:
+        """`Words.pointer`."""
+        return (INT32 if strided else INT16).as_pointer()
+
+    def words_of(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
+        """`Words.words_of`."""
+        return builder.lshr(builder.add(depth, INT64(1)) if strided else depth, INT64(1))
+
+    def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
+        """`Words.left`."""
+        kind = INT16 if alone else INT32
+        found = builder.load(builder.bitcast(address, kind.as_pointer()))
+        found.align = 2
+        return splat(builder, builder.zext(found, INT32) if alone else found, self.lanes)
 
     def rounded(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
         """The nearest numbers of 16 bits, ties to even."""
@@ -94,7 +123,7 @@ class Pairs(NamedTuple):
         return builder.bitcast(run, ir.VectorType(INT32, self.lanes * self.terms))
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
-        """`total` plus both products of the pairs in each lane."""
+        """`Words.dot`."""
         if self.by_instruction:
             kind, numbers = total.type, ir.VectorType(_BFloat16(), 2 * self.lanes)
             function = ir.FunctionType(kind, [kind, numbers, numbers])
@@ -107,14 +136,31 @@ class Pairs(NamedTuple):
         return next(high).fma(next(high), low).value
 
 
-def pairs_of(processor: Processor) -> Pairs:
-    """The instructions of a processor with AVX512-BF16."""
-    return Pairs(processor.lanes(32), processor.bfloat16 == "avx512bf16", processor.terms)
+class AVX512BF16:
+    """`Method` for float32 numbers that are multiplied as one or three pairs of rounded ones."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+        by_instruction = processor.bfloat16 == "avx512bf16"
+        self._pairs = Pairs(processor.lanes(32), by_instruction, processor.terms)
+
+    def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
+        """`Method.microkernel`; if strided, a row has pairs at the distance."""
+        V = VectorType(32, self._pairs.lanes)
+        return register_blocked(V, self._pairs, self._processor, sums, long, strided)
+
+    def functions(self) -> dict[str, Any]:
+        """`Method.functions`."""
+        return _functions(self._pairs) | LAYOUT | {"transpose": self.transpose()}
+
+    def transpose(self, whole: bool = False) -> Any:
+        """Packs weights as words, see `transpose.py`."""
+        pairs = self._pairs
+        return transpose(32, pairs.lanes, partial(pairs.neighbours, stands=WEIGHT), pairs.terms, whole)
 
 
-def functions(processor: Processor) -> dict[str, Any]:
-    """The functions by name that kernels with products of pairs call."""
-    pairs = pairs_of(processor)
+def _functions(pairs: Pairs) -> dict[str, Any]:
+    """The functions by name that round numbers and read rounded ones."""
     lanes, terms = pairs.lanes, pairs.terms
     V, load = VectorType(32, lanes), memory(32, lanes).load
 
@@ -274,11 +320,3 @@ def store_first(builder: ir.IRBuilder, numbers: ir.Value, address: ir.Value, liv
     function = ir.FunctionType(ir.VoidType(), [kind, kind.as_pointer(), INT32, mask.type])
     store = cgutils.get_or_insert_function(builder.module, function, f"llvm.masked.store.v{count}i16.p0")
     builder.call(store, [numbers, builder.inttoptr(address, kind.as_pointer()), INT32(2), mask])
-
-
-def word(builder: ir.IRBuilder, address: ir.Value, lanes: int, alone: bool = False) -> ir.Value:
-    """The pair at an address in every lane; or the number there and zero."""
-    kind = INT16 if alone else INT32
-    found = builder.load(builder.bitcast(address, kind.as_pointer()))
-    found.align = 2
-    return splat(builder, builder.zext(found, INT32) if alone else found, lanes)

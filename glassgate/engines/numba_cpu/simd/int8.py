@@ -3,6 +3,8 @@
 A row is stored as its scale, then its numbers from `HEADER` on. A block of packed weights has the numbers of four
 columns in each word of 32 bits. Behind the last one are, for each sum, the integers that sums start from and the
 scales of its units. The results are numbers of float32: sum * scale of the row * scale of the unit.
+
+Not measured on a processor that has VNNI: tests run its layout with other instructions.
 """
 
 from typing import Any
@@ -14,6 +16,9 @@ from numba import types
 from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.processor import HEADER, OFFSET, SHIFTED, Processor
+from glassgate.engines.numba_cpu.simd.blocking import blocking
+from glassgate.engines.numba_cpu.simd.fma import FMA
+from glassgate.engines.numba_cpu.simd.microkernel import by_shape, tile_of
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, memory, splat
 from glassgate.engines.plan import LARGEST
 
@@ -25,8 +30,28 @@ SMALLEST = 1e-30
 """A row whose largest number is below this is zero."""
 
 
-def functions(processor: Processor) -> dict[str, Any]:
-    """By name, what kernels call that multiply integers."""
+class Integers:
+    """`Method` for float32 numbers that are multiplied as integers."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+
+    def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
+        """`Method.microkernel`, never strided."""
+        V, blocks_that_fit = VectorType(32, self._processor.lanes(32)), blocking(sums, self._processor)
+
+        def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:
+            return _tile_function(module, V, rows, blocks, sums, self._processor.integers)
+
+        return by_shape(tile, blocks_that_fit.long_shapes if long else blocks_that_fit.shapes)
+
+    def functions(self) -> dict[str, Any]:
+        """`Method.functions`."""
+        return FMA(self._processor, 32).functions() | _rounding(self._processor)
+
+
+def _rounding(processor: Processor) -> dict[str, Any]:
+    """The functions by name that quantise the rows of left operands."""
     lanes, shifted, whole = processor.lanes(32), processor.integers in SHIFTED, processor.width
     V, load, _, fill, _, _, put_total = memory(32, lanes)
 
@@ -104,14 +129,11 @@ def functions(processor: Processor) -> dict[str, Any]:
     return {f.__name__: f for f in (round_row, round_rows)}
 
 
-def tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, how: str) -> ir.Function:
-    """The LLVM function of one shape, added to the module unless it is there; see `microkernel`."""
-    name = f"integer_tile_{rows}x{blocks}x{vectors}_{V.name}"
-    if name in module.globals:
-        return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * 6), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
+def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, how: str) -> ir.Function:
+    """The LLVM function for one block shape. The first use adds it to the module."""
+    function, is_new = tile_of(module, f"integer_tile_{rows}x{blocks}x{vectors}_{V.name}")
+    if not is_new:
+        return function
     left, first, packed, pitch, depth, out = function.args
     entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
     lanes = V.llvm.count

@@ -17,10 +17,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.simd import interpreter
 from glassgate.engines.numba_cpu.simd.addresses import memory, words
-from glassgate.engines.numba_cpu.simd.bfloat16 import INT16, load_first
+from glassgate.engines.numba_cpu.simd.bfloat16 import AVX512BF16, INT16, load_first
 from glassgate.engines.numba_cpu.simd.blocking import SIDE
 from glassgate.engines.numba_cpu.simd.transpose import turned
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64
@@ -141,24 +140,44 @@ def turn(context, address):
     return types.void(types.int64), code
 
 
-def microkernel(vectors: int, processor: Processor, strided: bool) -> Any:
-    """As `simd.microkernel.microkernel`, of rows equally far apart; with `strided` each 16 of them fill registers.
+class AMX(AVX512BF16):
+    """`Method` for float32 numbers that are multiplied as one or three pairs of rounded ones.
 
-    `first` and `depth` count numbers, each of which may have three terms in bfloat16.
+    Rows are equally far apart. If strided, each 16 of them fill registers.
     """
-    body, tiles = _product(vectors, processor.tiles, strided, processor.terms), processor.tiles
 
-    @intrinsic
-    def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
-        kinds = types.CPointer(types.int64), *[types.int64] * 8
+    def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
+        """`Method.microkernel`. `first` and `depth` count numbers, each of which may have three terms in bfloat16."""
+        tiles = self._processor.tiles
+        body = _product(sums, tiles, strided, self._processor.terms)
 
-        def code(context, builder, sig, args):
-            context.compile_internal(builder, body, types.void(types.int64, *kinds), [_state(builder, tiles), *args])
-            return context.get_dummy_value()
+        @intrinsic
+        def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
+            kinds = types.CPointer(types.int64), *[types.int64] * 8
 
-        return types.void(*kinds), code
+            def code(context, builder, sig, args):
+                state = _state(builder, tiles)
+                context.compile_internal(builder, body, types.void(types.int64, *kinds), [state, *args])
+                return context.get_dummy_value()
 
-    return product
+            return types.void(*kinds), code
+
+        return product
+
+    def functions(self) -> dict[str, Any]:
+        """`Method.functions`."""
+        tiles = self._processor.tiles
+
+        @intrinsic
+        def release_registers(context):
+            def code(context, builder, sig, args):
+                Build(context, builder, tiles, _state(builder, tiles)).release()
+                return context.get_dummy_value()
+
+            return types.void(), code
+
+        layout = whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
+        return super().functions() | {"transpose": self.transpose(whole=True)} | {f.__name__: f for f in layout}
 
 
 @cache
@@ -301,20 +320,3 @@ def turn_registers(packed, blocks, most, rows):
     for block in range(blocks):
         for pair in range(0, (rows + 1) // 2, 16):
             turn(packed + (block * most + pair) * 64)
-
-
-def functions(tiles: str) -> dict[str, Any]:
-    """The functions by name that kernels on tile registers call; some replace those for vectors."""
-
-    @intrinsic
-    def release_registers(context):
-        def code(context, builder, sig, args):
-            Build(context, builder, tiles, _state(builder, tiles)).release()
-            return context.get_dummy_value()
-
-        return types.void(), code
-
-    return {
-        f.__name__: f
-        for f in (whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers)
-    }

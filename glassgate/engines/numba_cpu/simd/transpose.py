@@ -1,5 +1,6 @@
 """The transpose of a square of numbers in vector registers."""
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -7,21 +8,31 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from glassgate.engines.numba_cpu.simd.bfloat16 import WEIGHT, Pairs
 from glassgate.engines.numba_cpu.simd.vector import INT64, VectorType, masked_load, masked_store, shuffled, two_at
 
 
-def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = False) -> Any:
+def transpose(
+    bits: int,
+    lanes: int,
+    paired: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value] | None = None,
+    terms: int = 1,
+    whole: bool = False,
+) -> Any:
     """Rows to columns, a vector each.
+
+    Args:
+        bits, lanes: the type of vectors.
+        paired: from two adjacent vectors of a row to words with two numbers each, which become the columns; a missing
+            second number is zero.
+        terms: the words per two numbers.
+        whole: whether every row of `out` is written, also those of missing numbers.
 
     Returns:
         transpose(source, pitch, rows, columns, out, out_pitch): the first `rows` rows of `source`, `pitch` bytes apart,
         and the first `columns` numbers of each, become columns of `out`. Missing numbers are zero. `columns` rows of
-        `out` are written completely. With `pairs`, each two numbers of a row are rounded to bfloat16 and become one; a
-        missing second number is zero. With `whole`, every row of `out` is written; with three terms per number, three
-        times as many.
+        `out` are written completely.
     """
-    V, terms = VectorType(bits, lanes), pairs.terms if pairs is not None else 1
+    V = VectorType(bits, lanes)
 
     @intrinsic
     def function(context, source, pitch, rows, columns, out, out_pitch):
@@ -32,14 +43,14 @@ def transpose(bits: int, lanes: int, pairs: Pairs | None = None, whole: bool = F
             for row in range(lanes):
                 live = builder.select(builder.icmp_signed("<", INT64(row), rows), columns, zero)
                 at = builder.add(source, builder.mul(pitch, INT64(row)))
-                if pairs is None:
+                if paired is None:
                     vectors.append(masked_load(builder, V, at, zero, live))
                 else:
-                    vectors.append(pairs.neighbours(builder, *two_at(builder, V, at, live), WEIGHT))
+                    vectors.append(paired(builder, *two_at(builder, V, at, live)))
             numbers = builder.mul(columns, INT64(terms))
             squares = zip(*[cut(builder, vector, V) for vector in vectors], strict=True)
             for row, vector in enumerate(chain(*[turned(builder, [*square], lanes) for square in squares])):
-                number = INT64(row if pairs is None else 2 * row)
+                number = INT64(row if paired is None else 2 * row)
                 live = INT64(lanes)
                 if not whole:
                     live = builder.select(builder.icmp_signed("<", number, numbers), live, zero)

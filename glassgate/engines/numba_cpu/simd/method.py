@@ -1,0 +1,33 @@
+"""The interface of a multiplication method. Each method has a file of its own, and `namespace.py` selects one.
+
+- `fma.py`: numbers as they are, by fused multiply-add.
+- `bfloat16.py`: pairs of rounded numbers, by AVX512-BF16.
+- `tiles.py`: pairs of rounded numbers, on the tile registers of AMX.
+- `int8.py`: integers of 8 bits.
+
+Sizes are needed without Numba, so `blocking.py` and `processor.py` have them.
+"""
+
+from typing import Any, Protocol
+
+
+class Method(Protocol):
+    """The code of matrix products."""
+
+    def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
+        """The product of a few rows and some packed blocks of columns, accumulated in registers.
+
+        Args:
+            sums: the number of sums per unit, each of which is one vector.
+            long: whether only the block shapes for long columns of rows are compiled.
+            strided: whether the numbers of a row are at a distance.
+
+        Returns:
+            microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks). `left` is a list of row addresses.
+            For each of `rows` addresses from index `rank` on, it computes the sum over k < depth of
+            row[first + k] * packed[k], or, if strided, of row[first * k] * packed[k]. It writes the sums to
+            out (rows, blocks, sums, lanes). `pack.py` defines the layout of `packed`.
+        """
+
+    def functions(self) -> dict[str, Any]:
+        """The other functions and constants of the method by name, for the texts of kernels."""
