@@ -1,5 +1,6 @@
 """The contribution of each input to an answer, by four methods. The rules of two are in other modules."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -195,7 +196,9 @@ def _contributions(
         found: Tensor = jvp(score, (features,), (features * phrase.unsqueeze(-1),))[1]
         return found
 
-    with torch.no_grad(), engine("reference"), _explained(layers, _contextual):
+    with torch.no_grad(), engine("reference"), _explained(layers, _contextual), warnings.catch_warnings():
+        # Of torch.func itself, which compiles its own functions when it is first used.
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
         found: Tensor = vmap(part, chunk_size=PHRASES_AT_ONCE)(phrases)
     return found
 

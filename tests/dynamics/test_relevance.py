@@ -10,7 +10,6 @@ import glassgate as gg
 from tests.compare import noise
 
 E, H, C = 4, 5, 3
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch.func.jvp
 
 
 class Reader(nn.Module):
