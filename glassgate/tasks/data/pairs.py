@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from glassgate.tasks.data.files import STDIN, read_lines
@@ -79,7 +78,7 @@ def _two_files(path: str, reverse: bool) -> Iterator[Pair]:
             None,
             f"{len(lines[0])} lines here and {len(lines[1])} in {second}; give two files whose lines belong together",
         )
-    for number, (one, other) in enumerate(zip_longest(*lines), start=1):
+    for number, (one, other) in enumerate(zip(*lines, strict=True), start=1):
         if not one and not other:
             continue
         if not one or not other:

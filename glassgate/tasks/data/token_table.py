@@ -1,7 +1,7 @@
 """Tables of tokens, CSV as Kaggle and Excel have it: a token a row, its sentence and labels in other columns."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -25,7 +25,6 @@ class TokenTable:
 
     Attributes:
         separator: between columns
-        before: lines before the header, such as `sep=;`, which Excel writes
         names: the header
         unit: the column of the tokens
         label: the one of the labels; None without labels
@@ -35,19 +34,18 @@ class TokenTable:
     """
 
     separator: str
-    before: int
     names: tuple[str, ...]
     unit: int
     label: int | None
     sentence: int | None
-    scheme: str
-    others: tuple[int, ...]
+    scheme: str = ""
+    others: tuple[int, ...] = ()
 
     def said(self) -> str:
         """Describe the columns.
 
         Example:
-            >>> TokenTable(",", 0, ("Sentence #", "Word", "POS", "Tag"), 1, 3, 0, "IOB2", (2,)).said()
+            >>> TokenTable(",", ("Sentence #", "Word", "POS", "Tag"), 1, 3, 0, "IOB2", (2,)).said()
             "words in column 'Word', labels in 'Tag' (IOB2), sentences by 'Sentence #', separated by commas, and what \
 may be labels in 'POS' too (--column takes them)"
         """
@@ -80,7 +78,7 @@ def look_at_tokens(
         OptionError: no such column
     """
     dialect, _ = records.table_of(path, kind_of_table(path))
-    separator, before, names = dialect.separator, dialect.before, dialect.header
+    names = dialect.header
     known = [name.strip().lower() for name in names]
     unit = number_of("--text-column", path, text_column, len(names), names)
     label = number_of("--column", path, column, len(names), names) if labelled else None
@@ -91,12 +89,12 @@ def look_at_tokens(
         what = "a column of words, such as 'word'," if unit is None else "a column of labels, such as 'tag',"
         raise DataError(
             path,
-            before + 1,
+            dialect.before + 1,
             f"expected {what} in the first line, got {', '.join(map(repr, names[:8]))}; name yours with --text-column "
             "and --column",
         )
     sentence = next((place for place, name in enumerate(known) if name in _SENTENCES and place != unit), None)
-    layout = TokenTable(separator, before, names, unit, label, sentence, "", ())
+    layout = TokenTable(dialect.separator, names, unit, label, sentence)
     if not labelled:
         return layout
     rows = [rows for _, rows in _sentences(path, layout, _ROWS)]
@@ -105,10 +103,8 @@ def look_at_tokens(
     if label is None:
         marks = [place for place in candidates if scheme_of(labels[place])]
         label = (marks or candidates)[-1]
-    return TokenTable(
-        separator, before, names, unit, label, sentence, scheme_of(labels[label]),
-        tuple(place for place in candidates if place != label and column is None),
-    )  # fmt: skip
+    others = tuple(place for place in candidates if place != label and column is None)
+    return replace(layout, label=label, scheme=scheme_of(labels[label]), others=others)
 
 
 def is_token_table(path: str | Path) -> bool:
