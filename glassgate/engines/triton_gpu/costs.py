@@ -28,6 +28,3 @@ POINTWISE = 0.4
 
 SOLO_BYTES = 150_000
 """The most bytes of weights that one program of kernel A holds."""
-
-GRID_SHARE = 0.85
-"""The fraction of a multiprocessor's shared memory that the weights of a program of kernel B may take."""

@@ -43,6 +43,9 @@ RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
 }  # fmt: skip
 """Names that kernels use for themselves."""
 
+STAGES = 3
+"""Iterations of a product whose operands are loaded ahead."""
+
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 """For each axis of units its index in a kernel, and the mask of units that exist."""
 
@@ -349,10 +352,11 @@ class Writer:
         """One product: a loop over the columns of the left operand."""
         product, mask = self.operands(result, contract)
         names = self.results(result, product)
+        self.out.gates = max(self.out.gates, len(names))
         self.used.add("seq_now")
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         self.body += [
-            f"for block in tl.range(0, {product.columns}, COLUMNS, num_stages=3):",
+            f"for block in tl.range(0, {product.columns}, COLUMNS, num_stages={STAGES}):",
             "    column = block + tl.arange(0, COLUMNS)",
             f"    column_ok = column < {product.columns}",
         ]

@@ -42,6 +42,7 @@ class Kernel:
         by_rows: whether a program owns whole rows.
         axes: the axes of units that it computes.
         pointers: its tensors, in order of its parameters.
+        gates: the most gates of its matrix products.
         body: its lines.
     """
 
@@ -50,6 +51,7 @@ class Kernel:
     by_rows: bool = False
     axes: set[str] = field(default_factory=set)
     pointers: list[Pointer] = field(default_factory=list)
+    gates: int = 0
     body: list[str] = field(default_factory=list)
 
     @property

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from glassgate.engines.triton_gpu import costs
+from glassgate.engines.triton_gpu.emit import STAGES
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.launch import Blocks, Selected
 from glassgate.engines.triton_gpu.phases import Phases
@@ -13,6 +14,12 @@ from glassgate.engines.triton_gpu.products import gates_of
 
 STEPS = {4: (32, 4), 2: (64, 8)}
 """Columns per iteration of a product, and groups of threads, of kernel C, by the bytes of an operand's element."""
+
+MARGIN = 8192
+"""Bytes of shared memory for other purposes, e.g. changes of layout."""
+
+OPERANDS = 4
+"""Left operands that kernels A and B may have in shared memory at the same time."""
 
 
 class Chip(NamedTuple):
@@ -61,6 +68,16 @@ def blocks_of(
     units = power_of_two(widest // sizes["heads"], 16, 32)
     if chip is not None and directions * programs(sizes, rows, units) < chip.multiprocessors:
         units = 16
+
+    def fits() -> bool:
+        """Whether the operands of the stages of a product fit into shared memory, with a margin."""
+        size = STAGES * kernel.gates * columns * (rows + units) * dtype.itemsize
+        return chip is None or size + MARGIN <= chip.shared
+
+    while rows > 16 and not fits():
+        rows //= 2
+    while columns > 16 and not fits():
+        columns //= 2
     return Blocks(rows, units, columns, warps)
 
 
@@ -118,10 +135,12 @@ def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
     heads, H, P = sizes["heads"], sizes["H"], sizes["P"]
     units = power_of_two(max(H, P) // heads, 16)
     size = weight_bytes(phases, {**sizes, "H": units * heads, "P": units * heads}, dtype) // heads
-    # Sums over units need so many registers that kernel A spills; docs/gpu-compiled.md shows kernel C without spills.
-    if phases.by_rows or size > min(costs.SOLO_BYTES, chip.shared) or (heads > 1 and "P" in phases.axes):
-        return None
     rows = 16
+    # Sums over units need so many registers that kernel A spills; docs/gpu-compiled.md shows kernel C without spills.
+    if phases.by_rows or size > costs.SOLO_BYTES or (heads > 1 and "P" in phases.axes):
+        return None
+    if size + OPERANDS * rows * units * dtype.itemsize > chip.shared:
+        return None
     waves = -(-directions * -(-sizes["N"] // rows) * heads // chip.multiprocessors)
     time = waves * (rows * size / dtype.itemsize / costs.PRODUCTS + costs.POINTWISE)
     return Selected("solo", time, Blocks(rows, units, units, 4 if units < 64 else 8))
@@ -132,11 +151,12 @@ def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
     heads, widest = sizes["heads"], max(sizes["H"], sizes["P"])
     if phases.by_rows:
         return None
-    rows, columns = power_of_two(sizes["N"], 16, 64), power_of_two(widest // heads, 16, 256)
+    # With 64 rows, the left operand spills.
+    rows, columns = power_of_two(sizes["N"], 16, 32), power_of_two(widest // heads, 16, 256)
     chunks = -(-(widest // heads) // columns)
     for units in (16, 32) if heads == 1 else (32, 16):  # with heads, programs of 16 units spill
         size = sum(gates_of(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
-        fits = size <= costs.GRID_SHARE * chip.shared
+        fits = size + OPERANDS * rows * columns * dtype.itemsize <= chip.shared
         if fits and directions * programs(sizes, rows, units) <= chip.multiprocessors:
             products = rows * size / dtype.itemsize / costs.PRODUCTS
             time = (len(phases.all) - 1) * costs.BARRIER + products + costs.POINTWISE

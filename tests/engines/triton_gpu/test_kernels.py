@@ -5,6 +5,7 @@ import torch
 
 import glassgate as gg
 from glassgate.engines.contract import Direction
+from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.plan import given_of, text_for
 from glassgate.engines.symbolic.step import equations_of
@@ -13,9 +14,10 @@ from glassgate.engines.torch_op import fakes, operators
 from glassgate.engines.torch_op.operators import text_of
 from glassgate.engines.triton_gpu import graphs, passes
 from glassgate.engines.triton_gpu.costs import COSTS
+from glassgate.engines.triton_gpu.emit import kernels
 from glassgate.engines.triton_gpu.launch import Blocks, Launch, Selected
 from glassgate.engines.triton_gpu.phases import Phases
-from glassgate.engines.triton_gpu.select import Chip, selected
+from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected, solo
 from tests.compare import check
 from tests.engines.triton_gpu.test_layers import run
 
@@ -118,6 +120,25 @@ def test_the_cost_model_selects_a_kernel(cell, N, H, dtype, kind):
     sizes = {"N": N, "H": H, "P": H, "heads": phases.heads}
     assert selected(phases, sizes, dtype, Chip(132, 232_448)).kind == kind
     assert selected(phases, sizes, dtype, None).kind == "steps"
+
+
+class EightGates(gg.Cell):
+    gates = tuple("abcdefgh")
+
+    def step(self, a, s):
+        return torch.tanh(a.a * a.b + a.c * a.d + a.e * a.f + a.g * a.h)
+
+
+def test_operands_fit_into_the_shared_memory_of_a_small_chip():
+    chip, sizes = Chip(82, 101_376), {"N": 64, "H": 128, "P": 128, "heads": 1}
+    for cell in (gg.cells.LSTM(), gg.cells.CIFG(), EightGates()):
+        equations = equations_of(cell)
+        phases = Phases(backward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
+        for kernel in kernels(phases, "backward", False).steps:
+            blocks = blocks_of(kernel, sizes, torch.bfloat16, chip)
+            assert 3 * len(cell.gates) * blocks.columns * (blocks.rows + blocks.units) * 2 + 8192 <= chip.shared
+        # The weights of CIFG, 98,304 bytes, fit without their left operands only.
+        assert solo(phases, sizes, torch.bfloat16, chip, 1) is None
 
 
 def test_the_order_of_programs_does_not_matter(monkeypatch):
