@@ -1,4 +1,4 @@
-"""How many threads a call had better run on: torch's, as far as there are processors for them and it pays."""
+"""The number of threads of a call: that of torch, limited by the available processors and by the work of the call."""
 
 import ctypes
 import os
@@ -10,28 +10,32 @@ from time import monotonic
 import torch
 
 READ_EVERY = 1.0
-"""Seconds for which a limit that was read is taken to hold."""
+"""Seconds after which limits are read again."""
 CONTENDED_FOR = (0.1, 8.0)
-"""Seconds for which threads do not wait for each other after they had to: at least, and at most."""
+"""Seconds of contention after threads waited for each other: the least and the most."""
 A_SLICE = 100_000_000
 """Multiplications of some milliseconds, about the time for which one process waits while another has its processor."""
 
 
 def threads() -> int:
-    """As many as `torch.get_num_threads()`, and no more than there are processors that the caller may use.
+    """`torch.get_num_threads()`, limited by the number of processors that the caller may use.
 
-    More threads than processors make no call faster. Where a control group limits the time of processors, as in most
-    containers, they also use it up by waiting for each other, and then all of them stand still.
+    More threads than processors make no call faster. If a control group limits processor time, as in most containers,
+    threads that wait for each other use it up, and then all of them are suspended.
     """
     most = torch.get_num_threads()
     return most if most == 1 else min(most, available())
 
 
 def worth(work: int, each: int) -> int:
-    """How many threads had better do so many multiplications, of which each but one must have so many.
+    """The number of threads for some multiplications.
 
-    While other processes have the processors, a thread may have to wait for a time slice of theirs. Less work than
-    that is done sooner by those that run.
+    While other processes use the processors, a thread may wait for the end of a time slice of theirs. Work that takes
+    less than a time slice is finished earlier by the running threads.
+
+    Args:
+        work: the number of multiplications.
+        each: the least number per thread for which another thread pays off.
     """
     if work <= each:
         return 1
@@ -44,12 +48,12 @@ def setting() -> tuple[int, bool]:
 
 
 def available() -> int:
-    """How many processors the caller may run on, and its control groups let it keep busy."""
+    """The number of processors that the caller may use, by its affinity and the limits of its control groups."""
     return min(_allowed(), _limit.known if monotonic() < _limit.until else _limit.processors())
 
 
 class Contention:
-    """Remembers that threads had to wait for each other, as they do when other processes have their processors."""
+    """Whether threads recently waited for each other, as they do when other processes use their processors."""
 
     def __init__(self) -> None:
         self.until, self._pause = 0.0, CONTENDED_FOR[0]
@@ -58,7 +62,7 @@ class Contention:
         return monotonic() < self.until
 
     def note(self, waited: bool) -> None:
-        """See whether they had to; each time they had, the next try comes later."""
+        """Note whether threads waited. Each time they did, contention lasts longer."""
         if waited:
             self.until = monotonic() + self._pause
             self._pause = min(2 * self._pause, CONTENDED_FOR[1])
@@ -67,17 +71,17 @@ class Contention:
 
 
 class Limit:
-    """How many processors the control groups of this process let it keep busy.
+    """The processor time that the control groups of this process permit.
 
     Args:
-        process: the folder in which Linux says which groups these are.
+        process: the folder in which Linux lists the groups.
     """
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._process, self.until, self.known = process, 0.0, 0
 
     def processors(self) -> int:
-        """The nearest whole number to the least limit, but one at least; all there are where there is none."""
+        """The smallest limit as a number of processors, rounded, at least 1; all processors if there is no limit."""
         now = monotonic()
         if now >= self.until:
             least = min(self._limits(), default=os.cpu_count() or 1)
@@ -85,7 +89,7 @@ class Limit:
         return self.known
 
     def _limits(self) -> Iterator[float]:
-        """Of each group around the process: the processors' time that it may use, in seconds a second."""
+        """The processor time of each group around the process, in seconds per second."""
         for group, version in self._groups():
             with suppress(OSError, ValueError):
                 if version == 2:
@@ -96,7 +100,7 @@ class Limit:
                     yield int(quota) / int(period)
 
     def _groups(self) -> Iterator[tuple[Path, int]]:
-        """The folders of groups that may limit the process, and of which version of control groups each is."""
+        """The folders of the groups that may limit the process, each with its version of control groups."""
         own = [line.split(":", 2) for line in self._lines("cgroup")]
         paths = {name: path for _, names, path in own for name in names.split(",")}
         for line in self._lines("mountinfo"):
@@ -115,9 +119,9 @@ class Limit:
 
 
 def _affinity() -> Callable[[], int]:
-    """What counts the processors that the caller may run on.
+    """A function that counts the processors that the caller may run on.
 
-    OpenMP's own count also holds where OpenMP has bound the caller to one of them (OMP_PROC_BIND).
+    OpenMP's count stays right if OpenMP has bound the caller to one of them (OMP_PROC_BIND).
     """
     if os.name == "posix":
         with suppress(AttributeError):

@@ -1,4 +1,4 @@
-"""Whether a cell's equations are what its step computes: both on the same random numbers, values and gradients."""
+"""Checks that a cell's equations compute the same as its step: values and gradients on the same random numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ _CLOSE = 1e-6
 
 
 def difference(cell: Cell, equations: Equations) -> str | None:
-    """What the equations compute otherwise than the cell's step does, in words; None if nothing."""
+    """The first value or gradient in which the equations differ from the cell's step, in words; None if none does."""
     found: str | None = apart(_difference, cell, equations)
     return found
 

@@ -61,7 +61,7 @@ def torch_function(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
 
 
 def same_equations(cell: Cell) -> Callable[[], bool]:
-    """Return a function that tells whether the cell still has the equations it has now."""
+    """Return a function that returns whether the cell still has its present equations."""
     name = _name(cell)
     return lambda: _name(cell) == name
 

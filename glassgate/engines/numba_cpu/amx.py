@@ -1,4 +1,4 @@
-"""What products of bfloat16 are compiled for: AMX where the processor has it, the system lends it, and it was tried."""
+"""Selects the method of multiplication: AMX if the processor has it, the system permits it and a trial succeeded."""
 
 import ctypes
 import multiprocessing.spawn
@@ -16,13 +16,13 @@ from glassgate.engines.numba_cpu.processor import FEW_ROWS, Processor, host, wit
 from glassgate.engines.plan import INTEGERS
 
 TRIAL = "glassgate.engines.numba_cpu.trial"
-"""The module that a process of its own runs: an instruction that its processor refuses ends that one."""
+"""The module that a separate process runs. An instruction that the processor rejects ends only that process."""
 PATIENCE = 300
-"""Seconds for the trial, which takes a few of them."""
+"""The time limit of the trial, in seconds. It takes a few."""
 
 
 def multiplier(terms: int) -> Processor:
-    """What products are compiled for; terms: see `Sizes.terms`."""
+    """The processor with the method of multiplication for these terms, see `Sizes.terms`."""
     if terms == 0:
         return host().whole
     if terms == INTEGERS:
@@ -34,7 +34,7 @@ def multiplier(terms: int) -> Processor:
 
 
 def with_amx(processor: Processor) -> Processor:
-    """The same, with tile registers."""
+    """The same processor, with tile registers."""
     return processor._replace(tiles="amx")
 
 
@@ -57,7 +57,7 @@ def explained(terms: int = 1, rows: int = 1) -> str:
 
 @cache
 def obstacle() -> str | None:
-    """Why tile registers are not used in this process; None where they are."""
+    """Why tile registers are not used in this process; None if they are."""
     features = llvm.get_host_cpu_features()
     if not (features.get("amx-tile") and features.get("amx-bf16")):
         return "this processor does not have it"
@@ -77,7 +77,7 @@ def obstacle() -> str | None:
 
 
 def permitted() -> bool:
-    """Whether Linux lends the registers to this process and its threads; it must be asked once."""
+    """Ask Linux for permission to use the registers in this process and its threads, which is needed once."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     arch_prctl, request, tile_data = 158, 0x1023, 18
@@ -86,7 +86,7 @@ def permitted() -> bool:
 
 
 def tried() -> tuple[str, bool]:
-    """What is wrong with products on this processor's tile registers, or nothing; and whether that will stay so."""
+    """The fault of products on this processor's tile registers, or an empty string; and whether it is permanent."""
     if getattr(sys, "frozen", False):
         return "a frozen program cannot try it", False
     paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,4 +1,4 @@
-"""Machine code on disk, so that only the first run on a machine compiles. Where it cannot be stored, it is not."""
+"""Machine code on disk, so that only the first run on a machine compiles. If it cannot be stored, each run compiles."""
 
 import hashlib
 import tempfile

@@ -44,28 +44,12 @@ class Names:
         return name
 
 
-LOCALS = frozenset(
-    f"_{name}"
-    for name in (
-        *("address", "ahead", "block", "blocks", "done", "first_block", "here", "high", "job", "last_step", "live"),
-        *(
-            "waits",
-            "near",
-            "one",
-            "packed",
-            "beside",
-            "rank",
-            "reset",
-            "row",
-            "rows",
-            "step",
-            "t",
-            "then",
-            "unit",
-            "wide",
-        ),
-        *("BYTES", "LANES", "fetch", "fill", "is_reset", "keep", "load", "locate", "wait", "number", "point"),
-        *("put_total", "round_rows", "shape_of_tiles", "store", "words"),
-    )
+_VARIABLES = (
+    "address ahead beside block blocks done first_block here high job last_step live near one packed rank reset row "
+    "rows step t then unit waits wide"
 )
+_FUNCTIONS = (
+    "BYTES LANES fetch fill is_reset keep load locate number point put_total round_rows shape_of_tiles store wait words"
+)
+LOCALS = frozenset(f"_{name}" for name in (*_VARIABLES.split(), *_FUNCTIONS.split()))
 """The names of kernels' own variables and of the functions of the namespace."""

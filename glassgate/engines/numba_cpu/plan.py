@@ -13,7 +13,7 @@ from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
 from glassgate.engines.numba_cpu.chunks import ENOUGH_BYTES, Chunks
 from glassgate.engines.numba_cpu.gemm.integers import Quantised
-from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, as_it_lies, pack
+from glassgate.engines.numba_cpu.gemm.pack import Matrix, Packed, pack, unpacked
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Rows
@@ -98,7 +98,7 @@ class KernelPlan:
         packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
         for k, p in enumerate(packed):
             self._known |= {given.of_product("block_pitch", k): p.pitch, given.of_product("gates", k): p.gates}
-        self._lying = {given.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
+        self._unpacked = {given.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
         if narrow:
             self._known[given.INPUT_BLOCK_PITCH] = self.input_weights(turned=False).pitch
         self.loop, self.bindings = self._loop()
@@ -203,7 +203,7 @@ class KernelPlan:
         for name in self.cell.state:
             rows_of = pitch(self.buffers.of_state(Kind.D_STATE, name))
             bindings[rows_of] = known.pop(rows_of, 0)
-        elsewhere: dict[Argument, Operand] = {**self._lying}
+        elsewhere: dict[Argument, Operand] = {**self._unpacked}
         if not self.plan.restarts:
             elsewhere |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
         operands = [known.get(a, elsewhere.get(a, a)) for a in self.kernel.arguments[:-2]]
@@ -244,8 +244,8 @@ class KernelPlan:
     def _pack(
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool, terms: int
     ) -> Packed:
-        lies = self.few_rows and heads == 1 and not (turned or terms)
-        packed = as_it_lies(matrix, chosen) if lies else None
+        reads_rows = self.few_rows and heads == 1 and not (turned or terms)
+        packed = unpacked(matrix, chosen) if reads_rows else None
         if terms == INTEGERS:
             found = Quantised.of(to, matrix, chosen, heads)
             self.quantised.append(found)

@@ -1,4 +1,4 @@
-"""What a kernel must fit: the processor's vector registers, and its instructions for bfloat16."""
+"""The properties of a processor that kernels depend on: vector registers and instructions for matrix products."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,45 +14,47 @@ SHIFTED = ("vnni", "emulated")
 HEADER = 64
 """Bytes in front of a row of integers of 8 bits, which hold its scale."""
 FEW_ROWS = 2
-"""Rows that need no tile registers: a product of fewer waits for weights, and these take a row at a time as fast."""
+"""The largest number of rows for which tile registers are not used: reading the weights limits such a product."""
 
 
 class Processor(NamedTuple):
-    """The bytes of a vector register, how many of them there are, and how it multiplies numbers rounded to bfloat16."""
+    """The width of a vector register in bytes, the number of vector registers, and the method of multiplication."""
 
     width: int
     registers: int
     bfloat16: str = ""
-    """By "avx512bf16", its instructions; "emulated", by several others, for tests; empty where that is too slow."""
+    """Pairs of bfloat16: "avx512bf16" by its instructions; "emulated" by several others, for tests; empty for other
+    numbers."""
     tiles: str = ""
-    """Whether on tile registers, 16 rows at once: by "amx", its instructions, or "emulated", for tests."""
+    """Tile registers of 16 rows: "amx" by its instructions; "emulated" by an interpreter, for tests; empty without
+    them."""
     integers: str = ""
-    """How it multiplies integers of 8 bits: by "vnni", its instructions; "madd", several others; "portable"; or
-    "emulated", which is portable with the memory layout of "vnni", for tests. Empty for other numbers."""
+    """Integers of 8 bits: "vnni" by its instructions; "madd" by several others; "portable"; "emulated", which is
+    portable with the memory layout of "vnni", for tests; empty for other numbers."""
     terms: int = 1
-    """Of how many products of bfloat16 one of two numbers is the sum: 1 where both are rounded; 3 where each is the sum
-    of a high number and a low one, and the product of the low ones is left out."""
+    """The number of bfloat16 products per product of two numbers: 1 if both are rounded; 3 if each is the sum of a high
+    and a low part, and the product of the low parts is left out."""
 
     @property
     def whole(self) -> "Processor":
-        """The same for products of numbers as they are."""
+        """The same processor for products of numbers that are not rounded."""
         return self._replace(bfloat16="", tiles="", integers="")
 
     @property
     def rounds(self) -> bool:
-        """Whether products are of rounded numbers, bfloat16 or integers."""
+        """Whether products round their operands to bfloat16 or integers."""
         return bool(self.bfloat16 or self.integers)
 
     def of_rows(self, rows: int) -> "Processor":
-        """The same for products of so many rows each: of few, tile registers would stay nearly empty."""
+        """The same processor for products of so many rows each: few rows leave tile registers nearly empty."""
         return self._replace(tiles="") if rows <= FEW_ROWS else self
 
     def lanes(self, bits: int) -> int:
-        """How many numbers fit a register."""
+        """The number of numbers in a vector register."""
         return self.width * 8 // bits
 
     def rounded_pitch(self, width: int) -> int:
-        """How many bytes rows of so many numbers are apart, each in whole registers of rounded numbers."""
+        """The distance in bytes of rows of so many rounded numbers, each padded to whole registers."""
         if self.integers:
             return HEADER + -(-width // self.width) * self.width
         return -(-2 * width // self.width) * self.width * self.terms
@@ -62,13 +64,13 @@ _pretended: list[Processor] = []
 
 
 def host() -> Processor:
-    """This machine's."""
+    """The processor of this machine."""
     return _pretended[-1] if _pretended else _detected()
 
 
 @contextmanager
 def pretend(processor: Processor) -> Iterator[None]:
-    """Kernels inside the `with` are for another processor, with narrower or fewer registers than this one's."""
+    """Compile kernels inside the `with` for another processor, whose registers are no wider or more than this one's."""
     _pretended.append(processor)
     try:
         yield
@@ -77,7 +79,7 @@ def pretend(processor: Processor) -> Iterator[None]:
 
 
 def with_integers(processor: Processor) -> Processor:
-    """The same for products of integers of 8 bits."""
+    """The same processor for products of integers of 8 bits."""
     features = llvm.get_host_cpu_features()
     instructions = {16: "avxvnni ssse3", 32: "avxvnni avx2", 64: "avx512vnni avx512bw"}[processor.width].split()
     names = [name for name, feature in zip(("vnni", "madd"), instructions, strict=True) if features.get(feature)]

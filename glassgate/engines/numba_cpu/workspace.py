@@ -18,7 +18,7 @@ def aligned(size: int) -> int:
 
 
 def borrow(size: int) -> tuple[int, Tensor | None]:
-    """Lend `size` bytes until the thread's next call: their address, and the tensor that owns them."""
+    """Return the address of `size` bytes that are valid until the thread's next call, and the tensor that owns them."""
     if size > MOST_KEPT:
         fresh = empty([size + ALIGN], torch.uint8)
         return aligned(fresh.data_ptr()), fresh

@@ -6,7 +6,7 @@ import torch
 from glassgate.engines.numba_cpu.arguments import SIZES as STEP_SIZES
 from glassgate.engines.numba_cpu.arguments import STARTS, STEPS, number
 from glassgate.engines.numba_cpu.gemm import products
-from glassgate.engines.numba_cpu.gemm.pack import Matrix, as_it_lies, pack
+from glassgate.engines.numba_cpu.gemm.pack import Matrix, pack, unpacked
 from glassgate.engines.numba_cpu.gemm.products import RowVectors
 from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
@@ -113,14 +113,14 @@ def test_products_of_rounded_numbers(processor, terms, rows, columns, units):
 @pytest.mark.parametrize("processor", PROCESSORS, ids=str)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 13])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_products_with_weights_as_they_lie(processor, rows, dtype):
+def test_products_with_unpacked_weights(processor, rows, dtype):
     for columns, units in ((1, 16), (16, 32), (37, 64)):
         x, weight = noise(0, rows, columns).to(dtype), noise(1, 3 * units, columns).to(dtype)
         outs, bits = x.new_empty(2, rows, 3 * units), 8 * x.element_size()
         matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
         with pretend(processor):
             a_gate = RowVectors(number("out"), 3 * units * bits // 8, units)
-            product = products.multiply(stored("x", x), as_it_lies(matrix, GATES), 3, a_gate, rows, bits)
+            product = products.multiply(stored("x", x), unpacked(matrix, GATES), 3, a_gate, rows, bits)
             for parts, out in zip((1, min(rows, 3)), outs, strict=True):
                 done([product], parts, bound(x=x, weight=weight, out=out))
         close(outs[0], x.double() @ selected(weight).double().t())
@@ -128,7 +128,7 @@ def test_products_with_weights_as_they_lie(processor, rows, dtype):
 
 
 def test_weights_whose_units_fill_no_vectors_are_packed():
-    assert as_it_lies(Matrix(number("weight"), 3, 3 * 5, 4, 32), GATES) is None
+    assert unpacked(Matrix(number("weight"), 3, 3 * 5, 4, 32), GATES) is None
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])

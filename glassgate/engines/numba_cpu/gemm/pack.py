@@ -80,7 +80,7 @@ class Packed(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """One whose rows are units, gate by gate, without gaps."""
+    """A matrix whose rows are units, gate by gate, without gaps."""
 
     start: Argument
     gates: int
@@ -90,7 +90,7 @@ class Matrix(NamedTuple):
 
 
 def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool, terms: int = 0) -> Packed:
-    """Blocks of a matrix, each head apart.
+    """The packed blocks of a matrix, head by head.
 
     Args:
         to: the memory that they are packed into.
@@ -133,8 +133,8 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
     return Packed(to, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
-def as_it_lies(matrix: Matrix, chosen: Sequence[int]) -> Packed | None:
-    """The matrix for products by rows of it, unpacked; None where its units do not fill vectors."""
+def unpacked(matrix: Matrix, chosen: Sequence[int]) -> Packed | None:
+    """The matrix in the layout of the parameter, for products without packing; None if units do not fill vectors."""
     lanes, units = host().lanes(matrix.bits), matrix.rows // matrix.gates
     if units % lanes:
         return None

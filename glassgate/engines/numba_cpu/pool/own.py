@@ -21,7 +21,7 @@ WAITING, GIVEN, TAKEN, ASLEEP = range(4)
 
 SERVE = f'''
 def serve(mailbox):
-    """Run what is put into the mailbox until nothing came for a while."""
+    """Run the launches that arrive in the mailbox, until none has arrived for a while."""
     turns = 0
     while True:
         if swap(mailbox, {GIVEN}, {TAKEN}):
@@ -38,7 +38,7 @@ def serve(mailbox):
 
 GIVE = f'''
 def give(mailbox):
-    """Put a launch into a mailbox; the mailbox's fourth integer says whether its thread sleeps."""
+    """Put a launch into a mailbox, and set the mailbox's fourth integer to 1 if its thread sleeps."""
     words(mailbox)[3] = 0
     if not swap(mailbox, {WAITING}, {GIVEN}):
         words(mailbox)[3] = 1
@@ -47,7 +47,7 @@ def give(mailbox):
 
 FINISH = f'''
 def finish(mailbox):
-    """Wait for the mailbox's job; nobody has begun it: do it here. The mailbox's fourth integer says which."""
+    """Wait for the job of the mailbox. If no thread has begun it, run it here and set the fourth integer to 1."""
     words(mailbox)[3] = 0
     if swap(mailbox, {GIVEN}, {TAKEN}):
         perform(words(mailbox)[1], words(mailbox)[2])
@@ -103,7 +103,7 @@ _idle: list[_Worker] = []
 
 
 def run(jobs: Sequence[Launch]) -> None:
-    """Run all jobs, each on its own thread, the first one on the caller's; return when all are done."""
+    """Run all jobs, each on its own thread, the first on the thread of the caller. Return when all are done."""
     workers = [_borrow() for _ in jobs[1:]]
     try:
         for worker, job in zip(workers, jobs[1:], strict=True):

@@ -8,7 +8,7 @@ from glassgate.engines.numba_cpu.pool import openmp, own
 
 
 def run(launches: Sequence[Launch]) -> None:
-    """Run all launches, each on its own thread, the first one on the caller's; return when all are done."""
+    """Run all launches, each on its own thread, the first on the thread of the caller. Return when all are done."""
     if len(launches) == 1:
         launches[0]()
     elif processors.contention or (late := openmp.run(launches)) is None:
