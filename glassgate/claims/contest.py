@@ -16,6 +16,7 @@ from torch import nn
 
 import glassgate as gg
 from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims.exponents import exponent
 from glassgate.claims.gradients import flow
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network, Trial, network_of, train
@@ -25,6 +26,8 @@ from glassgate.tasks.training.signals import end_with_parent
 FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100
 GRADIENT_PROBLEM, GRADIENT_SEQUENCES = "adding", 6_400
+EXPONENT_PARTS = 2
+"""The number of parts of a short training after each of which the Lyapunov exponent is measured."""
 _SETTING = ("problem", "cell", "lag", "forget_bias", "closed")
 Told = Callable[[Trial, dict[str, Any]], None]
 
@@ -116,8 +119,9 @@ def gradients(contest: Contest) -> list[dict[str, Any]]:
     """How far gradients reach: each cell with torch.nn's initial values and trained, the LSTM by its forget bias."""
     problem, rows, shown = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, contest.sequences)
 
-    def add(label: str, network: Network, **more: Any) -> None:
-        rows.append({"label": label, **more} | flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0))
+    def add(label: str, network: Network, course: Sequence[dict[str, float]] = (), **more: Any) -> None:
+        measured = flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
+        rows.append({"label": label, "lyapunov": list(course) or [_exponent(network)], **more} | measured)
 
     for name in contest.cells:
         cell = cell_of(name)
@@ -125,7 +129,8 @@ def gradients(contest: Contest) -> list[dict[str, Any]]:
         network = Network(cell, problem, hidden_size(cell, problem.features, contest.parameters))
         add(name, network, cell=name, trained=False, forget_bias=None)
         trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, shown, contest.parameters)
-        add(f"{name}, trained", _trained(trial), cell=name, trained=True, forget_bias=None)
+        network, course = _trained(trial)
+        add(f"{name}, trained", network, course, cell=name, trained=True, forget_bias=None)
     for bias in contest.biases if "lstm" in contest.cells else ():
         torch.manual_seed(0)
         cell = cell_of("lstm")
@@ -135,19 +140,28 @@ def gradients(contest: Contest) -> list[dict[str, Any]]:
     return rows
 
 
-def _trained(trial: Trial) -> Network:
-    """A network after a short training."""
+def _trained(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
+    """A network after a short training, and its Lyapunov exponents before, during and after it."""
     network, problem = network_of(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
-    for _ in range(trial.sequences // 32):
+    updates = trial.sequences // 32
+    watched = {round(updates * k / EXPONENT_PARTS) for k in range(1, EXPONENT_PARTS + 1)}
+    course = [{"sequences": 0} | _exponent(network)]
+    for update in range(1, updates + 1):
         batch = problem.make(trial.lag, 32, generator)
         loss = problem.loss(network(batch), batch)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
-    return network
+        if update in watched:
+            course.append({"sequences": 32 * update} | _exponent(network))
+    return network, course
+
+
+def _exponent(network: Network) -> dict[str, float]:
+    return exponent(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
 
 
 def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from glassgate.claims import pictures
 from glassgate.claims.contest import GRADIENT_STEPS, Contest, summary
+from glassgate.claims.exponents import course_of
 from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, table
 from glassgate.claims.problems import PROBLEMS
@@ -46,7 +47,7 @@ def write(
         "curves": [{k: r[k] for k in ("problem", "cell", "lag", "seed", "forget_bias", "curve")} for r in results],
     }
     files = [folder / "compare.html", folder / "compare.json"]
-    write_file(files[0], _html(contest, rows, claims, drawn).encode())
+    write_file(files[0], _html(contest, rows, claims, gradients, drawn).encode())
     write_json(files[1], content)
     for name in pictures.NAMES - {picture.name for picture in drawn}:
         (folder / f"{name}.svg").unlink(missing_ok=True)
@@ -125,6 +126,7 @@ def _html(
     contest: Contest,
     rows: Sequence[dict[str, Any]],
     claims: Sequence[dict[str, Any]],
+    gradients: Sequence[dict[str, Any]],
     drawn: Sequence[pictures.Picture],
 ) -> str:
     by_name = {picture.name: picture for picture in drawn}
@@ -163,13 +165,32 @@ def _html(
                 ),
             )
         )
-    sections += [("All figures", _figures(rows)), ("How it was measured", _method(contest))]
+    sections += [
+        ("Does a difference grow?", _exponents(gradients)),
+        ("All figures", _figures(rows)),
+        ("How it was measured", _method(contest)),
+    ]
     return page(
         "Which cell remembers?",
         f"{', '.join(contest.cells)}: layers of at most {contest.parameters:,} parameters on the long-lag problems of "
         "Hochreiter and Schmidhuber (1997), trained alike.",
         findings,
         sections,
+    )
+
+
+def _exponents(gradients: Sequence[dict[str, Any]]) -> str:
+    """The largest Lyapunov exponent of each network, for networks with a training also during and after it."""
+    most = max(len(row["lyapunov"]) for row in gradients)
+    times = next(row["lyapunov"] for row in gradients if len(row["lyapunov"]) == most)
+    head = ["network", *(f"after {each.get('sequences', 0):,} sequences" for each in times)]
+    told = [[row["label"], *course_of(row), *["-"] * (most - len(row["lyapunov"]))] for row in gradients]
+    return table(
+        "Largest Lyapunov exponent in nats per step, with its 95 % interval over eight sequences of the adding "
+        "problem. Below 0, a small difference of the state dies out: at -0.1, to a thousandth in 69 steps. Above 0, it "
+        "grows.",
+        head,
+        told,
     )
 
 

@@ -6,6 +6,7 @@ import torch
 import glassgate as gg
 from glassgate.claims import contest
 from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims.exponents import exponent
 from glassgate.claims.gradients import flow
 from glassgate.claims.long_lags import solved_problems, unsolved
 from glassgate.claims.problems import PROBLEMS
@@ -70,6 +71,17 @@ def test_few_wrong_answers_are_allowed_where_the_paper_allows_them(monkeypatch):
     assert train(trial)["sequences_until_solved"] < strict
 
 
+def test_the_exponent_of_a_slow_cell_is_the_logarithm_of_what_it_keeps():
+    network = Network(gg.cells.JANET(), PROBLEMS["adding"], 4)
+    with torch.no_grad():
+        for weight in network.layer.parameters():
+            weight.zero_()
+        network.layer.bias_ih_l0[:4] = 3.0  # f = sigmoid(3) at every step
+    found = exponent(network, "adding", 30, seed=0)
+    assert found["exponent"] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).log().item(), abs=1e-6)
+    assert found["low"] == pytest.approx(found["high"], abs=1e-6)
+
+
 def test_a_training_that_stands_still_is_given_up(monkeypatch):
     monkeypatch.setattr("glassgate.claims.trial.EVERY", 1)
     hopeless = train(Trial("copy", "rnn", 100, 0, 512, 200, learning_rate=0.0))
@@ -106,6 +118,12 @@ def test_a_comparison_writes_its_page_pictures_and_figures(written):
     assert {claim["holds"] for claim in content["claims"]} <= {True, False}
     html = (folder / "out" / "compare.html").read_text()
     assert "default-src 'none'" in html
+    assert "Largest Lyapunov exponent in nats per step" in html
+    trained = next(row for row in content["gradients"] if row["label"] == "lstm, trained")
+    assert [each["sequences"] for each in trained["lyapunov"]] == [0, 32, 64]
+    for each in (each for row in content["gradients"] for each in row["lyapunov"]):
+        assert each["low"] <= each["exponent"] <= each["high"]
+        assert f"{each['exponent']:+.3f}" in html
     assert html.count("<svg") == 2  # 64 sequences solve nothing: only gradients and forget gates are drawn
     assert "http://" not in html.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""

@@ -1,0 +1,31 @@
+"""The largest Lyapunov exponent of a network on a problem: whether small differences of its state grow or die out."""
+
+from typing import Any
+
+import torch
+
+import glassgate as gg
+from glassgate.claims.problems import PROBLEMS
+from glassgate.claims.trial import Network
+
+ROWS = 8
+WARM_UP = 0.2
+"""The fraction of the steps that do not count, while states reach their attractor."""
+
+
+def exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str, float]:
+    """The exponent in nats per step, on sequences of the problem up to the end of the shortest one.
+
+    Returns:
+        "exponent", the mean over the sequences, and "low" and "high", its 95 % confidence interval.
+    """
+    batch = PROBLEMS[problem].make(steps, ROWS, torch.Generator().manual_seed(seed))
+    inputs = batch.inputs[: int(batch.lengths.min())]
+    found = gg.dynamics.lyapunov(network.layer, inputs, warm_up=int(WARM_UP * len(inputs)))
+    low, high = found.interval[0].tolist()
+    return {"exponent": float(found.exponents[0]), "low": low, "high": high}
+
+
+def course_of(row: dict[str, Any]) -> list[str]:
+    """The exponents of a network as text, after each part of its training."""
+    return [f"{each['exponent']:+.3f} ({each['low']:+.3f} to {each['high']:+.3f})" for each in row["lyapunov"]]
