@@ -16,14 +16,16 @@ STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
 ROUNDING = torch.finfo(torch.float32).eps / 2
 """The largest relative rounding error of float32."""
 LOSS = 10
-"""A step loses digits if its error is this many times that of rounded inputs. No shipped cell exceeds 2."""
+"""A step loses digits if its error is more than this many times the error from rounding its inputs. No built-in cell
+exceeds 2.
+"""
 SITUATIONS = (
     *((bias, 1.0) for bias in (0, 10, 100, 1000, -10, -100, -1000)),
     *((0, scale) for scale in (1e-3, 1e-2, 1e2, 1e3)),
 )
 """Biases of all gates, and sizes of inputs."""
 RANGE = 1e-30, 1e30
-"""Larger or smaller numbers are near the limits of float32, where the comparison of digits has no meaning."""
+"""States outside this range are near the limits of float32 and are not compared."""
 
 
 @dataclass
@@ -84,8 +86,8 @@ def check(cell: Cell, seed: int = 0) -> Report:
     report = Report(cell)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for look in (_runs, _rows_are_apart, _large_inputs, _gradients, _digits, _engines):
-            report.findings += look(cell)
+        for verify in (_runs, _rows_are_independent, _large_inputs, _gradients, _digits, _engines):
+            report.findings += verify(cell)
             if not report:
                 break
     return report
@@ -107,16 +109,18 @@ def _runs(cell: Cell) -> list[Finding]:
         return [Finding(what, False, f"it raised {type(error).__name__}: {error}")]
     wanted = (STEPS, ROWS, UNITS * cell.heads)
     wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != wanted]
-    return [Finding(what, not wrong, f"every state must be a value a unit and row, {wanted}, and {', '.join(wrong)}")]
+    return [Finding(what, not wrong, f"every state must have the shape {wanted}, but {', '.join(wrong)}")]
 
 
-def _rows_are_apart(cell: Cell) -> list[Finding]:
+def _rows_are_independent(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     with engine("reference"), torch.no_grad():
-        apart = torch.cat([layer(x[:, n : n + 1])[0] for n in range(ROWS)], 1)
-        holds = torch.allclose(layer(x)[0], apart, atol=1e-9)
-    meaning = "a sequence's result changes with its neighbours in the batch; reduce over the last dimension only"
-    return [Finding("each row is computed on its own", holds, meaning)]
+        separate = torch.cat([layer(x[:, n : n + 1])[0] for n in range(ROWS)], 1)
+        holds = torch.allclose(layer(x)[0], separate, atol=1e-9)
+    meaning = (
+        "the result of a sequence depends on the other sequences of the batch; reduce only over the last dimension"
+    )
+    return [Finding("the rows of a batch are independent", holds, meaning)]
 
 
 def _gradients(cell: Cell) -> list[Finding]:
@@ -132,7 +136,7 @@ def _gradients(cell: Cell) -> list[Finding]:
         with engine("reference"):
             torch.autograd.gradcheck(outputs, inputs, fast_mode=True)
     except RuntimeError as error:
-        meaning = "a function in step has a wrong derivative, or a jump (a kink or a comparison) at the point tried: "
+        meaning = "a function in step has a wrong derivative, or a jump or kink at the tested point: "
         return [Finding(what, False, meaning + str(error).strip().splitlines()[0])]
     return [Finding(what, True)]
 
@@ -146,7 +150,7 @@ def _large_inputs(cell: Cell) -> list[Finding]:
 
 
 def _digits(cell: Cell) -> list[Finding]:
-    """Whether the error of float32 is about that of rounding the inputs of each step, which is unavoidable."""
+    """Whether the error in float32 is similar to the unavoidable error from rounding the inputs of each step."""
     what = "float32 keeps the digits of shifted and scaled inputs"
     if cell.noise:
         return []
@@ -168,16 +172,16 @@ def _digits(cell: Cell) -> list[Finding]:
             if RANGE[0] < largest < RANGE[1]:
                 off = _of_a_row(ours - value)
                 times = off / (max(_of_a_row(other - value) for other in others) + ROUNDING * largest)
-                where = f"biases of {bias}" if bias else f"inputs of the size of {scale:g}"
+                where = f"biases of {bias}" if bias else f"inputs of about {scale:g}"
                 losses.append(
-                    (times, f"with {where}, state {name!r} is off by {off / largest:.0e} of its largest value")
+                    (times, f"with {where}, state {name!r} has an error of {off / largest:.0e} of its largest value")
                 )
     times, where = max(losses, default=(0.0, ""))
     remedy = (
         "subtract the mean before you square, and prefer expm1, log1p, softplus and logsigmoid to a difference or a "
         "logarithm of nearly equal numbers"
     )
-    meaning = f"{where}, {times:.0f} times what rounding its inputs would cost; {remedy}"
+    meaning = f"{where}, {times:.0f} times the error from rounding its inputs; {remedy}"
     return [Finding(what, times <= LOSS, meaning, warning=True)]
 
 
@@ -205,7 +209,7 @@ def _perturbed(v: Tensor) -> Tensor:
 
 
 def _of_a_row(error: Tensor) -> float:
-    """The median over rows of the largest error: a row in which a comparison has another result is an outlier."""
+    """The median over rows of the largest error. Rows in which a comparison gives another result are outliers."""
     return float(error.abs().amax(1).nan_to_num(torch.inf).median())
 
 
@@ -217,7 +221,7 @@ def _engines(cell: Cell) -> list[Finding]:
     steps, _, initial, _ = layer._arrange(x, lengths=lengths, resets=resets)
     reason = choose(steps, layer._calls(initial)[0]).reasons.get("cpu", "no kernels here")
     if reason is not None:
-        return [Finding(f"runs on the reference engine alone: {reason}", True)]
+        return [Finding(f"runs only on the reference engine: {reason}", True)]
 
     def results(name: str) -> list[Tensor]:
         with engine(name):

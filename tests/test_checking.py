@@ -135,7 +135,7 @@ def test_lost_digits_are_a_warning():
     assert report
     (warning,) = report.warnings
     pattern = (
-        r"with biases of -?1000, state 'h' is off by .* times what rounding its inputs would cost; subtract the mean"
+        r"with biases of -?1000, state 'h' has an error of .* times the error from rounding its inputs; subtract the"
     )
     assert re.search(pattern, warning.meaning)
     assert "\n  WARN float32 keeps the digits" in str(report)
@@ -151,7 +151,7 @@ def test_no_digits_are_lost(cell):
 
 def test_digits_of_small_inputs():
     (finding,) = checking._digits(Differences())
-    assert re.search(r"with inputs of the size of 0.0*1, state .h. is off by", finding.meaning)
+    assert re.search(r"with inputs of about 0.0*1, state .h. has an error of", finding.meaning)
     assert not finding.holds
 
 

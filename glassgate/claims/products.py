@@ -1,4 +1,4 @@
-"""The ladder of products: the same LSTM layer gate by gate, fused, hoisted, as a kernel, and as others have it."""
+"""Speed of variants of one LSTM layer: gate by gate, fused, input product first, kernel, torch.nn, ONNX Runtime."""
 
 import io
 import statistics
@@ -24,7 +24,7 @@ from glassgate.tasks.runs import write_json
 
 LENGTH = 100
 SIZES = ((1, 64), (32, 64), (32, 128), (32, 256))
-"""Sequences and units; the input is as wide."""
+"""Pairs of batch size and hidden size; the input size equals the hidden size."""
 ROUNDS = 7
 
 VARIANTS: dict[str, Callable[[Tensor, Any], Tensor]] = {
@@ -47,11 +47,12 @@ class Place(NamedTuple):
 def measure(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, told: Callable[[str], None] = print) -> Any:
     """Measure time and error of each variant at each size on one thread, interleaved.
 
-    How threads wait for each other depends on settings that favour one library or another; one thread does not.
+    With several threads, the result would depend on settings of thread pools, which favour one library or another.
 
     Returns:
-        rows: "variant", "N", "H", "forward" and "training" in microseconds a step (training None where there is none),
-        "error": the largest distance from float64, relative to the largest value, "share": of the processor's own peak.
+        rows: "variant", "N", "H", "forward" and "training" in microseconds per step (training is None for inference
+        engines), "error": the largest difference from float64, relative to the largest value, "share": the fraction of
+        the processor's peak.
     """
     peak, rows = 0.0, []
     threads = torch.get_num_threads()
@@ -71,7 +72,7 @@ def measure(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, told
 
 
 def _peak() -> float:
-    """Multiplications a second of torch's own large product."""
+    """Multiplications per second of a large matrix product in torch."""
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     return 1024**3 / min(_seconds(lambda: a @ b) for _ in range(20))
 
@@ -178,7 +179,7 @@ def _onnx(place: Place, rounds: int, peak: float) -> dict[str, Any]:
 
 
 def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
-    """Microseconds a step of each variant, a panel a size."""
+    """Microseconds per step of each variant, with one panel per size."""
     sizes = list(dict.fromkeys((row["N"], row["H"]) for row in rows))
     names = list(dict.fromkeys(row["variant"] for row in rows))
     with drawing(8.2, 3.2, 1, len(sizes), sharey=True) as (drawn, (grid,)):
@@ -189,14 +190,14 @@ def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
                 values = [of[names[k]][key] for k in places]
                 axes.barh([k + aside for k in places], values, 0.32, color=colour, label=key)
             every = [value for row in of.values() for value in (row["forward"], row["training"]) if value]
-            axes.set(title=f"N = {N}, H = {H}", xscale="log", xlabel="microseconds a step")
+            axes.set(title=f"N = {N}, H = {H}", xscale="log", xlabel="microseconds per step")
             axes.set_xlim(0.5 * min(every), 1.5 * max(every))
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_yticks(range(len(names)), names)
         grid[0].invert_yaxis()
         grid[0].legend(fontsize=7, loc="lower right")
         told = [f"{row['variant']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
-        return Picture("ladder", drawn, f"Microseconds a step forward: {'; '.join(told)}.")
+        return Picture("ladder", drawn, f"Microseconds per step, forward: {'; '.join(told)}.")
 
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
@@ -204,7 +205,15 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     picture = ladder(rows)
     files = [folder / "products.html", folder / "products.json", folder / "ladder.svg"]
     folder.mkdir(parents=True, exist_ok=True)
-    head = ["variant", "N", "H", "forward, us a step", "training, us a step", "error against float64", "share of peak"]
+    head = [
+        "variant",
+        "N",
+        "H",
+        "forward, us per step",
+        "training, us per step",
+        "error against float64",
+        "fraction of peak",
+    ]
     told = [
         [
             row["variant"],
@@ -217,12 +226,16 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         ]
         for row in rows
     ]
-    caption = "Logarithmic: each variant computes the same numbers from the same weights."
+    caption = "Logarithmic scale. All variants compute the same numbers from the same weights."
     sections = [
-        ("The ladder", figure(picture, caption)),
+        ("Time per step", figure(picture, caption)),
         (
             "All figures",
-            table("Medians of interleaved rounds; peak: torch's product of 1,024 x 1,024.", head, told),
+            table(
+                "Medians of interleaved rounds. The peak is that of torch's matrix product of 1,024 x 1,024.",
+                head,
+                told,
+            ),
         ),
     ]
     lead = f"One LSTM layer over {LENGTH} steps in float32 on one thread, from its equations to machine code."

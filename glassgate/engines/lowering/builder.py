@@ -1,4 +1,4 @@
-"""Writes a pass line by line: infers types, makes names unique, moves lines that do not vary out of the loop."""
+"""Builds a pass line by line: infers types, makes names unique, moves loop-invariant lines out of the loop."""
 
 from collections.abc import Iterable, Mapping
 
@@ -35,13 +35,13 @@ from glassgate.engines.lowering.verify import verify
 
 
 class Builder:
-    """A pass that is being written: first inputs and lines before the loop, then the loop, then lines after it.
+    """Builds a pass in order: inputs and lines before the loop, then the loop, then lines after it.
 
     Args:
-        title: of the pass.
-        axes: in the order that all values have them in.
+        title: the title of the pass.
+        axes: all axes. The axes of each value have the same order.
         steps: the axis of the loop.
-        reverse: whether it runs from the last step to the first.
+        reverse: whether the loop runs from the last step to the first.
 
     Example:
         >>> from glassgate.engines.lowering.ir import Axis, Port, Role
@@ -78,7 +78,7 @@ class Builder:
         return Value(Type(self.axes.sorted({*axes}), dtype), unique)
 
     def input(self, port: Port, axes: Iterable[str], dtype: str = "float", name: str = "") -> Value:
-        """One more input, its elements row-major along these axes.
+        """Adds an input, whose elements are in row-major order along these axes.
 
         Raises:
             ValueError: the axes are not in the order of the pass.
@@ -91,14 +91,14 @@ class Builder:
         return self.inputs[port]
 
     def carry(self, name: str, initial: Value) -> Value:
-        """A value that goes from step to step, as the body reads it; `end_loop` takes its next value."""
+        """A value that is carried from step to step. The body reads it; `end_loop` sets its value for the next step."""
         before = self.value(name, initial.type.axes, initial.type.dtype)
         self._carries.append((initial, before))
         self._inside.add(before)
         return before
 
     def read(self, sequence: Value) -> Value:
-        """The element of a sequence at the present step."""
+        """The element of a sequence at the current step."""
         if sequence not in self._reads:
             axes = [axis for axis in sequence.type.axes if axis != self.steps]
             at = self.value(f"{sequence.name.removesuffix('_all')}_t", axes, sequence.type.dtype)
@@ -107,7 +107,7 @@ class Builder:
         return self._reads[sequence].at
 
     def write(self, value: Value, name: str = "") -> Value:
-        """The sequence of a value's elements, one per step."""
+        """The sequence of a value: its value at each step."""
         sequence = self.value(f"{name or value.name}_all", (*value.type.axes, self.steps), value.type.dtype)
         self._writes.append(Write(value, sequence))
         return sequence
@@ -138,7 +138,7 @@ class Builder:
         return verify(Pass(self.title, self.axes, self.inputs, before, self._loop, after, dict(outputs)))
 
     def emit(self, operation: Operation, name: str = "") -> Value:
-        """One more line, or the value of an equal one. It goes before the loop if it reads nothing of the loop."""
+        """Adds a line, or returns the value of an equal line. A line that reads no value of the loop precedes it."""
         text = of_operation(operation)
         if text in self._known:
             return self._known[text]
@@ -163,7 +163,7 @@ class Builder:
         return self.emit(Contract(a, b, tuple(over)), name)
 
     def sum(self, x: Value, over: Iterable[str], name: str = "") -> Value:
-        """`Sum`; x itself where it has none of the axes."""
+        """`Sum`; returns x if it has none of the axes."""
         over = tuple(axis for axis in over if axis in x.type.axes)
         return self.emit(Sum(x, over), name) if over else x
 
@@ -180,7 +180,7 @@ class Builder:
         return self.emit(Block(x, axis, index), name)
 
     def take(self, x: Value, axis: str, indices: Iterable[int], to: str, name: str = "") -> Value:
-        """`Take`; x itself where that is all of the axis in its order."""
+        """`Take`; returns x if the indices are the whole axis in order."""
         indices = tuple(indices)
         if axis == to and indices == tuple(range(self.axes.number(axis) or 0)):
             return x
@@ -191,12 +191,12 @@ class Builder:
         return self.emit(Stack(tuple(values), axis), name)
 
     def reshape(self, x: Value, axes: Iterable[str], name: str = "") -> Value:
-        """`Reshape`; x itself where it has these axes."""
+        """`Reshape`; returns x if it already has these axes."""
         axes = self.axes.sorted({*axes})
         return x if axes == x.type.axes else self.emit(Reshape(x, axes), name)
 
     def broadcast(self, x: Value, axes: Iterable[str], name: str = "") -> Value:
-        """`Broadcast` to these axes as well; x itself where it has them."""
+        """`Broadcast` along additional axes; returns x if it already has them."""
         axes = self.axes.sorted({*axes, *x.type.axes})
         return x if axes == x.type.axes else self.emit(Broadcast(x, axes), name)
 

@@ -40,7 +40,7 @@ class Selected(NamedTuple):
     """A kernel that can run a pass.
 
     Attributes:
-        kind: "steps" (kernel C: a launch per phase), "grid" (B: all steps, programs that meet) or "solo" (A: all steps,
+        kind: "steps" (kernel C: a launch per phase), "grid" (B: all steps, with barriers) or "solo" (A: all steps,
             one program per group of rows).
         microseconds: per step, by the cost model.
         blocks: of "grid" and "solo".
@@ -182,7 +182,7 @@ class Launch:
         function = compiled(source(found), self.device.type == "cpu")[found[-1].name]
         options: dict[str, Any] = {"num_warps": warps, "num_stages": 1}
         if self.numbers.arrived is not None:
-            options["launch_cooperative_grid"] = True  # programs that meet must run at the same time
+            options["launch_cooperative_grid"] = True  # programs that wait for each other must run at the same time
         constants = {"ROWS": rows, "UNITS": units, "COLUMNS": columns, "PRECISION": self.numbers.precision}
 
         def start(arguments: Sequence[int | Tensor]) -> None:

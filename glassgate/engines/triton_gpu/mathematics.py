@@ -104,10 +104,10 @@ def row_sum(x):
     # The sum of each row, as a column
     return tl.reduce(x, 1, tl.standard._sum_combine, keep_dims=True)
 """,
-    "meet": """
+    "barrier": """
 @triton.jit
-def meet(arrived, expected, patience):
-    # A barrier of all programs. Returns the patience: 0 after a program has waited too long, so that it waits no more
+def barrier(arrived, expected, patience):
+    # Wait for all programs. Returns `patience`, or 0 if the wait was too long: later barriers then do not wait
     tl.debug_barrier()
     count = tl.atomic_add(arrived, 1, sem="acq_rel") + 1
     spins = 0

@@ -1,6 +1,6 @@
 """Writes all steps of a pass as one kernel whose weights and states stay on the chip.
 
-In kernel B, programs own units and meet at a barrier after each phase. In kernel A, one program owns all units of its
+In kernel B, programs own units and wait at a barrier after each phase. In kernel A, one program owns all units of its
 rows (of one head), without a barrier.
 """
 
@@ -85,7 +85,10 @@ class _Persistent(Writer):
 
     def meeting(self) -> list[str]:
         """The barrier of all programs."""
-        return ["expected += tl.num_programs(0) * tl.num_programs(1)", "patience = meet(arrived, expected, patience)"]
+        return [
+            "expected += tl.num_programs(0) * tl.num_programs(1)",
+            "patience = barrier(arrived, expected, patience)",
+        ]
 
     def columns(self) -> list[str]:
         """The columns of the left operands."""

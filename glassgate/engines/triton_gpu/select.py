@@ -147,7 +147,7 @@ def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
 
 
 def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected | None:
-    """Kernel B: units distributed over programs that run at the same time and meet after each phase."""
+    """Kernel B: units distributed over programs that run at the same time, with a barrier after each phase."""
     heads, widest = sizes["heads"], max(sizes["H"], sizes["P"])
     if phases.by_rows:
         return None

@@ -1,4 +1,4 @@
-"""Pretrained word vectors in text form, as word2vec, fastText and GloVe write them; only words asked for are kept."""
+"""Pretrained word vectors in the text format of word2vec, fastText and GloVe. Only the requested words are kept."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from glassgate.tasks.errors import DataError
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of some words.
+    """The vectors of the requested words that a file contains.
 
     Attributes:
-        size: numbers in a vector
-        places: of the words that have one, in the list asked for
-        values: theirs, `(len(places), size)`, float32
-        lower_case: how many of them are those of the word in lower case, since it has none as written
-        asked: how many words were asked for
+        size: the length of a vector
+        places: the indices of the words with a vector, in the list of requested words
+        values: the vectors of these words, `(len(places), size)`, float32
+        lower_case: the number of words for which the file has only the lower-case form
+        asked: the number of requested words
     """
 
     size: int
@@ -29,23 +29,25 @@ class Vectors:
     asked: int
 
     def coverage(self) -> str:
-        """Say how many words have a vector."""
+        """Return a sentence with the number of words that have a vector."""
         share = len(self.places) / max(self.asked, 1)
         return (
             f"vectors of {self.size} numbers for {len(self.places):,} of {self.asked:,} words ({share:.1%}), "
-            f"{self.lower_case:,} of them by the word in lower case"
+            f"{self.lower_case:,} of them from the lower-case form"
         )
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
-    """Read a file line by line: a word and its numbers, separated by blanks; word2vec's first line may precede them.
+    """Read the vectors of some words. Each line has a word and its numbers, separated by spaces.
+
+    The first line may have the number of words and the size of the vectors, as in the files of word2vec.
 
     Args:
         path: the file
-        words: those whose vectors are needed; one that the file lacks takes the vector of itself in lower case
+        words: the requested words; a word that the file lacks gets the vector of its lower-case form
 
     Raises:
-        DataError: the file cannot be read, is cut short, or a line holds no such vector
+        DataError: the file cannot be read, is cut short, or contains a line without a valid vector
     """
     places = {word.encode(): place for place, word in enumerate(words)}
     lowered: dict[bytes, list[int]] = {}
@@ -73,7 +75,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
 
 
 def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield each line's number, word and numbers, as many in each line."""
+    """Yield the number of each line, its word and its numbers; all lines must have equally many numbers."""
     size, count, rows = 0, None, 0
     with opened(path) as file:
         for number, raw in enumerate(file, start=1):
@@ -91,7 +93,7 @@ def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
                     "give vectors as text, as GloVe and word2vec -binary 0 write them, or download the file again",
                 )
             rows += 1
-            # A word may hold blanks itself (GloVe 840B has such), so the numbers are counted from the end.
+            # A word may contain spaces (as in GloVe 840B), so the numbers are counted from the end.
             place = line.index(b" ") if blanks == size else len(line.rsplit(b" ", size)[0])
             yield number, line[:place], line[place:]
     if not rows or (count is not None and rows < count):

@@ -1,4 +1,4 @@
-"""Attention: which states of the source each step of the decoder looks at."""
+"""Attention of each step of the decoder to the states of the source."""
 
 from typing import NamedTuple
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 from glassgate.tasks.networks.linear import Linear
 
 DIVIDED = ("general", "dot")
-"""The kinds whose comparisons are divided by the root of the size."""
+"""The kinds whose scores are divided by the square root of the size."""
 
 KINDS = (*DIVIDED, "additive")
 
 
 class Memory(NamedTuple):
-    """What the encoder made of a batch of sentences.
+    """Keys and values of a batch of sentences, computed once from the states of the encoder.
 
     Attributes:
-        values: what contexts are means of, made of its states once for each sentence, `(N, S, H)`
-        keys: what queries are compared with, likewise
-        inside: which steps are tokens and which padding, `(N, S)`
+        values: a context is their weighted mean, `(N, S, H)`
+        keys: a query is compared with them, `(N, S, H)`
+        inside: true for tokens, false for padding, `(N, S)`
     """
 
     values: Tensor
@@ -27,17 +27,17 @@ class Memory(NamedTuple):
     inside: Tensor
 
     def rows(self, which: Tensor) -> "Memory":
-        """Return some of the sentences, without the padding that none of them needs."""
+        """Return some of the sentences, without unnecessary padding."""
         inside = self.inside[which]
         longest = int(inside.sum(1).max())
         return Memory(self.values[which, :longest], self.keys[which, :longest], inside[:, :longest])
 
 
 class Attention(nn.Module):
-    """Weights over a source for each query, and the weighted mean of its states; padding has weight zero exactly.
+    """Weights over the source for each query, and the weighted mean of the values. The weight of padding is exactly 0.
 
-    A context is the papers' context after its matrix, unless `plain` is set: the mean of products equals the product of
-    the mean, and needs fewer operations.
+    In the papers, a matrix is applied to the context. Here it is applied to the values, unless `plain` is set. The
+    result is the same, because the mean of products equals the product of the mean, and it needs fewer operations.
 
     Args:
         kind: the score of a query q and a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
@@ -46,7 +46,7 @@ class Attention(nn.Module):
             equation 1): without this, one weight is 1 and the others 0 from the start, and stay so
         query_size: H
         memory_size: M
-        directions: of the encoder
+        directions: the number of directions of the encoder
         plain: whether a context is the mean of the states themselves, `(N, T, M)`
 
     Example:
@@ -69,7 +69,7 @@ class Attention(nn.Module):
             self.score = Linear(query_size, 1, bias=False)
 
     def memory(self, states: Tensor, lengths: Tensor) -> Memory:
-        """Keep an encoder's states, `(N, S, M)`, of so many tokens each, `(N,)`."""
+        """Return keys and values for the states of an encoder, `(N, S, M)`, with the numbers of tokens, `(N,)`."""
         inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
         halves = states.unflatten(-1, (self.directions, -1))
         keys = halves.sum(-2) if self.kind == "dot" else self.key(states)
@@ -78,12 +78,12 @@ class Attention(nn.Module):
         return Memory(self.value(states), keys, inside)
 
     def forward(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """From queries, `(N, T, H)`, to contexts, `(N, T, H)`, and weights, `(N, T, S)`."""
+        """Return contexts, `(N, T, H)`, and weights, `(N, T, S)`, for queries, `(N, T, H)`."""
         weights = self.scores(query, memory).masked_fill(~memory.inside[:, None], -torch.inf).softmax(-1)
         return weights @ memory.values, weights
 
     def scores(self, query: Tensor, memory: Memory) -> Tensor:
-        """Compare each query with each state, `(N, T, S)`."""
+        """Return the score of each query and each state, `(N, T, S)`."""
         if self.kind == "additive":
             both = (self.query(query)[:, :, None] + memory.keys[:, None]).tanh()
             return self.score(both).squeeze(-1)

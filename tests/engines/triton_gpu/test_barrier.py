@@ -84,9 +84,9 @@ def test_programs_wait_for_each_other(cell, programs, monkeypatch):
 
 
 def test_a_program_that_waits_too_long_gives_no_number(programs, monkeypatch):
-    meet = mathematics.FUNCTIONS["meet"]
-    impatient = meet.replace("spins < patience", "spins < 0").replace('acq_rel") + 1', 'acq_rel") - 1000000')
-    monkeypatch.setitem(mathematics.FUNCTIONS, "meet", impatient)
+    barrier = mathematics.FUNCTIONS["barrier"]
+    impatient = barrier.replace("spins < patience", "spins < 0").replace('acq_rel") + 1', 'acq_rel") - 1000000')
+    monkeypatch.setitem(mathematics.FUNCTIONS, "barrier", impatient)
     monkeypatch.setattr(passes, "selected", lambda *_: Selected("grid", 0.0, Blocks(16, 16, 32)))
     with torch.no_grad():
         output, h_n = gg.GRU(3, 20)(torch.randn(3, 3, 3))

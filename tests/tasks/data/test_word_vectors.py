@@ -26,7 +26,7 @@ def test_glove_and_word2vec(tmp_path: Path, first: str) -> None:
     assert read.places == [0, 1, 3, 4, 5]
     assert np.allclose(read.values, [[-1.5, 0, 0.2], [1, 2, 3], [0, 0, 1], [7, 8, 9], [4, 5, 6]])
     assert read.lower_case == 2
-    assert read.coverage() == "vectors of 3 numbers for 5 of 6 words (83.3%), 2 of them by the word in lower case"
+    assert read.coverage() == "vectors of 3 numbers for 5 of 6 words (83.3%), 2 of them from the lower-case form"
 
 
 def test_lines_as_word2vec_ends_them_and_words_in_another_encoding(tmp_path: Path) -> None:

@@ -47,14 +47,16 @@ def read_units(
 def _write(
     sink: pa.NativeFile, path: Path, unit: str, split: Callable[[str], Sequence[str]], progress: Progress
 ) -> None:
-    """Number a file in two readings, one for the symbols and one for their places."""
+    """Convert a file to numbers. It is read twice: for the list of its symbols, then for their positions."""
     numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
     readings, blank = 2 * local(path).stat().st_size, True
     progress.converting(str(path), 0.0)
     for text, done in _blocks(path, unit):
-        numbering.meet(split(text))
+        numbering.add(split(text))
         blank = blank and not text.strip()
-        progress.converting(str(path), min(0.5, done / readings))  # a compressed file has more bytes than it says
+        progress.converting(
+            str(path), min(0.5, done / readings)
+        )  # a decompressed file has more bytes than the file on disk
     if blank:
         raise DataError(path, None, "the file has only blanks; give one with text")
     symbols = numbering.symbols()
@@ -85,7 +87,7 @@ def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _blocks(path: Path, unit: str) -> Iterator[tuple[str, int]]:
-    """The text in parts of whole lines, all ended by a line feed, and how many bytes are read with each."""
+    """The text in parts of whole lines that end with a line feed, each with the number of bytes read so far."""
     done = 0
     if unit == "byte":
         with opened(path) as file:
@@ -103,20 +105,20 @@ def _blocks(path: Path, unit: str) -> Iterator[tuple[str, int]]:
 
 
 class _Characters:
-    """Numbers for the characters of strings, by tables."""
+    """Assigns numbers to characters, with an array by code point."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(0x110000, np.int64)
 
-    def meet(self, units: Sequence[str]) -> None:
+    def add(self, units: Sequence[str]) -> None:
         counts = np.bincount(_codes(units))
         self.counts[: len(counts)] += counts
 
     def symbols(self) -> list[str]:
-        (met,) = self.counts.nonzero()
+        (found,) = self.counts.nonzero()
         self.table = np.zeros(0x110000, np.uint32)
-        self.table[met] = np.arange(len(met))
-        return [chr(code) for code in met]
+        self.table[found] = np.arange(len(found))
+        return [chr(code) for code in found]
 
     def numbers(self, units: Sequence[str]) -> np.ndarray:
         return self.table[_codes(units)]
@@ -128,12 +130,12 @@ def _codes(units: Sequence[str]) -> np.ndarray:
 
 
 class _Strings:
-    """Numbers for strings, by a dictionary."""
+    """Assigns numbers to strings, with a dictionary."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
 
-    def meet(self, units: Sequence[str]) -> None:
+    def add(self, units: Sequence[str]) -> None:
         for unit in units:
             self.places.setdefault(unit, len(self.places))
 
