@@ -54,9 +54,7 @@ def _write(
     for text, done in _blocks(path, unit):
         numbering.add(split(text))
         blank = blank and not text.strip()
-        progress.converting(
-            str(path), min(0.5, done / readings)
-        )  # a decompressed file has more bytes than the file on disk
+        progress.converting(str(path), min(0.5, done / readings))  # more bytes than on disk if compressed
     if blank:
         raise DataError(path, None, "the file has only blanks; give one with text")
     symbols = numbering.symbols()
