@@ -115,7 +115,7 @@ def test_good_cells_pass(cell):
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        (Cumulative(), "changes with its neighbours"),
+        (Cumulative(), "depends on the other sequences of the batch"),
         (TooFew(), "step must return 2 states"),
         (Gateless(), "gates must name at least one"),
         (Misspelt(), "cell Misspelt: 'm' is not defined here, only n"),
