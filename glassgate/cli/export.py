@@ -39,6 +39,11 @@ def command(words: list[str]) -> None:
         help="precision of the weights of recurrent layers (default: float32)",
     )
     parser.add_argument("--no-verify", action="store_true", help="do not compare an ONNX model with the run")
+    parser.add_argument(
+        "--no-operators",
+        action="store_true",
+        help="write RNN, GRU and LSTM of an ONNX model as loops (Scan), for runtimes such as OpenVINO",
+    )
     parser.add_argument("--name", default="model", help="prefix of files and functions in C (default: model)")
     parser.add_argument(
         "--weights",
@@ -74,7 +79,7 @@ def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     if arguments.precision != "float32":
         raise OptionError(f"--to onnx writes float32, got --precision {arguments.precision}")
     path = Path(arguments.output or run / "model.onnx")
-    return "\n".join(write(task, Run.open(run), path, not arguments.no_verify))
+    return "\n".join(write(task, Run.open(run), path, not arguments.no_verify, not arguments.no_operators))
 
 
 def _c(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:

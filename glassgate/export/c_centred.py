@@ -40,8 +40,8 @@ class _Centring:
         self._columns: dict[Item, slice] = {}
         self._width = 1
         for product in (product for item in items if isinstance(item, Affine) for product in item.products):
-            if product.left not in self._columns:
-                first, self._width = self._width, self._width + product.matrix.shape[-1]
+            if product.matrix.ndim == 2 and product.left not in self._columns:
+                first, self._width = self._width, self._width + product.matrix.shape[1]
                 self._columns[product.left] = slice(first, self._width)
         self._forms: dict[Item, Numbers | None] = {}
         self._new: dict[Item, Item | float] = {}

@@ -138,7 +138,7 @@ class Direction:
             yield f"        const real *w = {offset} + u * {part.shape[1]};"
             self.packed.parts.append(part)
         yield from (f"        {line}" for line in sums)
-        yield "        for (int part = 0; part < ROWS; part++) {"
+        yield "        UNROLL for (int part = 0; part < ROWS; part++) {"
         yield "            const int at = u + part * LANES;"
         for gate in affine:
             yield f"            const lanes {gate.name} = {gate.name}_sum[part];"

@@ -25,14 +25,12 @@ class Form:
         lengths: whether sequences have lengths of their own.
         resets: whether states are reset before some steps.
         defaults: whether all inputs but the data have default values.
-        operators: whether the recurrent operators of ONNX may be used.
     """
 
     step: bool
     lengths: bool
     resets: bool
     defaults: bool
-    operators: bool
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ class Call:
         lengths: (N,) int32; None where every sequence has L steps.
         resets: (L, N) bool; None for none.
         single: whether L is 1.
-        operators: whether the recurrent operators of ONNX may be used.
     """
 
     x: ir.Value
@@ -34,7 +33,6 @@ class Call:
     lengths: ir.Value | None = None
     resets: ir.Value | None = None
     single: bool = False
-    operators: bool = True
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def direction(
     Returns:
         the output (L, N, H_out), zero after each sequence's end, and the final states (N, W).
     """
-    operator = onnx_native.operator_for(equations) if call.operators else None
+    operator = onnx_native.operator_for(equations)
     # The recurrent operators of ONNX Runtime compute in float32 only.
     if operator is None or call.resets is not None or sizes.dtype is not ir.DataType.FLOAT:
         return _scan(op, equations, weights, sizes, reverse, call)

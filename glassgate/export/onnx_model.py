@@ -100,12 +100,15 @@ def to_onnx(
         (5, 2, 4)
     """
     onnx, _ = optional("onnx", "to_onnx"), optional("onnxscript", "to_onnx")
+    from glassgate.export.onnx_native import allowing
+
     newest = onnx.defs.onnx_opset_version()
     if not isinstance(opset, int) or not OPSET <= opset <= newest:
         raise ExportError(f"to_onnx: opset must be from {OPSET} to {newest}, got {opset!r}")
     if not isinstance(module, Recurrent):
         names = {"input_names": input_names, "output_names": output_names}
-        inputs, model = _whole_model(module, inputs, dynamic_shapes=dynamic_shapes, opset_version=opset, **names)
+        with allowing(operators):
+            inputs, model = _whole_model(module, inputs, dynamic_shapes=dynamic_shapes, opset_version=opset, **names)
         with _written(model, path, metadata) as temporary:
             if verify:
                 from glassgate.export.onnx_verify import verify_model
@@ -117,8 +120,9 @@ def to_onnx(
             "to_onnx: step=True needs one direction, got bidirectional=True, whose second direction starts at the end "
             "of a sequence"
         )
-    form = Form(step, lengths and not step, resets and not step, defaults, operators)
-    model = _Model(module, form).build(opset)
+    form = Form(step, lengths and not step, resets and not step, defaults)
+    with allowing(operators):
+        model = _Model(module, form).build(opset)
     with _written(model, path, metadata) as temporary:
         if verify:
             from glassgate.export.onnx_verify import verify_layer
@@ -225,9 +229,7 @@ class _Model:
             given = self.input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
             resets = op("Expand", given, op("Shape", x, start=0, end=2))
             resets = op("Transpose", resets, perm=[1, 0]) if batch_first else resets
-        outputs, final = stack(
-            op, self.levels, Call(data, (), length, resets, self.step, self.form.operators), self.states()
-        )
+        outputs, final = stack(op, self.levels, Call(data, (), length, resets, self.step), self.states())
         results: list[ir.Value] = []
         for value, name in zip(outputs, ("output", "output_reverse"), strict=False):
             width = self.levels[-1].widths[len(results)]

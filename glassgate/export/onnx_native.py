@@ -1,6 +1,8 @@
 """Cells that are operators of ONNX: RNN, GRU and LSTM, with peepholes and with coupled gates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -43,9 +45,22 @@ OPERATORS = (
 )
 
 
+_allowed = ContextVar("operators", default=True)
+
+
+@contextmanager
+def allowing(operators: bool) -> Iterator[None]:
+    """Whether the recurrent operators of ONNX may be used; torch's exporter passes no options to our translation."""
+    token = _allowed.set(operators)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
 def operator_for(equations: Equations) -> Operator | None:
-    """The operator that computes these equations, if there is one."""
-    return _by_equations().get(equations.text)
+    """The operator that computes these equations, if there is one and it may be used."""
+    return _by_equations().get(equations.text) if _allowed.get() else None
 
 
 @cache

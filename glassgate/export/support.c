@@ -32,6 +32,13 @@ typedef whole mask;
 
 #define ROWS (BLOCK / LANES) /* registers for the units of a block */
 
+/* Before a loop over registers: the compiler computes them side by side. Short registers would be too many for that. */
+#if defined(__AVX__) && __GNUC__ >= 8
+#define UNROLL _Pragma("GCC unroll 8")
+#else
+#define UNROLL
+#endif
+
 HELPER lanes load(const real *from) {
     lanes x;
     memcpy(&x, from, sizeof x);

@@ -63,6 +63,18 @@ def test_a_model_with_lengths(kind: Any, options: dict[str, Any], tmp_path: Path
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
 
 
+def test_a_model_without_operators_in_openvino(tmp_path: Path) -> None:
+    """OpenVINO ignores the lengths of the operators, but not those of a loop."""
+    openvino = pytest.importorskip("openvino")
+    model = Tagger(drawn(gg.GRU(4, 5, batch_first=True, bidirectional=True))).eval()
+    given = torch.randint(0, 11, (3, 7)), torch.tensor([7, 0, 4])
+    path = gg.to_onnx(model, tmp_path / "model.onnx", given, operators=False)
+    found = openvino.Core().compile_model(path, "CPU")([value.numpy() for value in given])
+    with torch.no_grad():
+        output, _ = model(*given)
+    torch.testing.assert_close(torch.from_numpy(found[0]), output, rtol=0, atol=1e-5)
+
+
 def test_a_model_that_cannot_be_exported_gets_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"^to_onnx: torch cannot export Branch: .*data-dependent.*") as error:
         gg.to_onnx(Branch(), tmp_path / "model.onnx", (torch.ones(3),))

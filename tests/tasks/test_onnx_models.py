@@ -1,5 +1,6 @@
-"""Runs of every task as ONNX models give the predictions of the run."""
+"""Runs of every task as ONNX models give the predictions of the run, in ONNX Runtime and in OpenVINO."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime
 import pytest
+import tokenizers
 import torch
 
 from glassgate.cli import main
@@ -22,7 +24,10 @@ from glassgate.tasks.translation.search import Search
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
 
-Run = Callable[..., list[np.ndarray]]
+Model = Callable[..., list[np.ndarray]]
+"""Takes inputs by name, and returns the outputs in order."""
+Runtime = Callable[[Path], Model]
+"""Loads a model."""
 SMALL = {"hidden_size": 6, "embedding_size": 5}
 
 
@@ -37,10 +42,14 @@ def saved(task: Any, examples: Sequence[Any], folder: Path) -> Any:
     return task
 
 
-def session(path: Path) -> Run:
-    """A model in ONNX Runtime; it takes its inputs by name."""
+def onnx_runtime(path: Path) -> Model:
     model = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return lambda **inputs: model.run(None, inputs)
+
+
+def openvino(path: Path) -> Model:
+    model = pytest.importorskip("openvino").Core().compile_model(path, "CPU")
+    return lambda **inputs: list(model(inputs).values())
 
 
 def zeros(task: Any, layer: Any) -> dict[str, np.ndarray]:
@@ -54,24 +63,26 @@ def fed_back(layer: Any, results: Sequence[np.ndarray]) -> dict[str, np.ndarray]
     return {f"{state}_0": value for state, value in zip(layer.cell.state, results, strict=True)}
 
 
-def classification(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+def classification(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
+    model = load(folder / "model.onnx")
     for example in examples:
         units = task.encode(example)["units"]
-        found = session(folder / "model.onnx")(units=units[None], lengths=np.array([len(units)]))
+        found = model(units=units[None], lengths=np.array([len(units)]))
         (answer,) = task.predict([example])
         np.testing.assert_allclose(found[0][0], list(answer.probabilities.values()), atol=1e-5)
         np.testing.assert_allclose(found[1][0], answer.attention, atol=1e-5)
 
 
-def regression(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+def regression(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
+    model = load(folder / "model.onnx")
     for example in examples:
         given = {"series": example.content[None].astype(np.float32), "lengths": np.array([len(example.content)])}
-        (found,) = session(folder / "model.onnx")(**given)
+        (found,) = model(**given)
         np.testing.assert_allclose(found[0], task.predict([example])[0], rtol=1e-4, atol=1e-5)
 
 
-def language_model(task: Any, folder: Path, examples: Sequence[Any]) -> None:
-    model, layer = session(folder / "model.onnx"), task.network.encoder
+def language_model(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
+    model, layer = load(folder / "model.onnx"), task.network.encoder
     inputs, states = task.encode(examples[0])["inputs"], zeros(task, layer)
     targets, nats = task.encode(examples[0])["targets"], []
     for before, target in zip(inputs, targets, strict=True):
@@ -82,16 +93,16 @@ def language_model(task: Any, folder: Path, examples: Sequence[Any]) -> None:
     np.testing.assert_allclose(nats, task.predict(examples)[0], rtol=1e-4, atol=1e-4)
 
 
-def fill_blanks(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+def fill_blanks(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
     """The probability of the best candidate for two units after an empty text, and before one."""
     text, layer, known = "___er, ", task.network.encoder, task.vocabularies["units"]
     best = task.fill(text, length=2)[0][0]
     after = known.encode(text[3:])
     beside = {}
     if layer.bidirectional:
-        (found,) = session(folder / "model-after.onnx")(units=after[None], lengths=np.array([len(after)]))
+        (found,) = load(folder / "model-after.onnx")(units=after[None], lengths=np.array([len(after)]))
         beside = {"after": found}
-    before = session(folder / ("model-before.onnx" if layer.bidirectional else "model.onnx"))
+    before = load(folder / ("model-before.onnx" if layer.bidirectional else "model.onnx"))
     units, length, states, total = np.zeros((1, 1), np.int64), np.array([0]), zeros(task, layer), 0.0
     for left, number in zip((2, 1), known.encode(best.text), strict=True):
         scores, lengths, *states_n = before(units=units, lengths=length, left=np.array([left]), **states, **beside)
@@ -102,12 +113,20 @@ def fill_blanks(task: Any, folder: Path, examples: Sequence[Any]) -> None:
     np.testing.assert_allclose(np.exp(total), best.probability, rtol=1e-4)
 
 
-def translation(task: Any, folder: Path, examples: Sequence[Any]) -> None:
+def tokenizer(path: Path) -> Any:
+    """The tokenizer of source texts that a file contains."""
+    stored = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
+    return tokenizers.Tokenizer.from_str(json.dumps(json.loads(stored["run"])["facts"]["subwords"][0]))
+
+
+def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
     task.search = Search(beam=1)
-    encoder, step = session(folder / "model-encoder.onnx"), session(folder / "model-decoder.onnx")
+    encoder, step = load(folder / "model-encoder.onnx"), load(folder / "model-decoder.onnx")
     decoder, symbols = task.network.decoder, task.vocabularies["target"].symbols
     layer = decoder.layer
+    subwords = tokenizer(folder / "model-encoder.onnx")
     for example in examples:
+        assert subwords.encode(example.source).tokens == task.source_units(example)
         source = task.encode(example)["source"]
         lengths = np.array([len(source)])
         results = encoder(source=source[None], lengths=lengths)
@@ -131,8 +150,8 @@ def translation(task: Any, folder: Path, examples: Sequence[Any]) -> None:
         np.testing.assert_allclose(np.exp(total), found.probability, rtol=1e-3)
 
 
-def forecasting(task: Any, folder: Path, examples: Sequence[Any]) -> None:
-    options = task.options
+def forecasting(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
+    options, model = task.options, load(folder / "model.onnx")
     for series in examples:
         (forecast,) = task.predict([series])[0]
         start, stop = len(series) - options.steps_back, len(series)
@@ -142,7 +161,7 @@ def forecasting(task: Any, folder: Path, examples: Sequence[Any]) -> None:
         if task.learned.known:
             encoded = task.learned.encode(series.part(start, stop), options.horizon)
             given["known"] = encoded["known"][None]  # of the calendar, which is not scaled
-        results = session(folder / "model.onnx")(**given)
+        results = model(**given)
         np.testing.assert_allclose(results[0][0], forecast.values, rtol=1e-4, atol=1e-4)
         if forecast.quantiles:
             np.testing.assert_allclose(results[1][0], forecast.quantiles, rtol=1e-4, atol=1e-4)
@@ -154,7 +173,7 @@ class Case(NamedTuple):
     task: str
     options: dict[str, Any]
     examples: Sequence[Any]
-    check: Callable[[Any, Path, Sequence[Any]], None]
+    check: Callable[[Any, Path, Sequence[Any], Runtime], None]
 
 
 def series(name: str, seed: int) -> Any:
@@ -177,7 +196,7 @@ CASES = {
         language_model,
     ),
     "blanks": Case("fill-blanks", {"num_layers": 2}, [Text("salt and pepper, ")], fill_blanks),
-    "pairs": Case("translation", {"input_feeding": True, "num_layers": 2}, PAIRS, translation),
+    "pairs of subwords": Case("translation", {"input_feeding": True, "num_layers": 2}, PAIRS, translation),
     "quantiles": Case(
         "forecasting",
         STEPS | {"head": "gaussian", "calendar": True},
@@ -200,7 +219,9 @@ def test_models_predict_as_the_run_does(name: str, tmp_path: Path, capsys: pytes
     saved(kind(kind.options_type.from_mapping(SMALL | case.options)), train, folder)
     assert main(["export", str(folder), "--to", "onnx"]) == 0
     assert "returns" in capsys.readouterr().out
-    case.check(run_class(folder).load(folder), folder, case.examples)
+    task = run_class(folder).load(folder)
+    case.check(task, folder, case.examples, onnx_runtime)
+    case.check(task, folder, case.examples, openvino)
 
 
 def test_random_paths_are_refused_and_leave_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

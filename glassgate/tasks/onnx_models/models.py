@@ -44,7 +44,7 @@ class Model:
     outputs: Sequence[str]
     name: str = ""
 
-    def write(self, path: Path, metadata: Mapping[str, str], verify: bool) -> None:
+    def write(self, path: Path, metadata: Mapping[str, str], verify: bool, operators: bool) -> None:
         """Write the model."""
         inputs = self.draw(*_EXAMPLE)
         axes = iter(self.axes.values())
@@ -57,6 +57,7 @@ class Model:
             input_names=list(self.axes),
             output_names=self.outputs,
             metadata=metadata,
+            operators=operators,
             verify=[self.draw(*sizes) for sizes in _CHECKED] if verify else False,
         )
 
@@ -83,7 +84,7 @@ class Exported(NamedTuple):
     decoding: Mapping[str, Any] = {}
 
 
-def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True) -> list[str]:
+def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, operators: bool = True) -> list[str]:
     """Write the models of a run; all of them or none.
 
     Args:
@@ -91,6 +92,7 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True) 
         run: the folder of the run.
         path: of the file; with several models, the name of each is added to it.
         verify: whether ONNX Runtime is compared with the network.
+        operators: whether RNN, GRU and LSTM become the operators of ONNX; otherwise they become loops (`Scan`).
 
     Returns:
         a sentence about each file.
@@ -108,7 +110,7 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True) 
     try:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
             for model, target in zip(exported.models, paths, strict=True):
-                model.write(Path(folder) / target.name, metadata, verify)
+                model.write(Path(folder) / target.name, metadata, verify, operators)
             for target in paths:
                 os.replace(Path(folder) / target.name, target)
     except OSError as error:
