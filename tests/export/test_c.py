@@ -50,7 +50,7 @@ def of_layer(layer: gg.Recurrent) -> Network:
 
 
 def of_uncentred(cell: gg.Cell) -> Network:
-    """A layer whose pre-activations have a large mean, and what it computes in double."""
+    """A layer whose pre-activations have a large mean, and its output in double."""
     layer = drawn(gg.Recurrent(cell, 3, 20))
     with torch.no_grad():
         for name, offset in (("weight_ih_l0", 1e3), ("weight_hh_l0", 1e3), ("bias_ih_l0", 1e5), ("bias_hh_l0", -1e5)):
