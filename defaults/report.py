@@ -37,10 +37,11 @@ loss by rate to `learning_rate.svg` in the run folder.
 
 With dev data and without `--epochs`, this number of epochs is a minimum. Halfway through them the learning rate stays
 constant while the dev score improves: another epoch follows at the same rate if the last quarter of the planned epochs
-contributed more than 5 % of the total improvement. After this pause, the rate decays along the second half of the
+contributed more than 2 % of the total improvement. After this pause, the rate decays along the second half of the
 cosine, so it decays towards the end of every training. The maximum is four times the planned epochs, or `--max-epochs`.
 It is printed with its estimated time before training starts. With `--patience`, too, the rate decays before training
-ends. The figures below are from trainings without a pause.
+ends. On seven of the data sets below, the pause added 0 to 20 % of the planned epochs, 7 % on average. The table below
+is from trainings without a pause.
 
 ## Measurements
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 _WINDOW = 4  # the last epochs, one in so many of the planned ones, are compared with those before
-_WORTH = 0.05  # a part of the whole improvement so far
+_WORTH = 0.02  # of the whole improvement so far: a smaller gain ends the pause
 _DECAY = 4  # after patience runs out the rate decays for one epoch in so many of those done
 
 
