@@ -282,7 +282,7 @@ def main(path: Path, quick: bool = False) -> None:
         quick: whether layers are tiny and calls run once.
 
     Raises:
-        SystemExit: there is no CUDA GPU, or the file has the figures of another one.
+        SystemExit: the machine has no CUDA GPU, or the file has figures of another GPU.
     """
     if not torch.cuda.is_available() and not (quick and interpreted()):
         raise SystemExit(

@@ -183,7 +183,7 @@ class Phases:
         return level if level or self.origin(value) in self.ahead else last
 
     def _needed(self, values: Iterable[Value], phase: int, needed: dict[Value, None], taken: dict[Value, None]) -> None:
-        """Collects what a phase computes to get some values, and the values that it reads from earlier phases."""
+        """Collects the values that a phase computes for some results, and those that it reads from earlier phases."""
         for value in map(self.origin, values):
             if value in needed or value not in self.line:
                 continue
