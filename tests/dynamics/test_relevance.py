@@ -213,6 +213,10 @@ def test_the_model_is_left_as_it_was_and_faults_are_named() -> None:
         TypeError, match=r"relevance: the model must hold a recurrent layer of glassgate, got Linear; gg.convert"
     ):
         gg.dynamics.relevance(nn.Linear(2, 2), torch.zeros(1, 2), 0)
+    with pytest.raises(
+        gg.ShapeError, match=r"contribution: phrase must be bool, one per token, \(\d+, \d+\), got torch.int"
+    ):
+        gg.dynamics.contribution(model, TOKENS, 0, torch.ones_like(TOKENS))
     with pytest.raises(ValueError, match=r"relevance: method must be one of .* got 'deep'"):
         gg.dynamics.relevance(model, TOKENS, 0, method="deep")
     one_hot = reader(gg.cells.LSTM())
