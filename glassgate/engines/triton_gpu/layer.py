@@ -44,14 +44,14 @@ class Layer(NamedTuple):
         calls = [Call(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, given)]
         runs, outputs, behind = list[Run](), list[list[Tensor]](), list[Tensor]()
         for k, call in enumerate(calls):
-            plan, names = call.plan, call.plan.equations.state
-            widths = plan.of_states(call.sizes)
+            plan, widths = call.plan, call.plan.of_states(call.sizes)
+            names = plan.equations.state if all_states or save else plan.equations.state[:1]
             types = {s: dtype if all_states or s == names[0] else torch.float32 for s in names}
             every = {Port(Role.STATES, s): call.empty(widths[s], types[s]) for s in names}
             kept = plan.kept(call.sizes) if save else {}
             buffers = {n: call.empty(width, saved_type(n, dtype)) for n, width in kept.items()}
             gates = {Port(Role.GATE, g): call.empty(call.sizes.H, torch.float32) for g in plan.trace.recorded}
-            final = {Port(Role.FINAL, s) for s in names}
+            final = {Port(Role.FINAL, s) for s in plan.equations.state}
             runs.append(call.run(False, save, call.inputs(), every | call.columns(buffers) | gates, final))
             outputs.append([*every.values()])
             behind += buffers.values()

@@ -60,6 +60,14 @@ def test_persistent_kernels_reset_sequences_of_equal_length(kernel, monkeypatch)
         torch.testing.assert_close(output, layer(x, resets=resets)[0])
 
 
+def test_calls_without_gradients_return_final_states():
+    layer, x = gg.LSTM(3, 4, bidirectional=True), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        found = layer(x)
+        with gg.engine("reference"):
+            torch.testing.assert_close(found, layer(x))
+
+
 def test_both_directions_run_in_the_same_launches(monkeypatch):
     grids = []
     starter = Launch.starter
