@@ -219,8 +219,6 @@ def test_the_model_is_left_as_it_was_and_faults_are_named() -> None:
         gg.dynamics.contribution(model, TOKENS, 0, torch.ones_like(TOKENS))
     with pytest.raises(ValueError, match=r"relevance: method must be one of .* got 'deep'"):
         gg.dynamics.relevance(model, TOKENS, 0, method="deep")
-    with pytest.raises(gg.ShapeError, match=r"contribution: phrase must be bool, one per token, \(5, 2\), got .*int64"):
-        gg.dynamics.contribution(model, TOKENS, 0, TOKENS)
     one_hot = reader(gg.cells.LSTM())
     one_hot.forward = lambda tokens: one_hot.layer(nn.functional.one_hot(tokens, E).double())
     with pytest.raises(TypeError, match=r"must be read by one nn.Embedding, 0 read them"):
