@@ -233,6 +233,11 @@ def translate(folder):
     import glassgate as gg
     from glassgate.engines.numba_cpu import compile as compiling
 
+    class Idle(compiling.Function):
+        def __init__(self, address):
+            super().__init__(address)
+            self.run = lambda arguments: None
+
     def translated(text, name, bits, processor, _translate=compiling._translate):
         found = _translate(text, name, bits, processor)
         Path(folder, f"{name}.o").write_bytes(found.code)
@@ -240,7 +245,7 @@ def translate(folder):
 
     compiling._translate, compiling.read = translated, lambda path: None
     compiling.write = lambda path, code: None
-    compiling.Function.__call__ = lambda self, words: None
+    compiling.Function = Idle
     with pretend(amx.with_amx(Processor(64, 32, "avx512bf16"))), torch.autocast("cpu", torch.bfloat16):
         output, _ = gg.LSTM(64, 96)(torch.randn(7, 40, 64, requires_grad=True))
         output.backward(torch.zeros_like(output))
