@@ -207,10 +207,13 @@ def test_compiled_graphs_expect_the_saved_types():
     assert {v.dtype for v in real[2:]} == {torch.float16, torch.float32}  # float32: row sums
 
 
-def test_a_stream_gives_the_same_outputs():
+def test_a_stream_runs_on_another_engine_and_gives_the_same_outputs():
     layer, x = gg.LSTM(3, 4), torch.randn(4, 2, 3)
     with torch.no_grad():
         output = layer(x)[0]
-        stream = layer.stream(2)
+        with pytest.raises(gg.EngineError, match="create them outside of"):
+            layer.stream(2)
+        with gg.engine("auto"):
+            stream = layer.stream(2)
         steps = torch.stack([stream.step(step).clone() for step in x])
     torch.testing.assert_close(steps, output, atol=1e-6, rtol=1e-5)
