@@ -111,7 +111,7 @@ def _bindings(kernel: KernelPlan) -> str:
 def _launches(kernel: KernelPlan) -> str:
     """What a call runs, in order; a line at a time is shared out among threads."""
     rounds = [[*kernel.packing, *kernel.before[0]], *kernel.before[1:], [kernel.loop], *kernel.after]
-    return "\n".join(f"  {', '.join(task.function.name for task in tasks)}" for tasks in rounds if tasks)
+    return "\n".join(f"  {', '.join(task.launch.function.name for task in tasks)}" for tasks in rounds if tasks)
 
 
 def _walk() -> str:

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 class Observed:
     """A call of a layer.
 
-    A prepared call has tensors of the user's shapes, (L, N, W). They become rows (S, W) when they are read, and not in
-    the call.
+    The tensors of a prepared call have the user's shape, (L, N, W). They are reshaped to rows, (S, W), when they are
+    read.
 
     Args:
-        steps, initial, results: the arguments and results of the engine, of each direction of each layer.
+        steps, initial: the arguments of the engine.
+        results: the results of the engine, for each direction of each layer.
 
     Attributes:
         layer: the layer.
-        layout: the origin of the rows.
+        layout: the arrangement of the rows of the call.
         in_graph: the results as tensors of the call's graph, in any shape.
         recordings: the gates of each direction, in a recording.
     """
@@ -66,11 +67,11 @@ class Observed:
 
     @property
     def batch_sizes(self) -> Tensor | None:
-        """Those of the steps."""
+        """The number of sequences at each step; None if it is the same at all steps."""
         return self._steps.batch_sizes
 
     def input_gradient(self, target: Tensor) -> Tensor | None:
-        """The gradient (S, H_in) of a number with respect to the input; None if the number does not depend on it."""
+        """The gradient (S, H_in) of a scalar with respect to the input; None if the scalar does not depend on it."""
         skipped = [recording.skips_input for recording in self.recordings]
         for recording in self.recordings:
             recording.skips_input = False
@@ -93,7 +94,7 @@ def graph_leaf(data: Tensor, recordings: Sequence[Recording]) -> Tensor:
 
     Args:
         data: the input.
-        recordings: those of the first layer.
+        recordings: the recordings of the first layer.
     """
     if data.requires_grad:
         return data

@@ -21,10 +21,10 @@ _UNUSED = ctypes.addressof(_unused)
 
 
 class Function:
-    """A kernel's machine code; `run` takes the address of its arguments."""
+    """The machine code of a kernel. `run` takes the address of its arguments."""
 
-    def __init__(self, address: int) -> None:
-        self.address = address
+    def __init__(self, address: int, name: str) -> None:
+        self.address, self.name = address, name
         self.run: Callable[[int], object] = partial(_KIND(address), _UNUSED, _UNUSED)
 
     def __call__(self, arguments: int) -> None:
@@ -32,24 +32,24 @@ class Function:
 
 
 _engines: list[llvm.ExecutionEngine] = []
-"""Machine code lives as long as the engine that holds it."""
+"""The owners of all machine code, which is freed with its owner."""
 
 
 @cache
 def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
-    """The kernel of that text, to be called with the address of its words."""
+    """Compile the text of a kernel, or read its machine code from the cache."""
     path = path_of(text, name, bits, processor)
     code = read(path)
     if code is None:
         with _collecting_no_garbage():
             code = _translate(text, name, bits, processor)
         write(path, code)
-    return _load(code)
+    return _load(code, name)
 
 
 @contextmanager
 def _collecting_no_garbage() -> Iterator[None]:
-    """A sixth of a translation's time would go into looking through its objects, hardly one of which is garbage."""
+    """Garbage collection would take a sixth of the compile time and find almost nothing to free."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -101,18 +101,18 @@ def machine() -> llvm.TargetMachine:
     return llvm.Target.from_default_triple().create_target_machine()
 
 
-def _load(kernel: MachineCode) -> Function:
-    """All of it or nothing: LLVM ends the process if half-loaded code is thrown away, so no Ctrl-C may come between."""
+def _load(kernel: MachineCode, name: str) -> Function:
+    """Load a kernel where Ctrl-C cannot interrupt it: LLVM ends the process if partly loaded code is deleted."""
     if threading.current_thread() is not threading.main_thread():
-        return _loaded(kernel)
-    with ThreadPoolExecutor(1) as elsewhere:  # Python raises KeyboardInterrupt in the main thread alone
-        return elsewhere.submit(_loaded, kernel).result()
+        return _loaded(kernel, name)
+    with ThreadPoolExecutor(1) as elsewhere:  # Python raises KeyboardInterrupt in the main thread only
+        return elsewhere.submit(_loaded, kernel, name).result()
 
 
-def _loaded(kernel: MachineCode) -> Function:
+def _loaded(kernel: MachineCode, name: str) -> Function:
     # llvmlite's own memory manager places constants next to the code.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(), use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
     engine.finalize_object()
     _engines.append(engine)
-    return Function(engine.get_function_address(kernel.symbol))
+    return Function(engine.get_function_address(kernel.symbol), name)

@@ -1,7 +1,7 @@
 """The executable form of a pass: machine code for all of a layer's directions on some threads, and the memory it uses.
 
-A call completes it with addresses and with the rows of each step. First calls, repeated calls, ragged batches, resets,
-recordings and streams differ in these numbers only.
+A call adds the addresses of its tensors and the rows of each step. First calls, repeated calls, ragged batches, resets,
+recordings and streams differ only in these numbers.
 """
 
 from array import array
@@ -27,35 +27,35 @@ from glassgate.engines.numba_cpu.tasks import Bindings, Bounds, ParallelTask, Pa
 from glassgate.engines.numba_cpu.workspace import ALIGN, aligned, borrow
 
 Addresses = Mapping[Argument, int]
-"""For each argument that a call gives, its index among the call's addresses."""
+"""The index of each argument in the addresses of a call."""
 
 DATA = 1
-"""Index of the data among a call's addresses, after the resets."""
+"""The index of the data in the addresses of a call. Resets have index 0."""
 WORKSPACE, BARRIERS, WEIGHTS = range(3)
-"""Indices of a call's first numbers: the addresses of these regions; each direction's weights have one."""
+"""The indices of the first numbers of a call: the addresses of regions. Each direction has a region of weights."""
 BARRIER_BYTES = 16
 MOST_LAYOUTS = 256
-"""Layouts whose numbers an executable keeps."""
+"""The number of layouts whose numbers an executable caches."""
 
 
 FEW_ROWS = 2**12
-"""Up to so many padded rows, a batch of different lengths takes the memory of one of equal lengths."""
+"""Up to this number of padded rows, a batch of different lengths uses the memory of a padded batch."""
 
 
 class Region:
-    """Memory that is divided: `take` returns where the next piece begins, relative to the region."""
+    """A region of memory from which pieces are allocated in order."""
 
     def __init__(self, start: int = 0) -> None:
         self.end = start
 
     def take(self, size: int) -> int:
-        """The offset of so many bytes."""
+        """Allocate a number of bytes and return their offset in the region."""
         at = self.end
         self.end += aligned(size)
         return at
 
     def take_all(self, sizes: Mapping[Argument, int]) -> Bindings:
-        """The offset of each piece."""
+        """Allocate a piece for each argument and return the offsets."""
         return {argument: self.take(size) for argument, size in sizes.items()}
 
 
@@ -63,9 +63,9 @@ class Placed(NamedTuple):
     """The numbers of one batch layout.
 
     Attributes:
-        numbers: the rows of each step, and where each piece of memory begins whose size depends on them.
-        size: bytes of the workspace.
-        alive: the memory that the numbers point to.
+        numbers: the rows of each step, and the offset of each piece of memory whose size depends on them.
+        size: the size of the workspace in bytes.
+        alive: the owners of the memory that the numbers point to.
     """
 
     numbers: "array[int]"
@@ -74,12 +74,12 @@ class Placed(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A pass with all of its addresses but one.
+    """A pass that has all of its addresses, or all but one.
 
     Attributes:
         launch: the machine code and its arguments.
-        places: the arguments that are the address which is left.
-        alive: the memory that the arguments point to.
+        places: the indices of the arguments that are equal to the missing address.
+        alive: the owners of the memory that the arguments point to.
     """
 
     launch: Launch
@@ -92,10 +92,10 @@ class Repeated:
 
     Args:
         function: the machine code.
-        numbers: its arguments, without the last addresses.
+        numbers: the arguments of the machine code, without the last addresses.
         workspace, data: the indices of these two addresses.
-        size: bytes of the workspace.
-        alive: the memory that the numbers point to.
+        size: the size of the workspace in bytes.
+        alive: the owners of the memory that the numbers point to.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Repeated:
         self._size, self._alive = size, alive
 
     def run(self, data: int, others: Sequence[int]) -> None:
-        """Run it, given the addresses of the data and of the last tensors."""
+        """Run the pass with the addresses of the data and of the last tensors."""
         numbers = self._numbers + array("q", others)
         numbers[self._workspace], _memory = borrow(self._size)
         numbers[self._data] = data
@@ -116,8 +116,8 @@ class Executable:
     """A pass of a layer's directions on some threads. Its memory has three regions:
 
     - weights: packed matrices and sums of biases. `run` packs them into the workspace, unless `pack` has packed them.
-    - workspace: intermediate results of one run; a thread's next run writes over them.
-    - results: the caller's tensors, which `run` takes by address, as it does those that it reads.
+    - workspace: intermediate results of one run; the next run on the same thread overwrites them.
+    - results: tensors of the caller. `run` takes their addresses, and those of the tensors that it reads.
 
     Args:
         plans: one per direction.
@@ -140,12 +140,12 @@ class Executable:
         self._rounds: dict[bool, list[list[Launch]]] = {}
 
     def pack(self, addresses: Iterable[int]) -> list[Tensor]:
-        """Pack the weights of each direction into memory of their own, for as long as the weights stay the same.
+        """Pack the weights of each direction into separate memory, which is valid until the weights change.
 
-        The result holds for all executables whose plans have the same `weights`, for any number of sequences.
+        All executables whose plans have the same `weights` can use the result, for any number of sequences.
 
         Args:
-            addresses: of a call; only those of parameters are read.
+            addresses: the addresses of a call; only those of parameters are read.
         """
         memory = [empty([size + ALIGN], torch.uint8) for size in self._weights_sizes]
         starts = [aligned(own.data_ptr()) for own in memory]
@@ -166,8 +166,8 @@ class Executable:
         """The pass on one thread for calls that differ in at most one address, with a workspace of its own.
 
         Args:
-            layout, addresses, packed: as `run` has them.
-            free: the index of the address that differs; it is not read.
+            layout, addresses, packed: as in `run`.
+            free: the index of the address that differs. The value at this index is ignored.
         """
         assert self._alone
         placed = self._place(layout)
@@ -191,9 +191,9 @@ class Executable:
         """The pass on one thread for calls with the same first addresses, except that of the data.
 
         Args:
-            layout, packed: as `run` has them.
-            addresses: the first ones of a call. Each call gives the others.
-            alive: the memory at these addresses.
+            layout, packed: as in `run`.
+            addresses: the first addresses of a call. Each call adds the others.
+            alive: the tensors at these addresses.
         """
         assert self._alone
         placed = self._place(layout)
@@ -208,8 +208,8 @@ class Executable:
 
         Args:
             layout: the rows of each step.
-            addresses: of the tensors that are read and written, and other numbers for which there are arguments.
-            packed: what `pack` has returned, if it was called.
+            addresses: the addresses of the tensors that are read and written, and other numbers that are arguments.
+            packed: the result of `pack`, if the weights are packed.
         """
         placed = self._placed.get(layout.steps) if layout.even else None
         placed = placed or self._place(layout)
@@ -271,7 +271,7 @@ class Executable:
         """The numbers of a layout, in the order of `_number`."""
         (many, _), steps, rows = self.partition, layout.steps, layout.rows
         if not layout.even and self._alone and steps * layout.N <= FEW_ROWS:
-            # The memory for all rows is enough, and nothing else differs.
+            # The memory of the padded batch is large enough, and all other numbers are equal.
             placed = self._placed.get(steps) or self._place(batch_layout(None, steps * layout.N, layout.N))
             numbers = placed.numbers[:]
             numbers[1:4] = array("q", (rows, *layout.addresses))
@@ -318,7 +318,7 @@ class Executable:
         return rounds
 
     def _round(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:
-        """The launches of a round around the loop: one per thread, or only the caller's if all tasks are light."""
+        """The launches of a round before or after the loop: one per thread, or one in all if all tasks are light."""
         every = [(d, task) for d, own in enumerate(tasks) for task in own]
         parts = 1 if all([task.light for _, task in every]) else self.partition.threads
         return [template(joined([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []

@@ -1,4 +1,4 @@
-"""Directions whose weights are packed once: their sequences, recordings and single steps read the packed form."""
+"""Layers whose weights are packed once, for calls with whole sequences, for recordings, and for single steps."""
 
 import threading
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ from glassgate.engines.plan import INTEGERS, Plan, Sizes, plan_of
 
 ALONE = Partition(1, (1,))
 MOST_INPUTS = 4
-"""The columns of an input whose product a step computes itself."""
+"""The largest input size at which the step computes the input product itself."""
 
 
 class PackedDirection:
     """One direction of a layer. Its weights are packed at the first call and shared by all threads.
 
     Args:
-        direction: cell and weights (contiguous, of one floating-point type); the tensors are read, not copied.
-        terms: how matrix products are computed, see `Sizes.terms`.
-        input_terms: how that of the input is.
-        scales: of the matrices of integers by name, (rows,) each.
+        direction: the cell and its contiguous weights, all of one floating-point dtype. They are not copied.
+        terms: the precision of the matrix products in the loop, see `Sizes.terms`.
+        input_terms: the precision of the input product.
+        scales: the scales (rows,) of each quantised matrix, by name.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class PackedDirection:
         return list(self._direction.weights.values())
 
     def plan(self, restarts: bool = False, record: bool = False) -> Plan:
-        """The plan of its calls.
+        """The plan of calls.
 
         Args:
-            restarts: whether resets have initial states of their own.
-            record: whether the gates are results too.
+            restarts: whether resets have separate initial states.
+            record: whether the call also returns the gates.
         """
         states = self._direction.initial
         return plan_of(self._direction._replace(restart=states if restarts else ()), COSTS, record)
@@ -72,7 +72,7 @@ class PackedDirection:
         return found._replace(narrow=narrow)
 
     def packed(self, plan: Plan, N: int) -> list[Tensor]:
-        """The packed weights for such calls."""
+        """The packed weights for calls of this plan with N sequences."""
         run = self.forward(plan, N)
         kernel = run.kernels[0]
         key = kernel.processor, plan.record
@@ -93,20 +93,20 @@ class PackedDirection:
         return bool(trace.ih or trace.hh_only or trace.shared or "weight_hr" in self._direction.weights)
 
     def forward(self, plan: Plan, N: int, every_state: bool = False) -> ForwardPass:
-        """The pass of this direction alone."""
+        """The forward pass of this direction only."""
         return _forward([plan], [self.sizes(N)], self.dtype, every_state)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of input, output and states."""
+        """The dtype of the input, the output and the states."""
         return torch.float64 if torch.float64 in {v.dtype for v in self.weights} else torch.float32
 
 
 class PackedLayer:
-    """One layer, its one or two directions: `Frozen` for the CPU.
+    """A layer of one or two directions. It implements `Frozen` for the CPU.
 
     Args:
-        directions: cells and contiguous weights.
+        directions: the cell and the contiguous weights of each direction.
         precision: one of `frozen.PRECISIONS`.
         scales: for int8, the scales of each direction's quantised matrices.
     """
@@ -130,15 +130,15 @@ class PackedLayer:
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """`Frozen.run`."""
+        """See `Frozen.run`."""
         return run(steps, self.directions, initial, restart, all_states, recordings)
 
     def passes(self, steps: int, N: int) -> "list[PackedPass | Repeated]":
-        """`Frozen.passes`."""
+        """See `Frozen.passes`."""
         return [PackedPass.of(direction, steps, N) for direction in self.directions]
 
     def stepper(self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Step":
-        """`Frozen.stepper`."""
+        """See `Frozen.stepper`."""
         return Step([layer.directions[0] for layer in layers], initial, residual)
 
 
@@ -154,15 +154,15 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
-    """One layer.
+    """Run one layer.
 
     Args:
-        steps: the input of each direction, in the type of the weights; they differ in their data only.
-        directions: one or two.
-        initial: of each direction, one (N, W) per state.
-        restart: of each direction, the states that resets fall back to; `initial` where not given.
-        all_states: whether to return all states at every step, not only the output.
-        recordings: one per direction, filled with the gates.
+        steps: the input of each direction, in the dtype of the weights. All have the same lengths and resets.
+        directions: one or two directions.
+        initial: the initial states of each direction, (N, W) each.
+        restart: the states of each direction after a reset (default: `initial`).
+        all_states: whether to return all states at every step. Otherwise only the output is returned.
+        recordings: one per direction. The call stores the gates in them.
     """
     if len(directions) == 2 and steps[0].data is not steps[1].data:
         every = [
@@ -189,7 +189,7 @@ def run(
 
 
 class PackedPass:
-    """One direction's pass for N sequences of equal length, given the addresses of its tensors."""
+    """The forward pass of one direction for N sequences of equal length. Calls pass the addresses of tensors."""
 
     def __init__(self, direction: PackedDirection, steps: int, N: int) -> None:
         plan = direction.plan()
@@ -199,7 +199,7 @@ class PackedPass:
 
     @staticmethod
     def of(direction: PackedDirection, steps: int, N: int) -> "PackedPass | Repeated":
-        """The pass; with less work per call if one thread always runs it."""
+        """Create the pass. If one thread always runs it, it is a `Repeated`, which takes less time per call."""
         found = PackedPass(direction, steps, N)
         if not is_small(found._pass.kernels, found._layout):
             return found
@@ -207,21 +207,21 @@ class PackedPass:
         return executable.repeated(found._layout, [0, 0, *found._weights], found._packed, found._alive)
 
     def run(self, data: int, others: Sequence[int]) -> None:
-        """`PackedPass.run`."""
+        """See `backend.PackedPass.run`."""
         found = self._pass.executable(self._layout)
         found.run(self._layout, [0, data, *self._weights, *others], self._packed)
 
 
 class Step:
-    """Steps of a stack of layers in a single native call, which writes the final states over the initial ones.
+    """Steps of a stack of layers in a single native call. The final states overwrite the initial states.
 
     Args:
         directions: one per layer.
-        initial: of each layer, one (N, W) per state: the states before the first step.
-        residual: whether a layer's input is added to its output where they are equally wide, but for the first layer.
+        initial: the states of each layer before the first step, (N, W) each.
+        residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
 
     Attributes:
-        states: of each layer (N, W) per state: the states after the last step; writing to them changes the next step.
+        states: the states of each layer after the last step, (N, W) each. Writing to them changes the next step.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Step:
         self._one = self.native(1)
 
     def native(self, steps: int) -> Native:
-        """`Stepper.native`."""
+        """See `Stepper.native`."""
         N, dtype = len(self.states[0][0]), self._directions[0].dtype
         layout, alive, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
         x = empty((0,), dtype)
@@ -252,7 +252,7 @@ class Step:
         return Native(entry.call, x.view(steps, N, -1), (entry, layout, *alive))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """One step from x (N, D), contiguous, to the output, (N, W), which the next step overwrites."""
+        """Run one step on x (N, D), contiguous, and return the output (N, W), which the next step overwrites."""
         self._one.call(x.data_ptr())
         return self._one.output[0]
 
@@ -260,7 +260,7 @@ class Step:
 def _bound(
     direction: PackedDirection, layout: BatchLayout, x: Tensor, states: Sequence[Tensor]
 ) -> tuple[Bound, Tensor]:
-    """A layer's pass from x, and its output; if x is empty, `places` are the arguments that are the address of x."""
+    """The pass of a layer on x, and its output. If x is empty, `places` are the arguments equal to the address of x."""
     plan, N = direction.plan(), layout.N
     whole, packed = direction.forward(plan, N), direction.packed(plan, N)
     output = empty((layout.rows, whole.sizes[0].P), direction.dtype)

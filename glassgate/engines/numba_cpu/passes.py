@@ -1,4 +1,4 @@
-"""A layer's passes forward and back for tensors of certain sizes: the memory of results, and all gradients.
+"""The forward and backward pass of a layer for tensors of given sizes: memory for results, and all gradients.
 
 `executable.py` runs them; `layer.py` calls them for whole layers.
 """
@@ -25,19 +25,19 @@ from glassgate.engines.plan import Plan, Sizes
 
 Form = tuple[int, ...]
 Memory = tuple[Form, torch.dtype]
-"""The shape and the type of a tensor."""
+"""The shape and the dtype of a tensor."""
 LOW = 2**32
-"""Addresses below this are those of tensors without memory, or of small objects of some programs."""
+"""Tensors without memory have addresses below this. Valid addresses are rarely below it."""
 
 
 class Pass:
-    """A pass of all directions of a layer; subclasses have its tensors and results.
+    """A pass over all directions of a layer. Subclasses define its tensors and results.
 
     Args:
         kernels: one per direction.
-        shared: for each direction the arguments whose addresses are the same for all directions, after that of resets.
-        groups: the other tensors of each direction, in the order of a call: group by group.
-        rows: for each direction the tensors whose rows are at any distance, each with its pitch.
+        shared: for each direction, the arguments whose addresses all directions share. They follow that of resets.
+        groups: the other tensors of each direction. A call passes them group by group.
+        rows: for each direction, the tensors that need not be contiguous, each with its pitch.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Pass:
                 self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
 
     def executable(self, layout: BatchLayout, parts: Partition | None = None) -> Executable:
-        """The executable for such a division among threads; for as many threads as are worth it if none is given."""
+        """The executable for a division among threads. The default is the number of threads that is worth its cost."""
         parts = parts or partition(self.kernels, layout)
         found = self._executables.get(parts)
         if found is None:
@@ -74,15 +74,15 @@ class Pass:
         packed: Sequence[Tensor] | None = None,
         executable: Executable | None = None,
     ) -> None:
-        """Run it.
+        """Run the pass.
 
         Args:
             layout: the rows of each step.
             resets: (rows,) bool.
-            tensors: those of `shared`, then those of the groups.
-            rows: the address and the pitch in bytes of each tensor whose rows are at any distance.
+            tensors: the tensors of `shared`, then those of `groups`.
+            rows: the address and the pitch in bytes of each tensor of `rows`.
             packed: the weights of each direction, if they are packed.
-            executable: of this pass; without it, one for as many threads as are worth it.
+            executable: an executable of this pass. The default is that of `executable(layout)`.
         """
         least = self._least.get(layout.rows) or self._count(layout.rows)
         assert all(map(ge, map(Tensor.numel, tensors), least)), "tensors have as many numbers as kernels expect"
@@ -94,7 +94,7 @@ class Pass:
         (executable or self.executable(layout)).run(layout, addresses, packed)
 
     def _count(self, rows: int) -> list[int]:
-        """The least number of elements of each tensor in a call with so many rows."""
+        """The smallest number of elements of each tensor in a call with this number of rows."""
         least = [fixed + by_row * rows for fixed, by_row in self._extents]
         if len(self._least) >= MOST_LAYOUTS:
             self._least.clear()
@@ -103,7 +103,7 @@ class Pass:
 
 
 def check_storage(tensors: Sequence[Tensor]) -> None:
-    """Kernels read memory without asking whose it is."""
+    """Raise an error if the memory of a tensor was freed, which kernels cannot detect."""
     for tensor in tensors:
         if tensor.numel() and tensor.untyped_storage().nbytes() < tensor.nbytes:
             raise RuntimeError(
@@ -113,19 +113,19 @@ def check_storage(tensors: Sequence[Tensor]) -> None:
 
 
 class ForwardPass(Pass):
-    """A pass forward.
+    """A forward pass.
 
     Args:
-        plans, sizes: of each direction.
-        result: the type of the output and the final states.
-        every_state: whether every state has memory at every step, not the output alone.
-        save: whether there will be a backward pass.
-        few_rows: for each direction whether weights are read as they are, unpacked.
-        processor: whose kernels.
+        plans, sizes: the plan and the sizes of each direction.
+        result: the dtype of the output and the final states.
+        every_state: whether all states are stored at every step. Otherwise only the output is.
+        save: whether a backward pass follows.
+        few_rows: for each direction, whether weights are read unpacked.
+        processor: the processor to generate kernels for.
 
     Attributes:
-        counts: for each direction how many results are states at every step, final states, kept for the backward pass
-            and recorded.
+        counts: for each direction, the number of results that are states at every step, final states, values kept for
+            the backward pass, and recorded values.
     """
 
     def __init__(
@@ -173,14 +173,14 @@ class ForwardPass(Pass):
         S: int,
         packed: Sequence[Tensor] | None = None,
     ) -> list[Tensor]:
-        """Run it.
+        """Run the pass.
 
         Args:
             layout: the rows of each step.
             tensors: the input and all tensors of the directions, contiguous.
             resets: (rows,) bool.
-            memory: that of the results.
-            S: its rows; those after the layout's rows become zero.
+            memory: the shape and dtype of each result.
+            S: the number of rows of results. The rows after those of the layout become zero.
             packed: the weights of each direction, if they are packed.
         """
         written = [empty(form, dtype) for form, dtype in memory]
@@ -193,13 +193,13 @@ class ForwardPass(Pass):
 
 
 class BackwardPass(Pass):
-    """A pass back through time, to the gradients of all that the pass forward read but noise.
+    """A backward pass. It computes the gradients of all tensors that the forward pass read, except noise.
 
     Args:
-        plans, sizes: of each direction.
+        plans, sizes: the plan and the sizes of each direction.
         wanted: the parameters of each direction whose gradients are computed.
-        needs_d_data: whether that of the input is computed.
-        processor: whose kernels.
+        needs_d_data: whether the gradient of the input is computed.
+        processor: the processor to generate kernels for.
     """
 
     def __init__(
@@ -238,15 +238,15 @@ class BackwardPass(Pass):
         S: int,
         executable: Executable | None = None,
     ) -> tuple[list[Tensor | None], list[dict[str, Tensor]]]:
-        """The gradients of all tensors of the directions, None where there is none; and what recordings show.
+        """Compute the gradients of all tensors of the directions (None for tensors without one) and of recordings.
 
         Args:
-            layout, tensors, resets: those of the pass forward; the input is the first tensor.
-            saved: the states of all directions at every step, then what all of them have kept.
-            d_states, d_final: for each direction the gradients of its states at every step, contiguous or (S, W) with
+            layout, tensors, resets: those of the forward pass; the input is the first tensor.
+            saved: the states of all directions at every step, then the values that all of them kept.
+            d_states, d_final: for each direction, the gradients of its states at every step, contiguous or (S, W) with
                 rows at equal distances, and of its final states; None for zero.
-            d_data: where the gradient of the input goes, if it is computed.
-            S: the rows of a recording; those after the layout's rows become zero.
+            d_data: the memory for the gradient of the input, if it is computed.
+            S: the number of rows of a recording. The rows after those of the layout become zero.
             executable: as in `run`.
         """
         written: list[Tensor] = []
@@ -279,15 +279,15 @@ class _Memory(NamedTuple):
 
     @property
     def written(self) -> list[Tensor]:
-        """In the order of `Backward.written`."""
+        """All tensors, in the order of `Backward.written`."""
         return [*self.weights.values(), *self.initial, *self.restart, self.parameter]
 
 
 class _Gradients:
-    """The gradients of one direction's tensors: their memory, and their order.
+    """The gradients of the tensors of one direction: their memory and their order.
 
     Args:
-        kernel: its backward pass.
+        kernel: the backward pass of the direction.
 
     Attributes:
         given: the number of the direction's tensors.
@@ -313,16 +313,16 @@ class _Gradients:
     def memory(
         self, own: Sequence[Tensor], d_final: Sequence[Tensor | None], layout: BatchLayout, resets: bool
     ) -> _Memory:
-        """The memory of a call.
+        """Allocate the gradients of a call.
 
         Args:
             own: the direction's tensors.
             d_final: the gradients of the final states; None for zero.
             layout: the rows of each step.
-            resets: whether there are any.
+            resets: whether the call has resets.
         """
         initial = own[self._initial]
-        # The pass carries the gradients of states in this memory, from the final states to the initial ones.
+        # The pass updates the gradients of states in place, from the final states to the initial states.
         carried = [
             torch.zeros_like(v) if d is None else d.clone(memory_format=torch.contiguous_format)
             for v, d in zip(initial, d_final, strict=True)
@@ -333,7 +333,7 @@ class _Gradients:
         return _Memory(weights, carried, restart, parameter)
 
     def recorded(self, S: int, layout: BatchLayout, like: Tensor) -> dict[str, Tensor]:
-        """The memory of a recording's gradients."""
+        """Allocate the gradients of a recording."""
         if not self._kernel.d_recorded:
             return {}
         return {name: unwritten(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
@@ -351,7 +351,7 @@ class _Gradients:
         return found
 
     def by_tensor(self, memory: _Memory) -> list[Tensor | None]:
-        """The gradient of each tensor; None where there is none."""
+        """The gradient of each tensor; None for a tensor without one."""
         kernel, plan = self._kernel, self._kernel.plan
         d, states, restart, parameter = memory
         if self._own:
@@ -373,7 +373,7 @@ def forward_pass(
     few_rows: tuple[bool, ...],
     processor: Processor,
 ) -> ForwardPass:
-    """The pass forward of such calls."""
+    """The forward pass of calls with these properties."""
     return ForwardPass(plans, sizes, result, every_state, save, few_rows, processor)
 
 
@@ -385,5 +385,5 @@ def backward_pass(
     needs_d_data: bool,
     processor: Processor,
 ) -> BackwardPass:
-    """The pass back of such calls."""
+    """The backward pass of calls with these properties."""
     return BackwardPass(plans, sizes, wanted, needs_d_data, processor)

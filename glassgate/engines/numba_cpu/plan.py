@@ -1,4 +1,4 @@
-"""The common part of all calls of a kernel at the same sizes: its arguments, its memory, the tasks around its loop."""
+"""The part of a pass that all calls with the same sizes share: arguments, memory, and the tasks around the loop."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,33 +27,33 @@ from glassgate.engines.plan import INTEGERS, Plan, Sizes
 
 
 class KernelPlan:
-    """One direction's pass at some sizes; immutable after construction.
+    """The pass of one direction at given sizes. It does not change after construction.
 
     Attributes:
         bindings: the default values of arguments.
-        weights: the memory of packed weights and sums of biases, in bytes, which depends only on the sizes.
-        fixed: memory of a call, in bytes.
-        by_row: memory of a call, in bytes per row.
-        scratch: memory of each launch, in bytes.
-        shared: the part of it that launches have in common when they divide the units of a row.
+        weights: the size of each packed matrix and sum of biases, in bytes.
+        fixed: the size of each buffer of a call, in bytes.
+        by_row: the size of each buffer of a call whose size depends on its rows, in bytes per row.
+        scratch: the size of each buffer of a launch, in bytes.
+        shared: the buffers of `scratch` that launches share if they divide the units of a row.
         packing: the tasks that fill `weights`.
         before: the tasks of each round before the loop; those of the first round do not read `weights`.
-        loop: the kernel, which is divided by sequences.
+        loop: the kernel. Threads divide its sequences.
         after: the tasks of each round after the loop.
-        given: the tensors of every call: data, then in the order of `plan` weights, states and noise.
-        written: the tensors that the caller gives for results.
-        states, initial, recorded: those of the tensors, and of recordings.
-        every_step: first rows of buffers that have every step,
-        whole_states: the states that have memory for every step,
-        in_turns: and the states with a double buffer for two steps.
+        given: the input tensors of every call: data, then weights, states and noise in the order of `plan`.
+        written: the tensors for results, which the caller allocates.
+        states, initial, recorded: the addresses of the states, of the initial states, and of recorded gates.
+        every_step: the first rows of buffers that store all steps.
+        whole_states: the states that are stored at every step.
+        in_turns: the first rows of states that have a double buffer, for two steps.
         backwards: whether the loop runs from the last step to the first.
-        few_rows: whether a call has so few rows that weights are read without packing.
-        quantised: the matrices of integers, which the caller packs.
-        packed: the bytes of the matrices that it reads.
-        work: about how many multiplications a row takes at each step.
+        few_rows: whether weights are read without packing, because a call has few rows.
+        quantised: the integer matrices, which the caller packs.
+        packed: the size in bytes of the matrices that the loop reads.
+        work: the approximate number of multiplications per row and step.
         splits_units: whether threads can divide the units of a row.
-        waits: whether they then wait for each other at every step.
-        nothing: rows of zeros, one for all calls, in place of missing inputs.
+        waits: whether threads that divide units wait for each other at every step.
+        nothing: zeros that replace missing inputs.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class KernelPlan:
         return [*chain(*self.before), self.loop]
 
     def rows_at_once(self, rows: int, threads: int) -> int:
-        """The number of rows of a call for which the memory of `by_row` is enough."""
+        """The number of rows for which a call allocates the buffers of `by_row`."""
         return rows
 
     def extent(self, argument: Argument) -> tuple[int, int]:
-        """The least size of a tensor in numbers, and the increase for each row of steps."""
+        """The smallest number of elements of a tensor, as a constant and a number per row."""
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
         if argument is given.ROUNDED_OUTPUT:
             return 0, sizes.P
@@ -130,7 +130,7 @@ class KernelPlan:
         return (0, width) if buffer.kind.rows is Rows.STEP else (width * sizes.N, 0)
 
     def check(self, *others: Argument) -> None:
-        """Raise an error if the loop reads or writes a buffer that no call has memory for."""
+        """Raise an error if the loop uses a buffer that no call allocates."""
         known = {*self.given, *self.written, *self.recorded, *others}
         known |= {*self.weights, *self.fixed, *self.by_row, *self.scratch}
         for operand in self.loop.operands:
@@ -161,18 +161,18 @@ class KernelPlan:
         return known
 
     def _pitch(self, buffer: Buffer) -> int:
-        """The distance of a buffer's rows, in bytes."""
+        """The distance between rows of a buffer, in bytes."""
         size = buffer.width(self.sizes) * self.bytes(buffer)
-        # Columns of it are read downwards: so they do not meet in one place of the cache.
+        # Its columns are read across rows. With this pitch, they fall into different cache sets.
         return size + host().width if buffer.kind is Kind.D_PRE else size
 
     def bytes(self, buffer: Buffer) -> int:
-        """The size of a buffer's number, in bytes."""
+        """The size of an element of a buffer, in bytes."""
         terms = self.sizes.terms
         return 2 * terms if terms and buffer.kind in given.ROUNDED else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
-        """Memory of one launch, in bytes: the sums of a tile, addresses of rows, temporaries."""
+        """The buffers of one launch and their sizes in bytes: sums of a tile, addresses of rows, temporaries."""
         vector, program, sizes = host().width, self.program, self.sizes
         needed = {given.before(state): 8 * sizes.N for state in program.states}
         for m in program.products:
@@ -218,7 +218,7 @@ class KernelPlan:
         return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
 
     def factors(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
-        """Rows as a product's operand: themselves, or rounded in memory of the call by the tasks."""
+        """Rows as an operand of a product, and the tasks that round them first, if the product needs rounded rows."""
         if not self.sizes.terms_of_input:
             return [], rows
         task, found = rounded(rows, to, given.ROWS, self.sizes.terms_of_input)
@@ -259,13 +259,13 @@ class KernelPlan:
 
 
 class Forward(KernelPlan):
-    """The input's product, then the loop, then the final states.
+    """The forward pass: the input product, then the loop, then the final states.
 
     Args:
-        save: whether the values for the backward pass are stored, in memory that the caller gives.
-        every_state: return all states of every step, not only the output.
+        save: whether the values for the backward pass are stored, in memory that the caller allocates.
+        every_state: whether all states are stored at every step. Otherwise only the output is.
         rounded: whether the output is bfloat16.
-        few_rows: whether all steps have so few rows that weights are read without packing.
+        few_rows: whether weights are read without packing, because a call has few rows.
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, few_rows: bool) -> None:
@@ -320,11 +320,11 @@ class Forward(KernelPlan):
         return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
 
     def rows_of_chunk(self, weights: Packed) -> int:
-        """The number of rows by which the input is multiplied at once, so that the result stays in the cache."""
+        """The number of input rows that are multiplied at once, so that the result stays in the cache."""
         return max(ENOUGH_BYTES, weights.size) // self._pitch(self.buffers[Kind.INPUT])
 
     def _sum_biases(self) -> None:
-        """The biases that the kernel adds: `b_ih`, with `b_hh` if both halves are summed; `b_hh` if they stay apart."""
+        """Sum the biases that the kernel adds: `b_ih + b_hh` if it sums both halves, otherwise each one separately."""
         if "bias_ih" not in self.plan.weights:
             return
         trace, shared = self.trace, len(self.trace.shared)
@@ -333,7 +333,7 @@ class Forward(KernelPlan):
         self._add("hh", 0, tuple(product.args[0] for product in trace.hh_only), "bias_hh")
 
     def _add(self, half: str, column: int, gates: tuple[str, ...], bias: str, other: str = "") -> None:
-        """Sums of some gates' biases, stored from a column on."""
+        """Add the task that stores sums of biases of some gates, beginning at a column."""
         H, size, out = self.sizes.H, self.sizes.bytes, address(bias_buffer(half, self.trace))
         for at, gate, count in neighbours(_numbers(self.cell.gates, gates)):
             first: Operand = address(weight_buffer(self.cell, bias)), gate * H * size
@@ -346,7 +346,7 @@ class Forward(KernelPlan):
 
 
 UNITS_A_ROW = 8
-"""A row takes longer without packed weights, by the time of packing the weights of this many units."""
+"""Without packed weights, a row takes longer by the time that packing the weights of this many units takes."""
 
 
 def are_few(rows: int, sizes: Sizes) -> bool:
@@ -358,7 +358,7 @@ def are_few(rows: int, sizes: Sizes) -> bool:
 def forward_plan(
     plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, few_rows: bool, processor: Processor
 ) -> Forward:
-    """The plan of such calls."""
+    """The plan of calls with these properties."""
     return Forward(plan, sizes, save, every_state, rounded, few_rows)
 
 

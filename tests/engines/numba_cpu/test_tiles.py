@@ -234,8 +234,8 @@ def translate(folder):
     from glassgate.engines.numba_cpu import compile as compiling
 
     class Idle(compiling.Function):
-        def __init__(self, address):
-            super().__init__(address)
+        def __init__(self, address, name):
+            super().__init__(address, name)
             self.run = lambda arguments: None
 
     def translated(text, name, bits, processor, _translate=compiling._translate):
