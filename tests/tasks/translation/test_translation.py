@@ -177,7 +177,7 @@ def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: 
 
     assert "b.en: 2 lines here and 1 in " in train("a\nb\n", "c\n")
     assert "b.zh:2: the line is empty, and that of " in train("a\nb\n", "c\n\n")
-    assert "every pair to train on is longer than 1 tokens" in train("a b c\n", "c d e\n", "--longest=1", "--held-out=0")
+    assert "pair to train on is longer than 1 tokens" in train("a b c\n", "c d e\n", "--longest=1", "--held-out=0")
     assert "source, target: expected both files, got one" in said("train", "translation", "--source=a.en")
     assert "joint: expected one kind of tokens for both sides" in said(
         "train", "translation", "--joint", "--source-unit=word"

@@ -1,6 +1,5 @@
 """Who trains with whom is read off the environment, and contradictions are reported."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from glassgate.cli import main, workers
+from glassgate.cli import main
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.tagging import TaggingOptions
 from glassgate.tasks.training.devices import check_device
@@ -126,18 +125,23 @@ time.sleep(60)
 """
 
 
+SUPERVISOR = """
+import sys
+from glassgate.cli import workers
+workers._program = lambda: ["-c", sys.argv[1]]
+sys.exit(workers.run([sys.argv[2]], 3))
+"""
+
+
 @pytest.mark.parametrize(
     ("word", "status"), [("kill", 128 + signal.SIGKILL), ("stop", 128 + signal.SIGTERM), ("fail", 2)]
 )
-def test_workers_end_together(
-    word: str, status: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A killed one is reported by its number; a signal reaches all."""
-    monkeypatch.setattr(workers, "_program", lambda: ["-c", WORKER])
-    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
-    assert workers.run([word], 3) == status
-    said = "process 1 of 3 was ended by SIGKILL, probably because memory was full" if word == "kill" else ""
-    assert said in capfd.readouterr().err
+def test_workers_end_together(word: str, status: int) -> None:
+    """A killed process is reported by its number. A signal reaches all processes."""
+    done = subprocess.run([sys.executable, "-c", SUPERVISOR, WORKER, word], capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    message = "process 1 of 3 was ended by SIGKILL, probably because memory was full" if word == "kill" else ""
+    assert message in done.stderr
 
 
 def test_standard_input_is_not_shared(tmp_path: Path) -> None:
