@@ -52,7 +52,7 @@ fuzz: .venv/installed
 	@$(pytest) -m "hypothesis or matrix" --hypothesis-profile=fuzz
 
 clients: .venv/clients/installed
-	@.venv/clients/bin/python -m pytest -n 0 -m clients tests/clients
+	@.venv/clients/bin/python -m pytest -n 0 -rs -m clients tests
 	@.venv/clients/bin/python -m tests.clients
 
 machines: .venv/installed
@@ -127,6 +127,7 @@ clean:
 	  > $$(echo .venv/clients/lib/python*/site-packages)/below.pth
 	@set -o pipefail; .venv/clients/bin/python -m pip install --constraint tests/clients/constraints.txt \
 	  --no-build-isolation --editable '.[clients]' | $(progress)
+	@.venv/clients/bin/python -m pip install --quiet --no-deps --constraint constraints.txt silero-vad
 	@touch $@
 
 .venv/bin/python:

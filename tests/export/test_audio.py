@@ -1,5 +1,6 @@
 """Models of Neural Amp Modeler and RTNeural, read and written."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -61,9 +62,11 @@ def test_nam_files(tmp_path: Path) -> None:
     torch.testing.assert_close(again(x[None]), model(x[None]), rtol=0, atol=1e-6)
 
 
+@pytest.mark.clients
+@pytest.mark.filterwarnings("default")
 @torch.no_grad()
 def test_neural_amp_modeler_reads_and_writes_the_same_files(tmp_path: Path) -> None:
-    models = pytest.importorskip("nam.models")
+    models = importlib.import_module("nam.models")
     x = noise(3, 20, 1).float()
     theirs = models.LSTM(hidden_size=5, num_layers=2, sample_rate=48_000).eval()
     theirs._get_initial_state_burn_in = 10
@@ -105,12 +108,13 @@ int main() {
 """
 
 
+@pytest.mark.clients
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
 def test_rtneural_itself_computes_the_same(name: str, tmp_path: Path) -> None:
     source = os.environ.get("RTNEURAL")
     if not source:
-        pytest.skip("the variable RTNEURAL names no folder with the sources of RTNeural")
+        pytest.skip("set RTNEURAL to a folder with the sources of RTNeural and Eigen")
     torch.manual_seed(0)
     model, x = Effect(*MODELS[name]()), noise(3, 20, 2).float()
     gg.to_rtneural(model, tmp_path / "model.json")
