@@ -1,0 +1,72 @@
+"""The examples of a `torch.func.vmap` as the sequences of one call."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Batch:
+    """The tensors of all examples of a vmap.
+
+    Args:
+        size: the number of examples.
+        dims: the axis of examples of each tensor; None if it is the same for all.
+        tensors: (L, N, W) with a row per step, (N, W) with a row per sequence, or parameters.
+    """
+
+    def __init__(self, size: int, dims: Sequence[int | None], tensors: Sequence[Tensor | None]) -> None:
+        self.size, self.dims, self.tensors = size, dims, tensors
+
+    def has_own(self, is_weight: Sequence[bool]) -> bool:
+        """Whether examples have their own parameters."""
+        return any(own and dim is not None for own, dim in zip(is_weight, self.dims, strict=True))
+
+    def folded(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
+        """The tensors of one call for all examples: sequences of an example are side by side."""
+        found = []
+        for v, dim, own in zip(self.tensors, self.dims, is_weight, strict=True):
+            if v is None or own:
+                found.append(v)
+                continue
+            if dim is None:
+                v = v.unsqueeze(0).expand(self.size, *v.shape)
+                dim = 0
+            at = v.dim() - 3
+            found.append(v.movedim(dim, at).flatten(at, at + 1))
+        return found
+
+    def unfolded(
+        self, results: Sequence[Tensor], is_weight: Sequence[bool] | None = None, groups: int = 0
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        """The results of that call, and their axes of examples.
+
+        Args:
+            results: (L, N, W), (N, W), or gradients of parameters by group.
+            is_weight: whether they are the latter.
+            groups: those of one example.
+        """
+        found, dims = [], []
+        for k, v in enumerate(results):
+            if is_weight is not None and is_weight[k]:
+                found.append(v.unflatten(0, (self.size, groups)) if groups else v)
+                dims.append(0)
+            else:
+                found.append(v.unflatten(v.dim() - 2, (self.size, -1)))
+                dims.append(v.dim() - 2)
+        return tuple(found), tuple(dims)
+
+    def one_by_one(self, call: Callable[..., Sequence[Tensor]]) -> tuple[tuple[Tensor, ...], Any]:
+        """The results of a call per example, and their axes of examples."""
+        every = [
+            call(
+                *[
+                    v if dim is None or v is None else v.select(dim, k)
+                    for v, dim in zip(self.tensors, self.dims, strict=True)
+                ]
+            )
+            for k in range(self.size)
+        ]
+        found = tuple([torch.stack(of_each) for of_each in zip(*every, strict=True)])
+        return found, (0,) * len(found)
