@@ -1,6 +1,5 @@
 """The methods that all tasks share, `fit`, `evaluate`, `predict`, `save`, `load`; a task adds its `Definition`."""
 
-import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.training.devices import check_device
 from glassgate.tasks.training.loop import train
 from glassgate.tasks.training.processes.group import Group, group
+from glassgate.tasks.training.processes.same_data import fingerprints
 from glassgate.tasks.training.rate_finder import Found, find_rate
 from glassgate.tasks.training.scoring import outputs, score
 from glassgate.tasks.wording import plural
@@ -104,7 +104,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             threads = self.options.threads or torch.get_num_threads()
             found = self._find_rate(encoded["train"], threads, processes) if self.options.lr_find else None
             progress.note(self._plan(lengths(encoded["train"]), found))
-            content = self._content() | {"data": _checked(encoded, processes), "threads": threads}
+            content = self._content() | {"data": fingerprints(encoded, processes), "threads": threads}
             content |= {"processes": processes.size} if processes.size > 1 else {}
             with processes.together():
                 folder = Run.create(run, content) if run is not None and leads else None
@@ -179,7 +179,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 task = cls.from_run(folder)
                 check_device(task.options, processes.world)
                 encoded = task.encode_split(task.read_split(progress) if split is None else task.split_of(split))
-            for name, found in _checked(encoded, processes).items():
+            for name, found in fingerprints(encoded, processes).items():
                 if content["data"].get(name) != found:
                     raise RunError(
                         f"{run}: the {name} data has changed since the run began; restore the file, or train again"
@@ -391,26 +391,5 @@ def _in_memory(options: Options) -> Iterator[None]:
         ) from None
 
 
-def _checked(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> dict[str, str]:
-    """The fingerprint of each part, which must be the same in each process."""
-    own = {name: _fingerprint(part) for name, part in encoded.items()}
-    with processes.together():
-        for name, first in processes.first(own).items():
-            if own[name] != first:
-                raise UserError(f"the {name} data is not what process 0 has read; give all machines the same files")
-    return own
-
-
 def _joined(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
-
-
-def _fingerprint(encoded: Sequence[Encoded]) -> str:
-    if isinstance(encoded, EncodedLater) and encoded.examples.digest:
-        return encoded.examples.digest
-    digest = hashlib.blake2b(digest_size=16)
-    for fields in encoded:
-        for name in sorted(fields):
-            digest.update(f"{name}{fields[name].shape}".encode())
-            digest.update(fields[name].tobytes())
-    return digest.hexdigest()

@@ -1,0 +1,33 @@
+"""Fingerprints of encoded data: all processes of a training, and a resumed training, must read the same data."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from glassgate.tasks.data.batches import Encoded, EncodedLater
+from glassgate.tasks.errors import UserError
+from glassgate.tasks.training.processes.group import Group
+
+
+def fingerprints(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> dict[str, str]:
+    """The fingerprint of each part of the data.
+
+    Raises:
+        UserError: the processes have read different data
+    """
+    own = {name: _fingerprint(part) for name, part in encoded.items()}
+    with processes.together():
+        for name, first in processes.first(own).items():
+            if own[name] != first:
+                raise UserError(f"the {name} data is not what process 0 has read; give all machines the same files")
+    return own
+
+
+def _fingerprint(encoded: Sequence[Encoded]) -> str:
+    if isinstance(encoded, EncodedLater) and encoded.examples.digest:
+        return encoded.examples.digest
+    digest = hashlib.blake2b(digest_size=16)
+    for fields in encoded:
+        for name in sorted(fields):
+            digest.update(f"{name}{fields[name].shape}".encode())
+            digest.update(fields[name].tobytes())
+    return digest.hexdigest()
