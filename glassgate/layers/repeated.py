@@ -6,7 +6,6 @@ looks up the executable and runs it.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,10 +16,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.engines import choose
 from glassgate.engines.backend import Packed, Signature
-from glassgate.engines.contract import PLAIN, Direction, Recording, Result, Steps, is_undisturbed, result_type
+from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_undisturbed, result_type
 from glassgate.engines.memory import computable
 from glassgate.layers import one_row
 from glassgate.layers.observed import Observed, graph_leaf
+from glassgate.layers.prepared_stack import PreparedStack
 from glassgate.layers.regularisers import draw
 from glassgate.layout import Layout
 
@@ -195,7 +195,7 @@ class _Call(NamedTuple):
 class _ObservedCall(NamedTuple):
     """A prepared call that returns every state at every step, or that is recorded."""
 
-    stack: "_Stack"
+    stack: PreparedStack
     holds: Callable[[], bool]
     """Returns whether the cells still have the same equations."""
     layout: Layout
@@ -348,7 +348,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
         data = data[:, :1].expand(-1, len(ready) * widths[0])
     resting = tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in state_shapes]) if hx is None else ()
     visible = len(shapes) if shown else 1
-    stack = _Stack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), visible)
+    stack = PreparedStack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), visible)
     if shown:
         return _ObservedCall(stack, layers[0].holds, layout, resting, transposed, recorded, learns)
     run = stack.run if stacked else layers[0].run
@@ -359,76 +359,3 @@ def _drawing(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[
     """A function that draws the noise of a direction. It keeps the shapes of this call, but not its tensors."""
     data, *initial = [v.new_empty(1, 1).expand(v.shape) for v in (steps.data, *direction.initial)]
     return partial(draw, direction.cell, steps._replace(data=data, resets=None), tuple(initial), hidden_size)
-
-
-class _Stack:
-    """The prepared calls of several layers, run one after the other.
-
-    Args:
-        layers: the call of each layer.
-        D: the number of directions of a layer.
-        weights: the number of parameters of a direction.
-        states: the number of states of a direction.
-        visible: the number of states of a direction that a call returns at every step.
-    """
-
-    def __init__(self, layers: Sequence[choose.Prepared], D: int, weights: int, states: int, visible: int) -> None:
-        self._layers, self._D, self._weights, self._states, self._visible = layers, D, weights, states, visible
-        self._all_weights = weights * D * len(layers)
-
-    def run(
-        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: Sequence[int] | Packed | None
-    ) -> Sequence[Tensor]:
-        """Like `_Call.run`."""
-        output, results = self._run(data, given, mask, lengths)
-        return output, *_stacked(results)
-
-    def observed(
-        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, recordings: Sequence[Recording]
-    ) -> tuple[Tensor, tuple[Tensor, ...], list[Result]]:
-        """The output, the final states in the user's shape, and the results of each direction.
-
-        Args:
-            data, given, mask: as in `run`.
-            recordings: one per direction of each layer, to be filled with the gates; empty without a recording.
-        """
-        if len(self._layers) > 1 or self._D > 1:
-            output, results = self._run(data, given, mask, None, recordings)
-            return output, _stacked(results), results
-        found = self._layers[0].run(data, given, mask, None, recordings)
-        result = Result(tuple(found[: self._visible]), tuple(found[self._visible :]))
-        return found[0], result.final, [result]
-
-    def by_part(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """States of all parts as one tuple per part; a part is a direction of a layer."""
-        if len(self._layers) > 1 or self._D > 1:
-            return [*zip(*[v.unbind(0) for v in states], strict=True)]
-        return [tuple(states)]
-
-    def _run(
-        self,
-        data: Tensor,
-        given: Sequence[Tensor],
-        mask: Tensor | None,
-        lengths: Sequence[int] | Packed | None,
-        recordings: Sequence[Recording] = (),
-    ) -> tuple[Tensor, list[Result]]:
-        """The output of the last layer, and the results of each direction of each layer."""
-        initial = zip(*[v.unbind(0) for v in given[self._all_weights :]], strict=True)
-        at, D, visible, results = 0, self._D, self._visible, list[Result]()
-        for k, layer in enumerate(self._layers):
-            own: list[Tensor] = []
-            for _ in range(D):
-                own += given[at : at + self._weights]
-                own += next(initial)
-                at += self._weights
-            found = iter(layer.run(data.to(own[0].dtype), own, mask, lengths, recordings[k * D : (k + 1) * D]))
-            states = [tuple(islice(found, visible)) for _ in range(D)]
-            results += [Result(of_direction, tuple(islice(found, self._states))) for of_direction in states]
-            data = states[0][0] if D == 1 else torch.cat([of_direction[0] for of_direction in states], -1)
-        return data, results
-
-
-def _stacked(results: Sequence[Result]) -> tuple[Tensor, ...]:
-    """The final states of all parts, in the user's shape."""
-    return tuple([torch.stack(of_state) for of_state in zip(*[result.final for result in results], strict=True)])
