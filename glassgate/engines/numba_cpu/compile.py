@@ -60,7 +60,10 @@ def _collecting_no_garbage() -> Iterator[None]:
 
 
 def _translate(text: str, name: str, bits: int, processor: Processor) -> MachineCode:
-    from numba import njit, types
+    from numba import types
+    from numba.core.compiler import Flags, compile_extra
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
 
     from glassgate.engines.numba_cpu.namespace import names
 
@@ -71,11 +74,17 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> Machine
         text += "    _release_registers()\n"
     namespace = names(text, bits, processor)
     exec(compile(text, file, "exec"), namespace)
-    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    kernel = njit(types.void(types.int64), **options)(namespace[name])
-    result: Any = next(iter(kernel.overloads.values()))
-    _, _, (_object, bitcode) = result.library.serialize_using_object_code()
-    return MachineCode(result.fndesc.llvm_func_name, _target().emit_object(llvm.parse_bitcode(bitcode)))
+    # What `njit` does, without machine code that is not used: `_target` emits its own.
+    flags = Flags()
+    flags.error_model = "numpy"
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    target: Any = cpu_target
+    contexts = target.typing_context, target.target_context
+    result: Any = compile_extra(*contexts, namespace[name], (types.int64,), types.void, flags, {})
+    with global_compiler_lock:
+        result.library.finalize()
+    module = llvm.parse_assembly(result.library.get_llvm_str())
+    return MachineCode(result.fndesc.llvm_func_name, _target().emit_object(module))
 
 
 @cache

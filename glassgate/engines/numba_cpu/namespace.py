@@ -1,6 +1,7 @@
 """The names that a printed kernel may use."""
 
 import re
+from functools import cache
 from typing import Any
 
 from glassgate.engines.numba_cpu import atomics, runtime
@@ -27,6 +28,13 @@ def method_of(processor: Processor, bits: int) -> Method:
     return FMA(processor, bits)
 
 
+@cache
+def _microkernel(processor: Processor, bits: int, sums: int, long: bool) -> Any:
+    """The product with packed or unpacked weights. Kernels share it, so that a process compiles it once."""
+    packed = method_of(processor, bits).microkernel(sums, long=long)
+    return unpacked.microkernel(packed, bits, processor.lanes(bits), sums, processor.rounds)
+
+
 def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     """Everything that the text needs, for vectors of this type: mathematics by torch's names, all else with `_` too.
 
@@ -37,8 +45,7 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     found |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory(bits, lanes)._asdict()
     for name, number in {*re.findall(r"\b_?((?:long_)?microkernel_(\d+))\(", text)}:
         sums = int(number)
-        packed = method.microkernel(sums, long=name.startswith("long"))
-        found[name] = unpacked.microkernel(packed, bits, lanes, sums, processor.rounds)
+        found[name] = _microkernel(processor, bits, sums, name.startswith("long"))
         found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
     if "strided_microkernel(" in text:
         found["strided_microkernel"] = method.microkernel(1, long=True, strided=True)
