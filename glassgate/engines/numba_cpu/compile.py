@@ -63,7 +63,6 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> Machine
     from numba import types
     from numba.core.compiler import Flags, compile_extra
     from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
 
     from glassgate.engines.numba_cpu.namespace import names
 
@@ -74,17 +73,22 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> Machine
         text += "    _release_registers()\n"
     namespace = names(text, bits, processor)
     exec(compile(text, file, "exec"), namespace)
-    # What `njit` does, without machine code that is not used: `_target` emits its own.
-    flags = Flags()
+    flags: Any = Flags()
     flags.error_model = "numpy"
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    target: Any = cpu_target
-    contexts = target.typing_context, target.target_context
-    result: Any = compile_extra(*contexts, namespace[name], (types.int64,), types.void, flags, {})
     with global_compiler_lock:
-        result.library.finalize()
-    module = llvm.parse_assembly(result.library.get_llvm_str())
+        result: Any = compile_extra(*_contexts(), namespace[name], (types.int64,), types.void, flags, {})
+        module = llvm.parse_bitcode(result.library.emit_bitcode())
     return MachineCode(result.fndesc.llvm_func_name, _target().emit_object(module))
+
+
+@cache
+def _contexts() -> tuple[Any, Any]:
+    """What `njit` uses to type and translate a function, but without its machine code: `_target` emits ours."""
+    from numba.core.registry import cpu_target
+
+    target: Any = cpu_target
+    return target.typing_context, target.target_context.with_aot_codegen("glassgate", cpu_name="host")
 
 
 @cache
