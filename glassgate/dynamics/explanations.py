@@ -1,8 +1,8 @@
 """The contribution of each input to an answer, by four methods. The rules of two are in other modules."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch.func import jvp, vmap
 
 from glassgate.cell import Cell
 from glassgate.dynamics.contextual import ContextualCell
-from glassgate.dynamics.propagation import conservative
+from glassgate.dynamics.propagation import Outside, conservative
 from glassgate.engines.choose import engine
 from glassgate.engines.contract import Direction
 from glassgate.engines.meaning import current_equations
@@ -64,7 +64,8 @@ def relevance(
     "lrp" is layer-wise relevance propagation with the rules of Arras et al. (2017, arXiv:1706.07206; 2019,
     arXiv:1909.12114) on the graph of the cell: in a product of a gate and a signal all relevance goes to the signal, a
     nonlinearity passes it on as it is, and a sum divides it in proportion to its terms. It is conserved: tokens and
-    biases add up to the score. "contextual" is contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with
+    biases add up to the score. Around the layers a tanh passes relevance on, and the weights of a softmax are gates.
+    "contextual" is contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with
     each token as a phrase; see `contribution`. "gradient" is gradient times input. "integrated" is the integral of
     gradients from a zero input (Sundararajan et al. 2017, arXiv:1703.01365); its tokens add up to the difference of
     the scores.
@@ -98,12 +99,14 @@ def relevance(
     """
     check_choice("relevance", "method", method, METHODS)
     layers = _layers("relevance", model)
+    if method == "lrp":
+        with propagated(model) as biases:
+            return _of_gradients(model, input, target, arguments, biases)
     with _evaluated(model):
         if method == "integrated":
             return _integrated(model, input, target, points, arguments)
-        if method != "contextual":
-            with _explained(layers, _lrp) if method == "lrp" else nullcontext():
-                return _of_gradients(model, input, target, arguments, method == "lrp")
+        if method == "gradient":
+            return _of_gradients(model, input, target, arguments, [])
         scores, features = _scored(model, input, target, arguments, Tensor.detach)
         step_axis = _step_axis(layers, features.shape[:-1], scores)
         steps = features.shape[step_axis]
@@ -164,6 +167,28 @@ def _layers(operation: str, model: nn.Module) -> list[Recurrent]:
 
 
 @contextmanager
+def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
+    """Inside, the gradient of a score, times any value of the model, is the relevance of that value by "lrp".
+
+    Yields the biases: the parameters that are added to something. Their gradients are computed, too.
+
+    Raises:
+        TypeError: the model has no recurrent layer of this package.
+        NotTraceable: a cell has no graph.
+    """
+    layers, biases = _layers("relevance", model), _biases(model)
+    frozen = [bias for bias in biases if not bias.requires_grad]
+    with _evaluated(model), _explained(layers, _lrp), Outside():
+        try:
+            for bias in frozen:
+                bias.requires_grad_()
+            yield biases
+        finally:
+            for bias in frozen:
+                bias.requires_grad_(False)
+
+
+@contextmanager
 def _evaluated(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in eval mode, and gradients are computed."""
     training = {module: module.training for module in model.modules()}
@@ -203,23 +228,13 @@ def _contributions(
     return found
 
 
-def _of_gradients(model: nn.Module, input: Tensor, target: Target, arguments: Any, with_biases: bool) -> Relevance:
+def _of_gradients(
+    model: nn.Module, input: Tensor, target: Target, arguments: Any, biases: Sequence[Tensor]
+) -> Relevance:
     """Gradient times input; in a model with the rules of "lrp" that is the relevance."""
-    biases = _biases(model) if with_biases else []
-    frozen = [weight for weight, _ in biases if not weight.requires_grad]
-    for weight in frozen:
-        weight.requires_grad_()
-    try:
-        scores, features = _scored(model, input, target, arguments, _leaf(1.0))
-        d_features, *d_biases = torch.autograd.grad(
-            scores.sum(), [features, *(weight for weight, _ in biases)], materialize_grads=True
-        )
-    finally:
-        for weight in frozen:
-            weight.requires_grad_(False)
-    of_biases = sum(
-        float((weight.detach().double() * d).sum()) for (weight, _), d in zip(biases, d_biases, strict=True)
-    )
+    scores, features = _scored(model, input, target, arguments, _leaf(1.0))
+    d_features, *d_biases = torch.autograd.grad(scores.sum(), [features, *biases], materialize_grads=True)
+    of_biases = sum(float((bias.detach().double() * d).sum()) for bias, d in zip(biases, d_biases, strict=True))
     values = features.detach() * d_features
     return Relevance(values.sum(-1), values, scores.detach(), of_biases)
 
@@ -239,7 +254,7 @@ def _integrated(model: nn.Module, input: Tensor, target: Target, points: int, ar
     return Relevance(values.sum(-1), values, scores, float(start.double().sum()))
 
 
-def _biases(model: nn.Module) -> list[tuple[Tensor, str]]:
+def _biases(model: nn.Module) -> list[nn.Parameter]:
     """The parameters that are added to something: biases, learned initial states, own parameters of cells."""
     added = set()
     for prefix, layer in model.named_modules():
@@ -247,11 +262,7 @@ def _biases(model: nn.Module) -> list[tuple[Tensor, str]]:
             own = [full for name, full in part.names.items() if name in layer.cell.parameters]
             states = [f"{state}_0{part.suffix}" for state in part.widths]
             added |= {f"{prefix}.{name}".lstrip(".") for name in (*own, *states)}
-    return [
-        (weight, name)
-        for name, weight in model.named_parameters()
-        if name in added or "bias" in name.rpartition(".")[2]
-    ]
+    return [weight for name, weight in model.named_parameters() if name in added or "bias" in name.rpartition(".")[2]]
 
 
 def _leaf(scale: float) -> Change:

@@ -1,8 +1,10 @@
-"""Layer-wise relevance propagation: equations of a cell whose gradient, times the input, is the relevance."""
+"""Layer-wise relevance propagation: a cell, and functions around it, whose gradient times input is the relevance."""
 
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
@@ -11,6 +13,28 @@ from glassgate.engines.symbolic.rewrite import distinguish, merged
 
 SMALLEST = 1e-6
 """The relevance of a value closer to zero than this is computed as if the value were this one."""
+
+_GATES = ("sigmoid", "softmax")
+_SIGNALS = ("tanh",)
+
+
+class Outside(TorchFunctionMode):
+    """The rules for the functions of a model outside of its recurrent layers.
+
+    A tanh passes relevance on as it is. The values of a sigmoid or a softmax, such as the weights of an attention, are
+    gates: they receive none. Linear layers, means, maxima and relu need no rule.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        y = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if name not in (*_GATES, *_SIGNALS) or not y.requires_grad:
+            return y
+        y = y.detach()
+        if name in _GATES:
+            return y
+        x: Tensor = args[0]
+        return x * (y / x.detach().where(x.detach().abs() >= SMALLEST, SMALLEST))
 
 
 def conservative(equations: Equations, gates: set[Node]) -> Equations:

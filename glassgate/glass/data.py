@@ -9,11 +9,13 @@ import numpy as np
 from glassgate.glass.figures import by_likeness
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import follows
-from glassgate.glass.study import Direction, Study
+from glassgate.glass.study import Direction, Relevances, Study
 
 # Bytes of recorded values per page. Values have 32 bits if they fit, else 16, else 8; then units are left out.
 _BUDGET = 1_900_000
 _SIGNIFICANT = 7
+# Levels of a relevance on each side of zero.
+_LEVELS = 127
 
 
 def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
@@ -44,6 +46,7 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
             }
             for each in study.connections
         ],
+        "relevances": [_relevance(each) for each in study.relevances],
         "causes": [list(each) for each in study.causes],
         "lapses": [list(each) for each in study.lapses],
         "follows": [list(each) for each in follows(study)],
@@ -75,6 +78,22 @@ def array(packed: dict[str, Any]) -> np.ndarray:
 
 def _choices(best: Any) -> list[list[Any]]:
     return [[name, chance] for name, chance in best]
+
+
+def _relevance(each: Relevances) -> dict[str, Any]:
+    """The relevances of each answer as fractions of the largest one, in 8 bits; the sums are exact."""
+    peaks = np.maximum(np.abs(each.matrix).max(1), 1e-30)
+    levels = np.rint(each.matrix / peaks[:, None] * _LEVELS) + _LEVELS
+    return {
+        "targets": each.targets,
+        "shape": list(each.matrix.shape),
+        "values": {"type": "|u1", "low": -1.0, "step": 1 / _LEVELS, "b64": _base64(levels.astype(np.uint8))},
+        "peaks": peaks.tolist(),
+        "totals": each.matrix.sum(1).tolist(),
+        "biases": each.biases.tolist(),
+        "scores": each.scores.tolist(),
+        "name": each.name,
+    }
 
 
 def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from glassgate.glass.live.page import Live
 from glassgate.glass.sections import sections, side_by_side
 from glassgate.glass.study import Study
 
+_SCRIPTS = ("words", "values", "shading", "saving", "report", "start")
+
 
 def page(*studies: Study, live: Live | None = None) -> str:
     """The page of a study, or of two side by side that read the same steps; `live` is its interactive part."""
     study, pair = studies[0], len(studies) > 1
-    style, script = page_style(live.style if live else ""), resource("page.js")
+    style = page_style(live.style if live else "")
+    script = "\n".join(resource(f"script/{name}.js") for name in _SCRIPTS)
     policy = page_policy(style, script, *([live.script] if live else []))
     parts = side_by_side(studies) if pair else sections(study)
     embedded = [data.embedded(each, len(studies)) for each in studies]

@@ -180,6 +180,32 @@ class Connections(NamedTuple):
     attention: np.ndarray | None = None
 
 
+class Relevances(NamedTuple):
+    """The relevance of each step to the answers of one passage, by layer-wise relevance propagation.
+
+    The relevance of all steps and that of all biases add up to the score, except for the relevance of what does not
+    pass through the shown layer, such as the tokens that a decoder has written before.
+
+    Attributes:
+        targets: the numbers of the A answers
+        matrix: (A, L)
+        biases: (A,), the relevance of all biases and learned initial states
+        scores: (A,), the values that are divided among steps and biases
+        name: the name of the score, with {0} and {1} for the likeliest two choices
+    """
+
+    targets: list[int]
+    matrix: np.ndarray
+    biases: np.ndarray
+    scores: np.ndarray
+    name: str
+
+    @property
+    def rest(self) -> np.ndarray:
+        """(A,): the part of the scores that belongs neither to steps nor to biases."""
+        return np.asarray(self.scores - self.matrix.sum(1) - self.biases)
+
+
 class Cause(NamedTuple):
     """The loss that is added when a part is held at its mean.
 
@@ -236,6 +262,7 @@ class Study:
     passages: list[Passage]
     directions: list[Direction]
     connections: list[Connections] = field(default_factory=list)
+    relevances: list[Relevances] = field(default_factory=list)
     evidence: str = ""
     training: list[dict[str, float]] = field(default_factory=list)
     monitor: str = ""

@@ -4,6 +4,7 @@
 """
 
 import io
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -185,6 +186,25 @@ def test_layers_units_and_shades_are_chosen(browse: Any) -> None:
     tab.locator("#unit").fill("3")
     tab.wait_for_timeout(100)
     assert tab.locator(".part.chosen .dot.on").first.get_attribute("data-u") == "3"
+
+
+def test_the_text_is_shaded_by_relevance_with_its_sum(browse: Any) -> None:
+    tab = browse("tagging")
+    tab.locator("#shade").select_option("?relevance")
+    tab.locator('[data-s="1"]').hover()
+    stands_at(tab, "step 2 of 5")
+    said = tab.locator(".passages .legend").inner_text().replace("−", "-")
+    words = r"relevance to the log odds of \S+ over \S+: (\S+) = (\S+) from the steps, (\S+) from biases"
+    found = re.search(words, said)
+    assert found is not None, said
+    score, steps, biases = map(float, found.groups())
+    assert score == pytest.approx(steps + biases, abs=0.011)
+    shades = tab.locator(".passage .u").evaluate_all("e => e.map(x => x.className.match(/[pn][0-9]+/)[0])")
+    assert {"p10", "n10"} & set(shades)
+    tab.keyboard.press("ArrowRight")
+    stands_at(tab, "step 3 of 5")
+    tab.wait_for_timeout(100)
+    assert tab.locator(".passages .legend").inner_text() != said
 
 
 def test_the_theme_changes(browse: Any) -> None:

@@ -83,6 +83,31 @@ def by_hand(model: Reader, tokens: Tensor, target: int) -> Tensor:
     return torch.stack(found[::-1])
 
 
+class Attentive(nn.Module):
+    """A layer, attention over its outputs, and a tanh before the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.look, self.middle = gg.GRU(E, H), nn.Linear(H, 1), nn.Linear(H, H)
+        self.linear = nn.Linear(H, C)
+
+    def forward(self, series: Tensor) -> Tensor:
+        output, _ = self.layer(series)
+        context = (self.look(output).tanh().softmax(0) * output).sum(0)
+        return self.linear(self.middle(context).tanh())
+
+
+def test_an_attention_and_a_tanh_around_the_layers_conserve_relevance() -> None:
+    torch.manual_seed(0)
+    model, series = Attentive().double(), noise(1, 6, 2, E)
+    with gg.engine("reference"):
+        scores, found = model(series)[:, 1], gg.dynamics.relevance(model, series, 1)
+    assert torch.allclose(found.scores, scores, rtol=0, atol=1e-12)
+    assert abs(found.unexplained) < 1e-10
+    assert found.tokens.abs().max() > 1e-3
+    assert not model.layer._edits
+
+
 def test_an_lstm_follows_the_published_rules() -> None:
     model = reader(gg.cells.LSTM())
     found = gg.dynamics.relevance(model, TOKENS, 2)

@@ -44,14 +44,19 @@ class Seen(NamedTuple):
         evidence: `(N, A)`, the value to differentiate for each answer of each row
         said: the name of the evidence
         chances: the answers in one or more groups
+        scores: `(N, A)`, the value whose relevance the report shows: the log odds of the prediction over the next
+            choice, or a number
         unit: of the losses
+        score: the name of the scores, with `{0}` and `{1}` for the two choices
     """
 
     answers: list[Answer]
     evidence: Tensor
     said: str
     chances: tuple["Chances", ...]
+    scores: Tensor
     unit: str = "nats"
+    score: str = "log odds of {0} over {1}"
 
 
 class Shown(NamedTuple):
@@ -157,7 +162,9 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
     ]
     said = "the log probability of the prediction" if targets is None else "the log probability of the target"
     evidence = log_chances.gather(-1, chosen[..., None])[..., 0]
-    return Seen(answers, evidence, said, (Chances(log_chances.detach(), chosen),))
+    two = log_chances.detach().topk(min(2, len(names)), -1).indices
+    scores = log_chances.gather(-1, two)
+    return Seen(answers, evidence, said, (Chances(log_chances.detach(), chosen),), scores[..., 0] - scores[..., -1])
 
 
 def visible(unit: str) -> str:

@@ -36,7 +36,8 @@ class ForecastingQuestions(Questions[Forecasting]):
         chances = Chances.of_losses(
             (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
         )
-        return Seen(answers, point, "the forecast", (chances,), "in the series' own units")
+        score = "forecast, in standard deviations of the training data"
+        return Seen(answers, point, "the forecast", (chances,), point, "in the series' own units", score)
 
     def steps(self, example: Series) -> Sequence[str]:
         return [str(step) for step in range(1, len(example) + 1)]

@@ -41,7 +41,9 @@ class LanguageModelQuestions(Questions[LanguageModel]):
             for step, (notes, of_found, right, of_step) in enumerate(rows)
         ]
         others = surprise(output, targets.roll(length // 2, 1))
-        return Seen(answers, -nats, "the log probability of the step's notes", (Chances.of_losses(nats, others),))
+        chances, scores = Chances.of_losses(nats, others), (output * found).sum(-1)
+        said, score = "the log probability of the step's notes", "sum of the log odds of the predicted notes"
+        return Seen(answers, -nats, said, (chances,), scores, score=score)
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
         """Return the token before each predicted one; the first is the start."""

@@ -32,7 +32,8 @@ class RegressionQuestions(Questions[Regression]):
         expected = output.detach()[:1].expand_as(output) if target is None else target.to(output.dtype)
         losses = F.smooth_l1_loss(output, expected, reduction="none")
         others = F.smooth_l1_loss(output, expected.roll(1, 0), reduction="none")
-        return Seen(answers, output, "the prediction", (Chances.of_losses(losses, others),), "in the loss's own units")
+        chances, score = Chances.of_losses(losses, others), "prediction, in standard deviations of the training data"
+        return Seen(answers, output, "the prediction", (chances,), output, "in the loss's own units", score)
 
     def steps(self, example: Labelled) -> Sequence[str]:
         if isinstance(example.content, np.ndarray):

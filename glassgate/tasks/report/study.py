@@ -23,6 +23,7 @@ from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
 from glassgate.tasks.report.causes import causes
 from glassgate.tasks.report.questions import Questions, questions_of
+from glassgate.tasks.report.relevance import relevances
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
 from glassgate.tasks.training.logs import FILE, FOLDER
@@ -276,6 +277,8 @@ def study(
             made.connections, (questions.attention(excerpt.example) for excerpt in excerpts), excerpts, strict=True
         )
     ]
+    tick("dividing each answer among the steps")
+    relevances(questions, batch_of, made, LAYER)
     tick("holding each part at its mean")
     causes(questions, batch_of, made, LAYER)
     if hasattr(network, "decoder"):

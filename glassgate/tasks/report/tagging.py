@@ -41,4 +41,5 @@ class TaggingQuestions(Questions[Tagging]):
         names = vocabularies["intents"].symbols
         whole = seen(output.intents.log_softmax(-1)[:, None], names, intent, [None])
         evidence = torch.cat([labels.evidence, whole.evidence], 1)
-        return Seen([*labels.answers, *whole.answers], evidence, labels.said, (*labels.chances, *whole.chances))
+        scores = torch.cat([labels.scores, whole.scores], 1)
+        return Seen([*labels.answers, *whole.answers], evidence, labels.said, (*labels.chances, *whole.chances), scores)

@@ -1,141 +1,15 @@
-"use strict";
-// One run of a page: its data, its elements, its cursor. `others` are the runs beside it, which share the step.
+// One run of a page: its elements, its cursor and its controls. `others` are the runs beside it, which share the step.
 const report = (data, run, others) => {
   const $ = (id) => document.getElementById(run ? `${id}-${run}` : id);
   const roots = [...document.querySelectorAll(`[data-run="${run}"]`)];
   const all = (selector, inside = null) => (inside ? [inside] : roots).flatMap((root) => [...root.querySelectorAll(selector)]);
   const named = (id) => all(`[data-id="${id}"]`)[0];
-  const total = data.starts[data.starts.length - 1];
-  const steps = data.steps.flat();
-  const types = { "<f4": Float32Array, "<u2": Uint16Array, "|u1": Uint8Array };
-
-  // Arrays are unpacked when they are first looked at.
-  const unpack = (packed) => {
-    if (!packed.numbers) {
-      const bytes = Uint8Array.from(atob(packed.b64), (c) => c.charCodeAt(0));
-      packed.numbers = new types[packed.type](bytes.buffer);
-    }
-    return packed;
-  };
-  const at = (packed, place) => {
-    const raw = unpack(packed).numbers[place];
-    return packed.type === "<f4" ? raw : packed.low + raw * packed.step;
-  };
-  for (const part of data.parts) {
-    part.place = new Map(part.shown.map((unit, k) => [unit, k]));
-    for (const packed of [...Object.values(part.values), ...Object.values(part.wires)])
-      packed.width = packed.units === 1 ? 1 : part.shown.filter((u) => u < packed.units).length;
-  }
-  const value = (part, name, step, unit) => {
-    const packed = part.values[name] || part.wires[name];
-    const place = packed && packed.units === 1 ? 0 : part.place.get(unit);
-    return packed && place !== undefined && place < packed.width ? at(packed, step * packed.width + place) : undefined;
-  };
-
-  // The answers by step, and those about a whole passage.
-  const passageOf = (step) => data.starts.findLastIndex((start) => start <= step);
-  const answers = data.said.map((said, k) => {
-    const byStep = new Map();
-    const whole = [];
-    said.forEach(([step, best, target], number) => {
-      const entry = { best, target, number };
-      if (step === null) whole.push(entry);
-      else byStep.set(data.starts[k] + step, entry);
-    });
-    return { byStep, whole };
-  });
-  const answerAt = (step) => {
-    const { byStep, whole } = answers[passageOf(step)];
-    return byStep.get(step) || whole.find(({ number }) => number === now.answer) || whole[0];
-  };
-
-  // The answer is chosen by the step, or, of several about a whole passage, by its number.
   const now = { step: 0, answer: 0, unit: 0, part: 0, shade: "" };
+  const reading = readings(data, now);
+  const { total, steps, value, passageOf, answerAt, mattered } = reading;
   const units = all(".answer + [dir] [data-a]");
   const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
-  const quote = (words) => (words.trim().length > 1 ? words : `“${words === "\n" ? "↵" : words}”`);
-  const chance = (p) => (p === null ? "" : p >= 0.1 ? ` ${(100 * p).toFixed(0)} %` : ` ${(100 * p).toPrecision(2)} %`);
-  const brief = (v) => (v === undefined ? "–" : v.toFixed(3).replace("-", "−"));
-  const short = (v) => (v === undefined ? "–" : Math.abs(v) >= 1000 || (v && Math.abs(v) < 1e-4) ? v.toExponential(2) : v.toFixed(4)).replace("-", "−");
-  const letter = (words) => (words.length === 1 ? quote(words) : words);
-
-  const spoken = (answer) => {
-    if (!answer) return "";
-    const [first, second] = answer.best;
-    let words = `predicts ${letter(first[0])}${chance(first[1])}`;
-    if (answer.target && first[1] === null) words += `, came ${answer.target[0]}`;
-    else if (answer.target) words += first[0] === answer.target[0] ? " ✓" : ` ✗ target ${letter(answer.target[0])}${chance(answer.target[1])}`;
-    return second ? `${words}, next ${letter(second[0])}${chance(second[1])}` : words;
-  };
-
-  // The contribution of each step to the answer at the cursor: a row of gradient times input.
-  const mattered = () => {
-    const k = passageOf(now.step);
-    const connection = data.connections[k];
-    const answer = answerAt(now.step);
-    if (!connection || !answer) return null;
-    let row = 0;
-    connection.targets.forEach((target, place) => {
-      if (Math.abs(target - answer.number) < Math.abs(connection.targets[row] - answer.number)) row = place;
-    });
-    const [, width] = connection.shape;
-    const [numbers, attention] = [connection.values, connection.attention].map(
-      (packed) => packed && unpack(packed).numbers.subarray(row * width, (row + 1) * width),
-    );
-    return { start: data.starts[k], numbers, attention, row };
-  };
-
-  const shadeOf = (share, kind) => {
-    const level = Math.round(10 * Math.min(1, Math.abs(share)));
-    return (kind === "gate" ? "g" : share >= 0 || !level ? "p" : "n") + level;
-  };
-  const shaded = new Map([...letters].map(([step, span]) => [step, span.className.match(/\b[png]\d+\b/)[0]]));
-  let painted = "";
-  const paint = () => {
-    const part = data.parts[now.part];
-    const key = [now.shade, now.part, now.unit, now.shade === "?mattered" ? [now.step, now.answer] : ""].join();
-    if (key === painted) return;
-    painted = key;
-    let of = () => "p0";
-    let [low, high, kind, words] = ["", "", "signed", "unshaded"];
-    named("why").textContent = "";
-    if (now.shade === "?mattered") {
-      const row = mattered();
-      const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
-      [low, high, words] = ["against", "for", "contribution to the answer at the cursor"];
-      of = (step) => {
-        const place = row ? step - row.start : -1;
-        return place >= 0 && place < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[place] / peak) : "p0";
-      };
-    } else if (now.shade === "?right") {
-      [low, high, kind, words] = ["0", "100 %", "gate", "probability of the target, or of the answer"];
-      of = (step) => {
-        const answer = answerAt(step);
-        const p = answer && (answer.target ? answer.target[1] : answer.best[0][1]);
-        return p === null || p === undefined ? "p0" : shadeOf(p, "gate");
-      };
-    } else if (now.shade) {
-      const numbers = steps.map((_, step) => value(part, now.shade, step, now.unit) ?? 0);
-      const gate = part.kinds[now.shade] === "gate";
-      const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
-      const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
-      of = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
-      words = `${now.shade} of unit ${now.unit} of ${part.label}`;
-      const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark]) => `“${mark}”`);
-      named("why").textContent = follows.length ? `: it follows ${follows.join(" and ")} most closely of all units` : "";
-      [low, high, kind] = gate ? ["0", "1", "gate"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2), "signed"];
-    }
-    named("shading").textContent = words;
-    named("scale").className = `scale ${kind}`;
-    named("scale").firstChild.textContent = low;
-    named("scale").lastChild.textContent = high;
-    for (const [step, span] of letters) {
-      const [was, is] = [shaded.get(step), of(step)];
-      if (was === is) continue;
-      span.classList.replace(was, is);
-      shaded.set(step, is);
-    }
-  };
+  const paint = shading(data, reading, now, letters, named);
 
   const wires = all(".diagram .wire text.value").map((label) => ({ label, name: label.parentNode.dataset.name || "" }));
   let marked = null;
@@ -164,7 +38,6 @@ const report = (data, run, others) => {
   });
 
   // A caption's words on the chosen unit.
-  const percent = (share) => `${share >= 0.995 ? 100 : (100 * share).toPrecision(2).replace(/\.0$/, "")} %`;
   const measured = (part, measure, of) => {
     const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {
@@ -253,7 +126,6 @@ const report = (data, run, others) => {
       show();
     });
   };
-  const clamp = (number, most) => Math.max(0, Math.min(most, number));
   const follow = (step) => {
     now.step = clamp(Math.round(step), total - 1);
     soon();
@@ -274,7 +146,8 @@ const report = (data, run, others) => {
     $("unit").max = data.parts[part].units - 1;
     all(".part").forEach((block) => block.classList.toggle("chosen", block.dataset.part === data.parts[part].label));
     const names = Object.keys(data.parts[part].values);
-    const entries = [...names.map((each) => [each, each]), ["?right", "probability of the target"], ["?mattered", "contribution to the answer"]];
+    const more = Object.entries(SHADES).filter(([key]) => key !== "?relevance" || data.relevances.length);
+    const entries = [...names.map((each) => [each, each]), ...more];
     if (name) now.shade = name;
     if (!entries.some(([key]) => key === now.shade)) now.shade = data.parts[part].states.at(-1);
     $("shade").replaceChildren(...entries.map(([key, words]) => new Option(words, key, false, key === now.shade)));
@@ -368,30 +241,7 @@ const report = (data, run, others) => {
     near(event.key === "ArrowUp" ? -1 : 1);
   });
 
-  // Every plot as a file of its own, in the colours it has now.
-  const kept = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-style", "font-weight"];
-  for (const svg of all("figure > svg")) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "save";
-    button.textContent = "SVG";
-    button.setAttribute("aria-label", `Save as SVG: ${svg.getAttribute("aria-label") || "diagram"}`);
-    button.addEventListener("click", () => {
-      const copy = svg.cloneNode(true);
-      const from = all("*", svg);
-      all("*", copy).forEach((each, k) => {
-        const style = getComputedStyle(from[k]);
-        for (const name of kept) if (style.getPropertyValue(name)) each.setAttribute(name, style.getPropertyValue(name));
-        each.removeAttribute("class");
-      });
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
-      link.download = `${svg.closest("section").id}.svg`;
-      link.click();
-      URL.revokeObjectURL(link.href);
-    });
-    svg.closest("figure").append(button);
-  }
+  for (const svg of all("figure > svg")) addSaveButton(svg);
 
   const self = { follow, starts: data.starts, go: (by) => go(now.step + by), near, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
   const first = data.follows[0];
@@ -400,35 +250,3 @@ const report = (data, run, others) => {
   show();
   return self;
 };
-
-(() => {
-  const reports = [];
-  const every = JSON.parse(document.getElementById("data").textContent);
-  (every.runs || [every]).forEach((data, run) => reports.push(report(data, run, reports)));
-  // The keyboard moves the unit and the layer of the run that was pointed at last.
-  let [current] = reports;
-  for (const each of reports) for (const root of each.roots) root.addEventListener("pointerenter", () => (current = each));
-  const dark = () => {
-    const chosen = document.documentElement.style.colorScheme;
-    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  };
-  const theme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
-  document.getElementById("theme").addEventListener("click", theme);
-  document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary, textarea, #live")) return;
-    const moves = {
-      ArrowLeft: () => current.go(-1),
-      ArrowRight: () => current.go(1),
-      ArrowUp: () => current.near(-1),
-      ArrowDown: () => current.near(1),
-      l: () => current.layer(),
-      n: () => current.next(),
-      t: theme,
-    };
-    if (!moves[event.key]) return;
-    event.preventDefault();
-    moves[event.key]();
-  });
-  document.documentElement.classList.add("live");
-  document.getElementById("bar").hidden = false;
-})();

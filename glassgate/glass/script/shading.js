@@ -1,0 +1,71 @@
+// The shades of the text: by a gate or state of a unit, by contribution, by relevance, or by probability.
+const SHADES = { "?right": "probability of the target", "?mattered": "contribution to the answer", "?relevance": "relevance to the answer" };
+
+const shadeOf = (share, kind) => {
+  const level = Math.round(10 * Math.min(1, Math.abs(share)));
+  return (kind === "gate" ? "g" : share >= 0 || !level ? "p" : "n") + level;
+};
+
+// Returns the function that shades a run's text for its cursor. `letters` are the elements of the steps.
+const shading = (data, reading, now, letters, named) => {
+  const { steps, value, answerAt } = reading;
+  const shaded = new Map([...letters].map(([step, span]) => [step, span.className.match(/\b[png]\d+\b/)[0]]));
+  let painted = "";
+
+  // A row of numbers for the steps of the passage at the cursor.
+  const byRow = (row) => {
+    const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
+    return (step) => {
+      const place = row ? step - row.start : -1;
+      return place >= 0 && place < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[place] / peak) : "p0";
+    };
+  };
+  const ways = {
+    "": () => ({ of: () => "p0", low: "", high: "", words: "unshaded" }),
+    "?mattered": () => ({ of: byRow(reading.mattered()), low: "against", high: "for", words: "contribution to the answer at the cursor" }),
+    "?relevance": () => {
+      const row = reading.relevance();
+      const words = row ? `relevance to the ${scoreOf(row.name, row)}` : "relevance";
+      const at = row && row.step !== null && row.step + row.start !== now.step ? `, the answer at step ${row.step + 1}` : "";
+      return { of: byRow(row), low: "against", high: "for", words, why: row ? `${at}: ${divided(row)}` : "" };
+    },
+    "?right": () => ({
+      of: (step) => {
+        const answer = answerAt(step);
+        const p = answer && (answer.target ? answer.target[1] : answer.best[0][1]);
+        return p === null || p === undefined ? "p0" : shadeOf(p, "gate");
+      },
+      low: "0", high: "100 %", kind: "gate", words: "probability of the target, or of the answer",
+    }),
+  };
+  const byValue = (part, name) => {
+    const numbers = steps.map((_, step) => value(part, name, step, now.unit) ?? 0);
+    const gate = part.kinds[name] === "gate";
+    const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
+    const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
+    const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark]) => `“${mark}”`);
+    const why = follows.length ? `: it follows ${follows.join(" and ")} most closely of all units` : "";
+    const [low, high] = gate ? ["0", "1"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2)];
+    const of = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
+    return { of, low, high, kind: gate ? "gate" : "signed", words: `${name} of unit ${now.unit} of ${part.label}`, why };
+  };
+
+  return () => {
+    const byAnswer = now.shade === "?mattered" || now.shade === "?relevance";
+    const key = [now.shade, now.part, now.unit, byAnswer ? [now.step, now.answer] : ""].join();
+    if (key === painted) return;
+    painted = key;
+    const { of, low, high, kind = "signed", words, why = "" } = ways[now.shade]?.() ?? byValue(data.parts[now.part], now.shade);
+    named("shading").textContent = words;
+    named("why").textContent = why;
+    named("scale").className = `scale ${kind}`;
+    named("scale").firstChild.textContent = low;
+    named("scale").lastChild.textContent = high;
+    for (const [step, span] of letters) {
+      const [was, is] = [shaded.get(step), of(step)];
+      if (was === is) continue;
+      span.classList.replace(was, is);
+      shaded.set(step, is);
+    }
+  };
+};

@@ -1,0 +1,32 @@
+// All runs of the page, the keyboard and the theme.
+(() => {
+  const reports = [];
+  const every = JSON.parse(document.getElementById("data").textContent);
+  (every.runs || [every]).forEach((data, run) => reports.push(report(data, run, reports)));
+  // The keyboard moves the unit and the layer of the run that was pointed at last.
+  let [current] = reports;
+  for (const each of reports) for (const root of each.roots) root.addEventListener("pointerenter", () => (current = each));
+  const dark = () => {
+    const chosen = document.documentElement.style.colorScheme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  };
+  const theme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
+  document.getElementById("theme").addEventListener("click", theme);
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary, textarea, #live")) return;
+    const moves = {
+      ArrowLeft: () => current.go(-1),
+      ArrowRight: () => current.go(1),
+      ArrowUp: () => current.near(-1),
+      ArrowDown: () => current.near(1),
+      l: () => current.layer(),
+      n: () => current.next(),
+      t: theme,
+    };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    moves[event.key]();
+  });
+  document.documentElement.classList.add("live");
+  document.getElementById("bar").hidden = false;
+})();

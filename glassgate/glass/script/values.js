@@ -1,0 +1,82 @@
+// The numbers of a page: arrays are unpacked when they are first read.
+const TYPES = { "<f4": Float32Array, "<u2": Uint16Array, "|u1": Uint8Array };
+
+const unpack = (packed) => {
+  if (!packed.numbers) {
+    const bytes = Uint8Array.from(atob(packed.b64), (c) => c.charCodeAt(0));
+    packed.numbers = new TYPES[packed.type](bytes.buffer);
+  }
+  return packed;
+};
+const numberAt = (packed, place) => {
+  const raw = unpack(packed).numbers[place];
+  return packed.type === "<f4" ? raw : packed.low + raw * packed.step;
+};
+const rowOf = (packed, row, width) => Array.from({ length: width }, (_, k) => numberAt(packed, row * width + k));
+
+// The values, answers and contributions of one run; `now` is its cursor.
+const readings = (data, now) => {
+  for (const part of data.parts) {
+    part.place = new Map(part.shown.map((unit, k) => [unit, k]));
+    for (const packed of [...Object.values(part.values), ...Object.values(part.wires)])
+      packed.width = packed.units === 1 ? 1 : part.shown.filter((u) => u < packed.units).length;
+  }
+  const value = (part, name, step, unit) => {
+    const packed = part.values[name] || part.wires[name];
+    const place = packed && packed.units === 1 ? 0 : part.place.get(unit);
+    return packed && place !== undefined && place < packed.width ? numberAt(packed, step * packed.width + place) : undefined;
+  };
+
+  // The answers by step, and those about a whole passage.
+  const passageOf = (step) => data.starts.findLastIndex((start) => start <= step);
+  const answers = data.said.map((said, k) => {
+    const byStep = new Map();
+    const whole = [];
+    said.forEach(([step, best, target], number) => {
+      const entry = { best, target, number };
+      if (step === null) whole.push(entry);
+      else byStep.set(data.starts[k] + step, entry);
+    });
+    return { byStep, whole };
+  });
+  // The answer is chosen by the step, or, of several about a whole passage, by its number.
+  const answerAt = (step) => {
+    const { byStep, whole } = answers[passageOf(step)];
+    return byStep.get(step) || whole.find(({ number }) => number === now.answer) || whole[0];
+  };
+
+  // The row of the answer at the cursor, or of the nearest answer that has one.
+  const rowHere = (each) => {
+    const answer = answerAt(now.step);
+    if (!each || !answer) return null;
+    const far = each.targets.map((target) => Math.abs(target - answer.number));
+    return far.indexOf(Math.min(...far));
+  };
+
+  // The contribution of each step to the answer at the cursor: gradient times input, and the attention.
+  const mattered = () => {
+    const k = passageOf(now.step);
+    const connection = data.connections[k];
+    const row = rowHere(connection);
+    if (row === null) return null;
+    const [, width] = connection.shape;
+    const [numbers, attention] = [connection.values, connection.attention].map(
+      (packed) => packed && unpack(packed).numbers.subarray(row * width, (row + 1) * width),
+    );
+    return { start: data.starts[k], numbers, attention, row };
+  };
+
+  // The relevance of each step to it, by layer-wise relevance propagation, and what it adds up to.
+  const relevance = () => {
+    const k = passageOf(now.step);
+    const each = data.relevances[k];
+    const row = rowHere(each);
+    if (row === null) return null;
+    const numbers = rowOf(each.values, row, each.shape[1]).map((share) => share * each.peaks[row]);
+    const [total, biases, score] = [each.totals[row], each.biases[row], each.scores[row]];
+    const [step, best] = data.said[k][each.targets[row]];
+    return { start: data.starts[k], numbers, total, biases, score, rest: score - total - biases, step, best, name: each.name };
+  };
+
+  return { total: data.starts.at(-1), steps: data.steps.flat(), value, passageOf, answerAt, mattered, relevance };
+};

@@ -1,0 +1,94 @@
+"""The relevance on a report: against `gg.dynamics.relevance`, one answer at a time, and as the page has it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import glassgate as gg
+from glassgate.dynamics.explanations import propagated
+from glassgate.glass.data import array, embedded
+from glassgate.glass.study import Relevances, Study
+from glassgate.tasks.data.batches import Batch, Piece, collate
+from glassgate.tasks.report.questions import Questions, questions_of
+from glassgate.tasks.report.relevance import relevance
+from tests.tasks.report.live import excerpts, trained
+
+
+class Reader(nn.Module):
+    """A network of a task as a model from the vectors that its encoder reads to the scores of its answers."""
+
+    def __init__(self, questions: Questions[Any], batch: Batch) -> None:
+        super().__init__()
+        self.network, self.questions, self.batch = questions.task.network, questions, batch
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        def read(layer: nn.Module, args: Any) -> Any:
+            return (vectors, *args[1:]) if args[0].shape == vectors.shape else None
+
+        hook = self.network.encoder.register_forward_pre_hook(read)
+        try:
+            return self.questions.answers(self.questions.run(self.network, self.batch), self.batch).scores
+        finally:
+            hook.remove()
+
+
+def read(name: str) -> tuple[Questions[Any], Batch, Tensor, Relevances]:
+    """A run, its input as a batch and as vectors, and the relevance of its steps to every answer."""
+    torch.manual_seed(1)
+    with gg.engine("reference"):
+        task = trained(name)
+    (excerpt,), questions = excerpts(task), questions_of(task)
+    batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
+    vectors: list[Tensor] = []
+    task.network.eval()
+    hook = task.network.encoder.register_forward_pre_hook(lambda _, args: vectors.append(args[0].detach()))
+    answers = questions.answers(questions.run(task.network, batch), batch).answers
+    hook.remove()
+    return questions, batch, vectors[0], relevance(questions, batch, range(len(answers)), "encoder")
+
+
+@pytest.mark.parametrize("name", ["tagging", "classification", "translation", "regression of series", "fill-blanks"])
+def test_it_is_that_of_one_answer_at_a_time(name: str) -> None:
+    questions, batch, vectors, found = read(name)
+    model = Reader(questions, batch)
+    with gg.engine("reference"):
+        every = [gg.dynamics.relevance(model, vectors, (k,)) for k in found.targets]
+    # The reader of characters comes before these vectors, so that its biases are part of them.
+    np.testing.assert_allclose(found.matrix, [each.tokens[0] for each in every], atol=1e-6)
+    np.testing.assert_allclose(found.biases, [each.biases for each in every], atol=1e-6)
+    np.testing.assert_allclose(found.scores, [each.scores.item() for each in every], atol=1e-6)
+    assert np.abs(found.matrix).max() > 1e-3
+    if name == "fill-blanks":
+        # The rest of the score is the relevance of the vector of the blank's length.
+        left = questions.task.network.left.weight
+        with gg.engine("reference"), propagated(model):
+            scores = model(vectors)[0]
+            d_left = [torch.autograd.grad(score, left, retain_graph=True)[0][1] for score in scores]
+        rest = torch.stack(d_left) @ left[1].detach()
+        assert np.abs(found.rest).max() > 1e-2
+        np.testing.assert_allclose(found.rest, rest, atol=1e-6)
+    else:
+        assert np.abs(found.rest).max() < 1e-5
+
+
+def test_the_score_is_the_log_odds_of_the_shown_probabilities() -> None:
+    questions, batch, _, found = read("tagging")
+    said = questions.answers(questions.run(questions.task.network, batch), batch)
+    odds = [np.log((each.best[0].probability or 0) / (each.best[1].probability or 1)) for each in said.answers]
+    np.testing.assert_allclose(found.scores, odds, atol=1e-5)
+    assert (found.scores >= 0).all()
+    assert found.name.format("A", "B") == "log odds of A over B"
+
+
+def test_a_page_has_its_sums_exactly_and_its_parts_in_8_bits() -> None:
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(3, 7)) * [[1e-3], [1], [50]]
+    study = Study("", "", [], [], relevances=[Relevances([0, 4, 9], matrix, matrix[:, 0], matrix[:, 1], "score")])
+    (packed,) = embedded(study)[0]["relevances"]
+    numbers = array(packed["values"]).reshape(packed["shape"]) * np.array(packed["peaks"])[:, None]
+    assert (np.abs(numbers - matrix) <= np.abs(matrix).max(1, keepdims=True) / 253).all()
+    np.testing.assert_allclose(packed["totals"], matrix.sum(1), rtol=1e-6)
+    assert packed["targets"] == [0, 4, 9]
