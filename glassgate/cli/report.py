@@ -11,10 +11,12 @@ from glassgate.cli.progress import Bar, display
 from glassgate.cli.strips import strips
 from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
+from glassgate.glass.places import BYTES
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.live.page import live
-from glassgate.tasks.report.study import given, own, read, study
+from glassgate.tasks.report.states import places_of
+from glassgate.tasks.report.study import chosen, given, read, study
 from glassgate.tasks.runs import RUN, Run
 
 
@@ -74,17 +76,22 @@ def command(words: list[str]) -> None:
         def tick(what: str) -> None:
             bars.update(row, description=what)
 
-        progress = Bar(bars, task.name)
+        progress, split = Bar(bars, task.name), None
         if arguments.text is not None:
             excerpts = given(task, arguments.text)
         elif arguments.file:
             excerpts = read(task, arguments.file, progress)
         else:
-            excerpts = own(task, progress, runs[0].metrics())
+            split = task.read_split(progress)
+            excerpts = chosen(task, split, runs[0].metrics())
         made = [
             study(each, excerpts, title, run.path, tick)
             for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
+        if not arguments.terminal:
+            tick("choosing places to search")
+            for own, run, shown in zip(tasks, runs, made, strict=True):
+                shown.places = places_of(own, run, split, shown, BYTES // len(made))
         tick("drawing the page")
         part = None
         if arguments.live:

@@ -16,7 +16,7 @@ from glassgate.engines.choose import engine
 from glassgate.engines.contract import Direction
 from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.glass.measures import ranges
 from glassgate.glass.uncompiled import uncompiled
@@ -24,6 +24,8 @@ from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
 from glassgate.shapes import ShapeError, check_choice
+
+__all__ = ["NotTraceable", "Relevance", "contribution", "propagated", "relevance"]
 
 METHODS = ("lrp", "contextual", "gradient", "integrated")
 PHRASES_AT_ONCE = 64
@@ -65,10 +67,9 @@ def relevance(
     arXiv:1909.12114) on the graph of the cell: in a product of a gate and a signal all relevance goes to the signal, a
     nonlinearity passes it on as it is, and a sum divides it in proportion to its terms. It is conserved: tokens and
     biases add up to the score. Around the layers a tanh passes relevance on, and the weights of a softmax are gates.
-    "contextual" is contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with
-    each token as a phrase; see `contribution`. "gradient" is gradient times input. "integrated" is the integral of
-    gradients from a zero input (Sundararajan et al. 2017, arXiv:1703.01365); its tokens add up to the difference of
-    the scores.
+    "contextual" is contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with each token as a phrase; see
+    `contribution`. "gradient" is gradient times input. "integrated" is the integral of gradients from a zero input
+    (Sundararajan et al. 2017, arXiv:1703.01365); its tokens add up to the difference of the scores.
 
     Args:
         model: a module with recurrent layers of this package. It runs in eval mode and is left as it was.

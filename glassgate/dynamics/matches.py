@@ -157,7 +157,7 @@ class Index:
             start, stop: its steps.
         """
         self._check(name)
-        scaled = (values.float() - self._mean(name)) / self.deviation[name].clamp_min(1e-6)
+        scaled = (values.float() - self.mean(name)) / self.deviation[name].clamp_min(1e-6)
         inside = scaled[start:stop]
         least = torch.maximum(inside.amin(0), -inside.amax(0))
         sign = inside.mean(0).sign()
@@ -166,7 +166,8 @@ class Index:
         order = ((outside < ACTIVE).float() * 1e3 + least).argsort(descending=True)
         return [unit for unit in order.tolist() if least[unit] > ACTIVE][:MOST_UNITS]
 
-    def _mean(self, name: str) -> Tensor:
+    def mean(self, name: str) -> Tensor:
+        """(H,): the mean of each unit of a state."""
         return self.low[name] + self.step[name] * torch.stack([row.float().mean() for row in self.states[name]])
 
     def _check(self, name: str) -> None:

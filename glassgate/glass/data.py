@@ -9,6 +9,7 @@ import numpy as np
 from glassgate.glass.figures import by_likeness
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import follows
+from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Direction, Relevances, Study
 
 # Bytes of recorded values per page. Values have 32 bits if they fit, else 16, else 8; then units are left out.
@@ -46,6 +47,8 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
             }
             for each in study.connections
         ],
+        "series": any(each.series is not None for each in study.passages),
+        "places": None if study.places is None else _places(study.places),
         "relevances": [_relevance(each) for each in study.relevances],
         "causes": [list(each) for each in study.causes],
         "lapses": [list(each) for each in study.lapses],
@@ -78,6 +81,25 @@ def array(packed: dict[str, Any]) -> np.ndarray:
 
 def _choices(best: Any) -> list[list[Any]]:
     return [[name, chance] for name, chance in best]
+
+
+def _places(places: Places) -> dict[str, Any]:
+    """The states in 4 bits each."""
+    parts = {}
+    for label, values in places.states.items():
+        levels, low, step = packed(values)
+        measures = {"low": low, "step": step, "mean": places.mean[label], "deviation": places.deviation[label]}
+        parts[label] = {
+            **{name: each.tolist() for name, each in measures.items()},
+            "levels": {"type": "|u1", "b64": _base64(levels)},
+        }
+    return {
+        "parts": parts,
+        "texts": [list(each) for each in places.texts],
+        "numbers": list(places.numbers),
+        "data": places.data,
+        "whole": places.whole,
+    }
 
 
 def _relevance(each: Relevances) -> dict[str, Any]:

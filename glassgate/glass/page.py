@@ -9,13 +9,13 @@ from glassgate.glass.live.page import Live
 from glassgate.glass.sections import sections, side_by_side
 from glassgate.glass.study import Study
 
-_SCRIPTS = ("words", "values", "shading", "saving", "report", "start")
+_SCRIPTS = ("words", "values", "shading", "search", "marks", "saving", "report", "start")
 
 
 def page(*studies: Study, live: Live | None = None) -> str:
     """The page of a study, or of two side by side that read the same steps; `live` is its interactive part."""
     study, pair = studies[0], len(studies) > 1
-    style = page_style(live.style if live else "")
+    style = page_style(resource("search.css"), live.style if live else "")
     script = "\n".join(resource(f"script/{name}.js") for name in _SCRIPTS)
     policy = page_policy(style, script, *([live.script] if live else []))
     parts = side_by_side(studies) if pair else sections(study)
@@ -42,7 +42,8 @@ def page(*studies: Study, live: Live | None = None) -> str:
 {_subtitles(studies)}
 <p class="hint">One cursor moves through all plots: point anywhere, or press <kbd>←</kbd> <kbd>→</kbd> for the step, \
 <kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, {_NEXT if _many(study) else ""}<kbd>T</kbd> for \
-light or dark.</p>
+light or dark. Select text or hold <kbd>Shift</kbd> with <kbd>←</kbd> <kbd>→</kbd> to \
+<a href="#search">search</a> for steps.</p>
 </header>
 <nav aria-label="Sections"><ol>{'<li hidden><a href="#live">Try it</a></li>' if live else ""}\
 {_contents([(each.name, each.title) for each in parts])}</ol></nav>

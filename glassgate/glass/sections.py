@@ -171,6 +171,32 @@ def _held(name: str) -> str:
     return f"{found[1]}, units {found[2]} to {int(found[3]) - 1}" if found else name
 
 
+def _search(study: Study) -> Section:
+    """A form and an empty list, which the script fills."""
+    places, many = study.places, len(study.passages)
+    names = (
+        "" if many == 1 else f'<label>sequence <input type="number" data-id="sequence" min="1" max="{many}"></label>'
+    )
+    body = (
+        f'<div class="search"><form aria-label="Search">{names}<label>steps <input data-id="steps" placeholder="2-3">'
+        '</label><label>units <input data-id="units" placeholder="active units"></label><button>Find</button></form>'
+        '<output aria-live="polite"></output><ol></ol><p class="source" data-id="places-note"></p></div>'
+        '<noscript><p class="source">The search needs JavaScript.</p></noscript>'
+    )
+    lede = (
+        "Mark steps: select text, drag over a picture, or hold Shift with the left and right arrow keys. The list "
+        "shows other places at which the outputs of the same units are closest. Without named units these are the "
+        "units that are active at all marked steps: more than one standard deviation from their mean. The distance is "
+        "the root mean square difference, in standard deviations of each unit. After Strobelt et al. 2018."
+    )
+    if places is None:
+        lede += " The places are those of this page. With an index of the run's data, made by <code>glassgate search"
+        lede += "</code>, they are those of the data."
+    else:
+        lede += f" The places are {places.steps:,} of {places.whole:,} steps of the {escape(places.data)} data."
+    return Section("search", "Search", lede, body)
+
+
 def _training(study: Study) -> Section:
     body = "".join(map(figure, figures.training(study)))
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
@@ -203,6 +229,7 @@ _MAKERS: Sequence[Callable[[Study], Section]] = (
     connectivity,
     _causes,
     gates,
+    _search,
     cell,
     _training,
     _cost,

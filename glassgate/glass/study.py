@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from glassgate.glass import measures
 from glassgate.glass.diagrams.values import wires
 from glassgate.glass.measures import Memory, Saturation, ranges
+from glassgate.glass.places import Places
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.retention import retentions
 
@@ -252,6 +253,7 @@ class Study:
         controls: the directions of networks with fresh weights that read the same passages
         control: draws another one of these networks, from a number
         loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
+        places: steps of the run's data, for searches
         unit, points: the units of `loss` and `points` in causes and lapses
         thresholds: the value that each effect has to exceed; computed once, by `findings`
         nulls: the effects of each rule in networks with fresh weights, by rule
@@ -261,6 +263,7 @@ class Study:
     subtitle: str
     passages: list[Passage]
     directions: list[Direction]
+    places: Places | None = None
     connections: list[Connections] = field(default_factory=list)
     relevances: list[Relevances] = field(default_factory=list)
     evidence: str = ""

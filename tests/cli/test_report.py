@@ -62,7 +62,7 @@ def test_every_task_has_a_page_of_its_own_words(name: str, runs: Path, tmp_path:
     titles = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
     assert titles == [
         *("Findings", "The text", "Saturation", "Memory", "Gradient flow", "Connectivity", "Causes", "Gates by time"),
-        *("The cell", "Training", "Cost"),
+        *("Search", "The cell", "Training", "Cost"),
     ]
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
@@ -164,7 +164,7 @@ def test_two_runs_side_by_side(runs: Path, tmp_path: Path) -> None:
     assert main(["report", *both, "play it now", "-o", str(tmp_path / "page.html")]) == 0
     text, data = content(tmp_path / "page.html")
     assert data["runs"][0] == data["runs"][1]
-    assert text.count('class="pair"') == 11
+    assert text.count('class="pair"') == 12
     assert {'data-run="0"', 'data-run="1"'} <= set(re.findall(r'data-run="\d"', text))
 
 

@@ -11,8 +11,20 @@ const report = (data, run, others) => {
   const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
   const paint = shading(data, reading, now, letters, named);
 
+  const searching = all(".search").map((place) => {
+    const [form, said, list] = ["form", "output", "ol"].map((name) => place.querySelector(name));
+    return { form, said, list, note: named("places-note"), passage: named("sequence"), steps: named("steps"), units: named("units") };
+  })[0];
+  const bands = all(".heat.time .pane").map((pane) => {
+    const band = document.createElement("i");
+    band.className = "chosen-steps";
+    pane.append(band);
+    return band;
+  });
+  const marks = marking(data, reading, now, letters, searching, bands);
+
   const wires = all(".diagram .wire text.value").map((label) => ({ label, name: label.parentNode.dataset.name || "" }));
-  let marked = null;
+  let under = null;
   let lit = { key: "", dots: [] };
   const lines = [];
   const line = (pane, kind) => {
@@ -50,9 +62,9 @@ const report = (data, run, others) => {
 
   const show = () => {
     const part = data.parts[now.part];
-    if (marked) marked.classList.remove("on");
-    marked = letters.get(now.step) || null;
-    if (marked) marked.classList.add("on");
+    if (under) under.classList.remove("on");
+    under = letters.get(now.step) || null;
+    if (under) under.classList.add("on");
     for (const unit of units) unit.classList.toggle("on", Number(unit.dataset.a) === now.answer && Number(unit.dataset.p) === passageOf(now.step));
     paint();
     const k = passageOf(now.step);
@@ -149,6 +161,7 @@ const report = (data, run, others) => {
     const more = Object.entries(SHADES).filter(([key]) => key !== "?relevance" || data.relevances.length);
     const entries = [...names.map((each) => [each, each]), ...more];
     if (name) now.shade = name;
+    marks.again();
     if (!entries.some(([key]) => key === now.shade)) now.shade = data.parts[part].states.at(-1);
     $("shade").replaceChildren(...entries.map(([key, words]) => new Option(words, key, false, key === now.shade)));
     soon();
@@ -203,6 +216,46 @@ const report = (data, run, others) => {
       const width = svg.viewBox.baseVal.width;
       go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), count - 1));
     });
+  // Dragging marks steps, in a picture of gates also units: `place` gives {step, unit} of the page.
+  const marked = (pane, place) => {
+    let from = null;
+    pane.addEventListener("pointerdown", (event) => {
+      from = event.button === 0 ? { x: event.clientX, y: event.clientY, ...place(event) } : null;
+      if (event.pointerType === "mouse") event.preventDefault();
+    });
+    pane.addEventListener("pointermove", (event) => {
+      if (!from || !(event.buttons & 1) || Math.hypot(event.clientX - from.x, event.clientY - from.y) < 6) return;
+      const to = place(event);
+      const [low, high] = [from.row, to.row].sort((a, b) => a - b);
+      marks.mark(from.step, to.step, from.row === undefined ? null : data.parts[now.part].order.slice(low, high + 1));
+    });
+  };
+  for (const { figure, pane } of lines)
+    marked(pane, (event) => {
+      const box = pane.getBoundingClientRect();
+      const { order, values } = data.parts[now.part];
+      const own = values[figure.dataset.name].units === order.length;
+      const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * order.length), order.length - 1);
+      return { step: clamp(Math.floor(((event.clientX - box.left) / box.width) * total), total - 1), row: own ? row : undefined };
+    });
+  for (const { svg, first, count, x1, x2 } of clocks)
+    marked(svg, (event) => {
+      const box = svg.getBoundingClientRect();
+      const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
+      return { step: first + clamp(Math.floor(((x - x1) / (x2 - x1)) * count), count - 1) };
+    });
+  // Selected text is marked, too.
+  const stepUnder = (node) => {
+    const span = (node.nodeType === Node.TEXT_NODE ? node.parentNode : node).closest?.("[data-s]");
+    return span && letters.get(Number(span.dataset.s)) === span ? Number(span.dataset.s) : null;
+  };
+  document.addEventListener("selectionchange", () => {
+    const selection = document.getSelection();
+    if (!selection.rangeCount || selection.isCollapsed) return;
+    const [from, to] = [stepUnder(selection.anchorNode), stepUnder(selection.focusNode)];
+    if (from !== null && to !== null) marks.mark(from, to);
+  });
+
   // A finger is wider than a dot: the nearest one within reach is chosen.
   const nearest = (event) => {
     const svg = event.target.closest("svg");
@@ -243,7 +296,8 @@ const report = (data, run, others) => {
 
   for (const svg of all("figure > svg")) addSaveButton(svg);
 
-  const self = { follow, starts: data.starts, go: (by) => go(now.step + by), near, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
+  const extend = (by) => go(marks.extend(by));
+  const self = { follow, extend, clear: marks.clear, starts: data.starts, go: (by) => go(now.step + by), near, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
   const first = data.follows[0];
   const part = first ? data.parts.findIndex((each) => each.label === first[1]) : 0;
   choose(part, first ? first[2] : 0, first ? first[3] : null);

@@ -57,6 +57,8 @@ const shading = (data, reading, now, letters, named) => {
     painted = key;
     const { of, low, high, kind = "signed", words, why = "" } = ways[now.shade]?.() ?? byValue(data.parts[now.part], now.shade);
     named("shading").textContent = words;
+    // The words of an answer change while the pointer moves: two lines are kept for them, so that the text stays.
+    named("shading").closest(".legend").classList.toggle("tall", byAnswer);
     named("why").textContent = why;
     named("scale").className = `scale ${kind}`;
     named("scale").firstChild.textContent = low;

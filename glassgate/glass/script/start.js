@@ -14,7 +14,7 @@
   document.getElementById("theme").addEventListener("click", theme);
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary, textarea, #live")) return;
-    const moves = {
+    const moves = event.shiftKey ? { ArrowLeft: () => current.extend(-1), ArrowRight: () => current.extend(1) } : {
       ArrowLeft: () => current.go(-1),
       ArrowRight: () => current.go(1),
       ArrowUp: () => current.near(-1),
@@ -22,6 +22,7 @@
       l: () => current.layer(),
       n: () => current.next(),
       t: theme,
+      Escape: () => current.clear(),
     };
     if (!moves[event.key]) return;
     event.preventDefault();

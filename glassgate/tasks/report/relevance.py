@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import glassgate as gg
-from glassgate.dynamics.explanations import propagated
+from glassgate.dynamics.explanations import NotTraceable, propagated
 from glassgate.glass.gradients import evenly
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
@@ -17,6 +17,8 @@ from glassgate.tasks.report.questions import Questions
 
 MOST_ANSWERS = 120
 """The number of a passage's answers whose relevance a page has."""
+# Numbers of a matrix of relevances.
+_MOST_NUMBERS = 120_000
 # Numbers of a gradient that is computed for several answers at once.
 _AT_ONCE = 2**22
 
@@ -30,13 +32,23 @@ def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch],
         made: the study, with its passages
         layer: the layer's name in the network
     """
-    for number, passage in enumerate(made.passages):
-        answers = evenly(len(passage.said), max(1, min(MOST_ANSWERS, 2 * _AT_ONCE // len(passage.steps) ** 2)))
-        made.relevances.append(relevance(questions, batch_of(number, 1), answers, layer))
+    found = []
+    try:
+        for number, passage in enumerate(made.passages):
+            answers = evenly(len(passage.said), max(1, min(MOST_ANSWERS, _MOST_NUMBERS // len(passage.steps))))
+            found.append(relevance(questions, batch_of(number, 1), answers, layer))
+    except NotTraceable as error:
+        made.notes.append(f"relevance: the page has none, since the cell has no graph. {error}")
+        return
+    made.relevances = found
 
 
 def relevance(questions: Questions[Any], batch: Batch, answers: Sequence[int], layer: str) -> Relevances:
-    """The relevance of each step of a batch of one row to some of its answers."""
+    """The relevance of each step of a batch of one row to some of its answers.
+
+    Raises:
+        NotTraceable: a cell has no graph
+    """
     network, cut = questions.task.network, _Cut()
     # One row has too little work for kernels, and plain torch differentiates all answers in one backward pass.
     with gg.engine("reference"), propagated(network) as biases:

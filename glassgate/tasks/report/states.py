@@ -4,10 +4,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import glassgate as gg
+from glassgate.glass.gradients import evenly
+from glassgate.glass.places import BYTES, Places, steps_within
+from glassgate.glass.study import Study
 from glassgate.tasks.data.batches import Piece, collate
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
@@ -15,7 +19,7 @@ from glassgate.tasks.report.answers import visible
 from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.report.study import LAYER, Excerpt
 from glassgate.tasks.runs import MODEL, Run
-from glassgate.tasks.task import Task
+from glassgate.tasks.task import Split, Task
 
 FILE = "states.safetensors"
 MOST_STEPS = 1_000_000
@@ -43,14 +47,9 @@ def index_of(
     Raises:
         UserError: the data is not there any more, or holds no example.
     """
-    path, weights = run.path / FILE, hashlib.sha256((run.path / MODEL).read_bytes()).hexdigest()
-    if path.exists():
-        try:
-            index = gg.dynamics.Index.open(path)
-        except ValueError:
-            index = None
-        if index is not None and (index.about or {}).get("weights") == weights:
-            return index
+    index = _stored(run)
+    if index is not None:
+        return index
     tick("reading the data")
     split = task.read_split(progress)
     name = next((name for name in ("dev", "test", "train") if len(getattr(split, name))), None)
@@ -65,9 +64,90 @@ def index_of(
             yield states
 
     every = list(sequences())
-    index = gg.dynamics.Index.of(every, texts, {"weights": weights, "data": name})
-    index.save(path)
+    index = gg.dynamics.Index.of(every, texts, {"weights": _weights(run), "data": name})
+    index.save(run.path / FILE)
     return index
+
+
+def places_of(
+    task: Task[Any, Any, Any], run: Run, split: Split[Any] | None, shown: Study, size: int = BYTES
+) -> Places | None:
+    """The steps of the run's data that a report embeds for searches; None if there are none to choose from.
+
+    They are evenly chosen sequences of the index in the run's folder, or else of data that has been read. Sequences of
+    the report itself are left out.
+
+    Args:
+        task: with its network.
+        run: its folder.
+        split: the run's data; None if it has not been read.
+        shown: the report, with its passages and directions.
+        size: in bytes, about.
+    """
+    labels = {each.label: f"{each.label.removeprefix(f'{LAYER}.')}.{each.states[0]}" for each in shown.directions}
+    units = sum(each.values[each.states[0]].shape[1] for each in shown.directions)
+    letters = float(np.mean([len(step.encode()) for each in shown.passages for step in each.steps]))
+    most = steps_within(size, units, letters)
+    index = _stored(run)
+    if index is not None:
+        chosen = _of_index(index, list(labels.values()), most)
+        data, whole = (index.about or {}).get("data", ""), index.steps
+    elif split is not None:
+        name = next((name for name in ("dev", "test", "train") if len(getattr(split, name))), "")
+        if not name:
+            return None
+        examples = getattr(split, name)
+        some = [examples[k] for k in evenly(len(examples), most)]
+        excerpts = _excerpts(questions_of(task), some, 2 * most)
+        read = zip(excerpts, recorded(task, excerpts), strict=True)
+        chosen = [(k, text_of(task, excerpt), states) for k, (excerpt, (_, states)) in enumerate(read)]
+        data, whole = name, sum(each.stop - each.start for each in excerpts)
+    else:
+        return None
+    here = ["\0".join(map(visible, each.steps)) for each in shown.passages]
+    found, left = [], most
+    for number, text, states in chosen:
+        words = "\0".join(text)
+        if left > 0 and not any(words in passage or passage in words for passage in here):
+            found.append((number, text[:left], {label: states[name][:left] for label, name in labels.items()}))
+            left -= len(text)
+    if not found:
+        return None
+    values = {label: torch.cat([states[label] for *_, states in found]).float().cpu().numpy().T for label in labels}
+    if index is None:
+        every = {label: torch.cat([states[name] for *_, states in chosen]).float() for label, name in labels.items()}
+        mean = {label: np.asarray(each.mean(0).cpu()) for label, each in every.items()}
+        deviation = {label: np.asarray(each.std(0, correction=0).cpu()) for label, each in every.items()}
+    else:
+        mean = {label: index.mean(name).numpy() for label, name in labels.items()}
+        deviation = {label: index.deviation[name].numpy() for label, name in labels.items()}
+    return Places(values, mean, deviation, [text for _, text, _ in found], [k for k, *_ in found], data, whole)
+
+
+def _of_index(index: gg.dynamics.Index, names: Sequence[str], most: int) -> list[tuple[int, list[str], Any]]:
+    """Evenly chosen sequences of an index with about so many steps: the number, the texts and the states of each."""
+    many = len(index.starts) - 1
+    found = []
+    for k in evenly(many, max(1, 2 * most * many // index.steps)):
+        states = {name: index.values(name, k) for name in names}
+        found.append((k, index.text(k, 0, len(states[names[0]])), states))
+    return found
+
+
+def _stored(run: Run) -> gg.dynamics.Index | None:
+    """The index in the folder of a run, if it is one of the run's weights."""
+    path = run.path / FILE
+    if not path.exists():
+        return None
+    try:
+        index = gg.dynamics.Index.open(path)
+    except ValueError:
+        return None
+    return index if (index.about or {}).get("weights") == _weights(run) else None
+
+
+def _weights(run: Run) -> str:
+    return hashlib.sha256((run.path / MODEL).read_bytes()).hexdigest()
 
 
 def recorded(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Iterator[Read]:
@@ -101,10 +181,10 @@ def text_of(task: Task[Any, Any, Any], excerpt: Excerpt) -> list[str]:
     return [visible(step) for step in shown.steps]
 
 
-def _excerpts(questions: Questions[Any], examples: Sequence[Any]) -> list[Excerpt]:
-    """All steps of the examples, in pieces of at most `LONGEST` steps, up to `MOST_STEPS` steps."""
+def _excerpts(questions: Questions[Any], examples: Sequence[Any], most: int = MOST_STEPS) -> list[Excerpt]:
+    """All steps of the examples, in pieces of at most `LONGEST` steps, up to so many steps."""
     found: list[Excerpt] = []
-    left = MOST_STEPS
+    left = most
     for example in examples:
         length = len(questions.steps(example))
         usual = (0, min(length, LONGEST))

@@ -25,7 +25,7 @@ from glassgate.tasks.report.causes import causes
 from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.report.relevance import relevances
 from glassgate.tasks.runs import Run
-from glassgate.tasks.task import Task
+from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.logs import FILE, FOLDER
 
 MOST_STEPS = 2000
@@ -103,29 +103,38 @@ def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Excer
 
 
 def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None) -> list[Excerpt]:
+    """Examples of the run's own data, see `chosen`.
+
+    Raises:
+        UserError: the data is not there any more
+    """
+    return chosen(task, task.read_split(progress), metrics)
+
+
+def chosen(task: Task[Any, Any, Any], split: Split[Any], metrics: Mapping[str, Any] | None = None) -> list[Excerpt]:
     """Examples of the run's dev data, or of its test or training data if it has none.
 
     Of long examples it is one excerpt on which the run is as accurate as on average, by its metrics.
 
     Raises:
-        UserError: the data is not there any more
+        UserError: there is no example
     """
-    questions, split = questions_of(task), task.read_split(progress)
+    questions = questions_of(task)
     examples = split.dev or split.test or split.train
-    chosen: list[Excerpt] = []
+    found: list[Excerpt] = []
     left = _OWN_STEPS
     if len(examples) and len(questions.steps(examples[0])) > _OWN_STEPS:
         some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
         return [_average(questions, some, metrics or {})]
     for example in (examples[place] for place in range(len(examples))):
         length = len(questions.steps(example))
-        if chosen and (length > left or len(chosen) == _OWN_EXAMPLES):
+        if found and (length > left or len(found) == _OWN_EXAMPLES):
             break
-        chosen.append(Excerpt(example, *questions.excerpt(example, (0, min(length, _OWN_STEPS)))))
+        found.append(Excerpt(example, *questions.excerpt(example, (0, min(length, _OWN_STEPS)))))
         left -= length
-    if not chosen:
+    if not found:
         raise OptionError("the run's data holds no example; give a text, or a file with --file")
-    return chosen
+    return found
 
 
 class _Candidate(NamedTuple):

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.dynamics.explanations import propagated
 from glassgate.glass.data import array, embedded
-from glassgate.glass.study import Relevances, Study
+from glassgate.glass.study import Passage, Relevances, Said, Study
 from glassgate.tasks.data.batches import Batch, Piece, collate
 from glassgate.tasks.report.questions import Questions, questions_of
-from glassgate.tasks.report.relevance import relevance
+from glassgate.tasks.report.relevance import relevance, relevances
+from tests.export.test_javascript import Sorted
 from tests.tasks.report.live import excerpts, trained
 
 
@@ -92,3 +93,18 @@ def test_a_page_has_its_sums_exactly_and_its_parts_in_8_bits() -> None:
     assert (np.abs(numbers - matrix) <= np.abs(matrix).max(1, keepdims=True) / 253).all()
     np.testing.assert_allclose(packed["totals"], matrix.sum(1), rtol=1e-6)
     assert packed["targets"] == [0, 4, 9]
+
+
+def test_a_cell_without_a_graph_leaves_a_note() -> None:
+    with gg.engine("reference"):
+        task = trained("tagging")
+    network = task.network
+    size = network.encoder.input_size
+    network.encoder = gg.Recurrent(Sorted(), size, network.encoder.hidden_size, batch_first=True, bidirectional=True)
+    excerpt = excerpts(task)[0]
+    rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
+    made = Study("", "", [Passage(["play"] * 7, [Said(0, [("O", 1.0)], None)] * 7)], [])
+    relevances(questions_of(task), lambda *_: rows, made, "encoder")
+    assert not made.relevances
+    (note,) = made.notes
+    assert note.startswith("relevance: the page has none, since the cell has no graph.")

@@ -1,0 +1,63 @@
+"""Steps of a data set on a report, where readers search for places at which units behave as at marked steps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+BYTES = 300_000
+"""The size of the states and texts on a page, about."""
+LEVELS = 15
+"""The largest level of a state, which has 4 bits."""
+
+
+@dataclass
+class Places:
+    """Some sequences of a data set.
+
+    Attributes:
+        states: (H, T) by the label of a direction: its output at all T steps, one sequence after another
+        texts: of the steps of each sequence
+        numbers: of each sequence in the data set, from 0
+        deviation, mean: (H,) by label, over the whole data set as far as it was read
+        data: the name of the data: "dev", "test" or "train"
+        whole: the number of steps of that data that were read
+    """
+
+    states: Mapping[str, np.ndarray]
+    mean: Mapping[str, np.ndarray]
+    deviation: Mapping[str, np.ndarray]
+    texts: Sequence[Sequence[str]]
+    numbers: Sequence[int]
+    data: str
+    whole: int
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return sum(map(len, self.texts))
+
+
+def steps_within(size: int, units: int, letters: float) -> int:
+    """The number of steps that fit into so many bytes, with so many units and so many letters of text per step.
+
+    Example:
+        >>> steps_within(300_000, 128, 5.0)
+        3215
+    """
+    return int(size / (units / 2 * 4 / 3 + letters + 3))
+
+
+def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """States (H, T) in 4 bits: bytes of two steps each, (H, ceil(T / 2)), and (H,) low and step of each unit.
+
+    Example:
+        >>> levels, low, step = packed(np.array([[0.0, 1.0, 0.2], [-1.0, -1.0, 2.0]]))
+        >>> levels.tolist(), low.tolist(), step.round(3).tolist()
+        ([[240, 3], [0, 15]], [0.0, -1.0], [0.067, 0.2])
+    """
+    low = values.min(1)
+    step = np.maximum(values.max(1) - low, 1e-6) / LEVELS
+    levels = np.rint((values - low[:, None]) / step[:, None]).astype(np.uint8)
+    levels = np.pad(levels, ((0, 0), (0, levels.shape[1] % 2)))
+    return levels[:, ::2] | levels[:, 1::2] << 4, low, step

@@ -1,0 +1,145 @@
+// Marked steps and units of a run, and the list of the places where the units behave in the same way.
+const MOST_PLACES = 12;
+const AROUND = 4;
+
+// "5-9" as [4, 9], null if it is no range of steps from 1 to `count`.
+const rangeIn = (words, count) => {
+  const found = /^\s*(\d+)(?:\s*[-–]\s*(\d+))?\s*$/.exec(words);
+  const [first, last] = found ? [Number(found[1]), Number(found[2] ?? found[1])] : [0, 0];
+  return first >= 1 && first <= last && last <= count ? [first - 1, last] : null;
+};
+
+const unitsIn = (words, known) => {
+  const units = words.split(/[\s,]+/).filter(Boolean).map(Number);
+  return units.every((unit) => known.includes(unit)) ? [...new Set(units)] : null;
+};
+
+const tag = (name, text, className = "") => {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (className) made.className = className;
+  return made;
+};
+
+// One place: its distance, where it is, and its text with the steps that match; `unit` shades the steps.
+const placeRow = (source, place, length, unit, series) => {
+  const text = source.texts[place.sequence];
+  const apart = text.every((step) => step.length <= 1) ? "" : " ";
+  const row = document.createElement("li");
+  const words = document.createElement("span");
+  const [from, to] = [Math.max(0, place.start - AROUND), Math.min(text.length, place.start + length + AROUND)];
+  words.className = apart ? "place words" : "place letters";
+  words.dir = "auto";
+  let inside = words;
+  for (let k = from; k < to; k++) {
+    if (k === place.start) words.append((inside = document.createElement("mark")));
+    if (k === place.start + length) inside = words;
+    const t = source.starts[place.sequence] + k;
+    const scaled = (source.value(unit, t) - source.mean[unit]) / Math.max(1e-6, source.deviation[unit]);
+    const step = tag("span", series ? "" : text[k], `u ${shadeOf(scaled / 2)}`);
+    step.title = text[k];
+    inside.append(step, k + 1 < to ? apart : "");
+  }
+  const number = source.numbers[place.sequence] + 1;
+  row.append(tag("b", place.distance.toFixed(2)), tag("small", `sequence ${number}, step ${place.start + 1}`), words);
+  return row;
+};
+
+// `get` gives the cursor's part; `elements` are those of the section. Returns functions that mark steps.
+const marking = (data, reading, now, letters, elements, panes) => {
+  const { form, steps: stepsField, passage, units: unitsField, said, list, note } = elements;
+  const marks = { first: 0, stop: 0, anchor: 0 };
+  const sources = new Map();
+  const partHere = () => data.parts[now.part];
+  const sourceHere = () => {
+    const part = partHere();
+    if (!sources.has(part.label))
+      sources.set(part.label, data.places ? embeddedPlaces(data.places, part.label) : ownPlaces(data, part, reading.value));
+    return sources.get(part.label);
+  };
+  const valueHere = (unit, step) => reading.value(partHere(), partHere().states[0], step, unit);
+
+  const paint = () => {
+    for (const [step, span] of letters) span.classList.toggle("marked", step >= marks.first && step < marks.stop);
+    const total = reading.total;
+    for (const pane of panes) {
+      pane.style.display = marks.stop > marks.first ? "block" : "none";
+      pane.style.left = `${(100 * marks.first) / total}%`;
+      pane.style.width = `${(100 * (marks.stop - marks.first)) / total}%`;
+    }
+  };
+
+  const explain = (words) => {
+    said.textContent = words;
+    list.replaceChildren();
+    note.textContent = "";
+  };
+
+  const search = () => {
+    const source = sourceHere();
+    const part = partHere();
+    const { first, stop } = marks;
+    const k = reading.passageOf(first);
+    const known = source.units.filter((unit) => valueHere(unit, first) !== undefined);
+    const named = unitsIn(unitsField.value, known);
+    if (!named) return explain(`Units: expected numbers from 0 to ${part.units - 1}, separated by commas, got ${unitsField.value}.`);
+    const active = named.length ? [] : activeUnits({ ...source, units: known }, valueHere, first, stop, data.starts[k], data.starts[k + 1]);
+    const units = [named, active, [now.unit]].find((each) => each.length);
+    if (!known.includes(units[0])) return explain(`The page has no values of unit ${units[0]}. Select or name another one.`);
+    const why = named.length ? "" : active.length ? ", active at all marked steps" : ", the selected one, since none is active at all marked steps";
+    const pattern = units.map((unit) => Array.from({ length: stop - first }, (_, each) => valueHere(unit, first + each)));
+    const found = nearestPlaces(source, pattern, units, MOST_PLACES, data.places ? null : [first, stop]);
+    const name = `${part.states[0]} of ${part.label}`;
+    said.textContent = found.length ? `${name}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}${why}:` : "No other place is as long.";
+    list.replaceChildren(...found.map((each) => placeRow(source, each, stop - first, units[0], data.series)));
+    const counts = new Map();
+    for (const { sequence, start } of found) {
+      const words = source.texts[sequence].slice(start, start + stop - first).join(" ");
+      counts.set(words, (counts.get(words) ?? 0) + 1);
+    }
+    const often = [...counts].filter(([, count]) => count > 1).sort((a, b) => b[1] - a[1]).slice(0, 5);
+    const frequent = often.length && !data.series ? `Most frequent: ${often.map(([words, count]) => `${quote(words)} ${count}`).join(", ")}. ` : "";
+    const share = found.length ? `${percent(found.at(-1).closer)} of all windows are as close as the last place.` : "";
+    note.textContent = `${frequent}${share}`;
+  };
+
+  // Marks steps of one passage, the one of the first step, and searches.
+  const mark = (from, to, units = null) => {
+    const k = reading.passageOf(from);
+    const [low, high] = [Math.min(from, to), Math.max(from, to) + 1];
+    marks.first = Math.max(data.starts[k], low);
+    marks.stop = Math.min(data.starts[k + 1], high);
+    if (units) unitsField.value = units.join(", ");
+    if (passage) passage.value = k + 1;
+    const [one, last] = [marks.first - data.starts[k] + 1, marks.stop - data.starts[k]];
+    stepsField.value = one === last ? `${one}` : `${one}-${last}`;
+    paint();
+    search();
+  };
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const k = passage ? clamp(Number(passage.value) - 1, data.starts.length - 2) : 0;
+    const count = data.starts[k + 1] - data.starts[k];
+    const range = rangeIn(stepsField.value, count);
+    if (range) mark(data.starts[k] + range[0], data.starts[k] + range[1] - 1);
+    else explain(`Steps: expected a range from 1 to ${count} such as 2-3, got ${stepsField.value || "nothing"}.`);
+  });
+  // With Shift, the arrow keys extend the marked steps from the cursor.
+  const extend = (by) => {
+    const stays = marks.stop > marks.first && (marks.anchor === marks.first || marks.anchor === marks.stop - 1);
+    if (!stays || (now.step !== marks.first && now.step !== marks.stop - 1)) marks.anchor = now.step;
+    const k = reading.passageOf(marks.anchor);
+    const step = Math.max(data.starts[k], Math.min(data.starts[k + 1] - 1, now.step + by));
+    mark(marks.anchor, step);
+    return step;
+  };
+  const clear = () => {
+    marks.first = marks.stop = 0;
+    unitsField.value = stepsField.value = "";
+    paint();
+    explain("");
+  };
+  const again = () => marks.stop > marks.first && search();
+  return { mark, extend, clear, again };
+};
