@@ -132,7 +132,7 @@ def products(content: Content, language: int) -> str:
     """Microseconds per step of each variant."""
     head = (
         ("variant", "N", "H", "forward, us per step", "training, us per step", "error against float64"),
-        ("阶梯", "N", "H", "前向，每步微秒", "训练，每步微秒", "与 float64 的误差"),
+        ("实现", "N", "H", "前向，每步微秒", "训练，每步微秒", "与 float64 的误差"),
     )[language]
     return table(
         head,
