@@ -1,4 +1,4 @@
-"""`python -m defaults [SET ...]`: trains each set with the defaults, searches around them, and makes the page again."""
+"""`python -m defaults [SET ...]`: trains each set with the defaults, searches around them, and writes the page."""
 
 import argparse
 import sys
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             measure([_Run(data, data_folder(), store, options.seconds) for data in sets])
         except (KeyboardInterrupt, Interrupted):
-            sys.exit("stopped; the same command goes on")
+            sys.exit("stopped; run the same command to continue")
     report.write(store, options.root / "docs" / "defaults.md")
     print(f"The page: {options.root}/docs/defaults.md")
 
@@ -91,7 +91,7 @@ class _Run:
         return sum(each["seconds"] for each in self.store.searched(self.data))
 
     def goes_on(self) -> bool:
-        """Do one training of the search, and return whether there may be another: not where the time is over."""
+        """Do one training of the search. Return False if the search or its time is over."""
         try:
             self.asked = self.search.send(self.train(self.asked)) if self.asked else next(self.search)
         except StopIteration:
@@ -99,14 +99,14 @@ class _Run:
         return self.spent() < self.seconds
 
     def repeat(self) -> None:
-        """Train the defaults and the best found with the other seeds."""
+        """Train the defaults and the best settings found with the other seeds."""
         found = best(self.data, self.store.searched(self.data))
         for seed in SEEDS[1:]:
             for settings in (defaults(self.data, self.examples), found):
                 self.train(settings, seed)
 
     def train(self, settings: Settings, seed: int = SEEDS[0]) -> Result:
-        """Train unless it has been done."""
+        """Train, unless the result is stored."""
         if there := self.store.get(self.data, settings, seed):
             return there
         result = train(self.data, self.split, settings, seed)

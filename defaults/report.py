@@ -32,16 +32,16 @@ values, and an option overrides them:
 {rule}
 
 An example is one row of a batch: a sequence, a piece of a long one, a chunk of a text (50 tokens) or a window of a
-series. `--lr-find` searches for the learning rate instead. It trains 100 steps with an increasing rate and draws the
-loss by rate to `learning_rate.svg` in the run folder.
+series. `--lr-find` searches for the learning rate instead of using the default. It trains 100 steps with an increasing
+rate and draws the loss by rate to `learning_rate.svg` in the run folder.
 
-With dev data and without `--epochs`, this number of epochs is a minimum. Halfway through them the learning rate stays
-constant while the dev score improves: another epoch follows at the same rate if the last quarter of the planned epochs
-contributed more than 2 % of the total improvement. After this pause, the rate decays along the second half of the
-cosine, so it decays towards the end of every training. The maximum is four times the planned epochs, or `--max-epochs`.
-It is printed with its estimated time before training starts. With `--patience`, too, the rate decays before training
-ends. On seven of the data sets below, the pause added 0 to 20 % of the planned epochs, 7 % on average. The table below
-is from trainings without a pause.
+With dev data and without `--epochs`, the number of epochs in the table is the minimum, the *planned* epochs. Halfway
+through them, the learning rate stays constant while the dev score improves: another epoch follows at the same rate if
+the last quarter of the planned epochs contributed more than 2 % of the total improvement. After this pause, the rate
+decays along the second half of the cosine. Every training therefore ends with a decayed rate, also with `--patience`.
+The maximum number of epochs is four times the planned ones, or `--max-epochs`. It is printed with its estimated time
+before training starts. On seven of the data sets below, the pause added 0 to 20 % of the planned epochs, on average 7
+%. The measurements below are from trainings without a pause.
 
 ## Measurements
 
@@ -49,8 +49,8 @@ Each task was trained on three data sets with three kinds of settings: the defau
 and the best settings of a search around the defaults. The search changes one setting at a time (learning rate, epochs,
 dropout, batch size, hidden size) and keeps the change if the dev score improves. It ends when no change improves the
 score, or after a time limit. It trains with one seed. The settings with the best dev score, and the defaults, are then
-trained with two more seeds. Scores are computed on test data, which the search does not use: mean and standard
-deviation over the seeds.
+trained with two more seeds where time allowed. The table has the mean and standard deviation over the seeds of the
+score on test data, which the search does not use.
 
 ```sh
 GLASSGATE_DATA=FOLDER make defaults                            # all missing figures; can be stopped and continued
@@ -68,24 +68,24 @@ ENDING = """
 - **The defaults were partly chosen on these sets.** The rule by size and the first learning rates were chosen before
   the search existed, partly manually, from trainings on these sets and also from their test scores. The figures of sets
   whose defaults have not changed since are therefore too optimistic. The search then changed three defaults, by dev
-  scores only. Tagging: dropout 0.2 and learning rate 0.008 instead of 0.4 and 0.006, which were 4.9 % worse on 4,000
-  sentences. Language models: 256 units instead of 128, which were 4.6 % worse on 500,000 characters, and dropout 0.2
-  instead of none. Blanks: dropout 0.2 instead of none, which was 6.0 % worse on 20,000 characters.
+  scores only. Tagging: dropout 0.2 and learning rate 0.008 instead of 0.4 and 0.006; the old values were 4.9 % worse on
+  4,000 sentences. Language models: 256 units instead of 128, which were 4.6 % worse on 500,000 characters, and dropout
+  0.2 instead of none. Blanks: dropout 0.2 instead of none, which was 6.0 % worse on 20,000 characters.
 - **The search is incomplete.** It did not finish on any set. Some trainings were started manually, in another
   order: those with dropout 0.2, those with 256 units, and all of translation, for which only learning rates were
   compared. With few epochs, a larger learning rate looks better than it is.
 - **The learning rate of translation** was chosen from 0.002 and 0.004 by the mean dev score of three seeds. On 3,000
-  pairs 0.004 has the better dev score (chrF 10.9, vs. 10.8 with 0.002; on test data 12.2 vs. 11.2). On 600 pairs 0.002
-  has the better one (5.6 vs. 5.4; on test data 6.2 vs. 5.7). The default is therefore 0.002 for batches of 4, and 0.004
-  for batches of 8 and more. Batches of more than 8 were not measured. With 100 pairs all rates end at a chrF of about
-  4: this is too little data.
+  pairs, which are trained with batches of 8, 0.004 has the better dev score (chrF 10.9, vs. 10.8 with 0.002; on test
+  data 12.2 vs. 11.2). On 600 pairs, with batches of 4, 0.002 is better (5.6 vs. 5.4; on test data 6.2 vs. 5.7). The
+  default is therefore 0.002 for batches of 4, and 0.004 for batches of 8 and more. Batches of more than 8 were not
+  measured. With 100 pairs all rates end at a chrF of about 4: this is too little data.
 - **Small differences are not significant** for one seed, or if the standard deviation is large. A negative difference
-  means that the defaults are better on the test data than the settings with the best dev score. The small sets have
-  little dev data.
+  means that the defaults have a better test score than the settings with the best dev score; the small sets have little
+  dev data to choose by.
 - **Processor:** one thread of an AMD EPYC with two processors, shared with other programs.
-- **Large sets** are parts of their data, and their epochs are limited to the same number for all settings (except for
-  translation), so that a training takes seconds. This favours settings that learn fast.
-- **Sources:** [sets.py](../defaults/sets.py) has the sets, their sizes and the rule that splits them. Every training is
+- **The third set of each task** is a part of a larger data set. All settings train it for the same small number of
+  epochs (except for translation), so that a training takes seconds. This favours settings that learn fast.
+- **Sources:** [sets.py](../defaults/sets.py) has the sets, their sizes and the rule that splits them. Each training is
   a line of JSON in `defaults/figures`. The data is that of the [results](results.md).
 """
 
@@ -220,7 +220,7 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(places, [f"{row.data.task}: {row.data.what}" for row in rows], fontsize=9)
     axes.set_xlim(min(-8.0, *(100 * row.behind(row.defaults) for row in rows)) - 1, 62)
-    axes.set_xlabel("behind the best setting found, % of its score (60 and more at the right edge)", fontsize=9)
+    axes.set_xlabel("worse than the best settings found, % of their score (60 and more at the right edge)", fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=9, loc="lower right")
     with matplotlib.rc_context({"svg.hashsalt": "glassgate"}):

@@ -1,4 +1,4 @@
-"""One training with given settings, the JSON it is kept in, and the search around the defaults."""
+"""One training with given settings, its storage as JSON, and the search around the defaults."""
 
 import json
 import time
@@ -20,19 +20,19 @@ Result = dict[str, Any]
 SEEDS = (1, 2, 3)
 """The search trains with the first; the defaults and the best found are trained with all of them."""
 
-_LADDERS: dict[str, tuple[float, ...]] = {
+_VALUES: dict[str, tuple[float, ...]] = {
     "learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3),
     "epochs": (5, 10, 20, 40, 80),
     "dropout": (0.0, 0.2, 0.4),
     "batch_size": (2, 4, 8, 16, 32, 64, 128),
     "hidden_size": (64, 128, 256, 512),
 }
-"""What the search varies, in this order, and the values it tries: the next ones above and below."""
+"""The settings that the search varies, in this order, and their values. It tries the next value up and down."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is varied."""
+    """The settings of a training that the search varies."""
 
     batch_size: int
     learning_rate: float
@@ -42,27 +42,27 @@ class Settings:
 
 
 class Store:
-    """The trainings of each set, a line of JSON each, written as soon as one ends; those that are there stay.
+    """The trainings of each set, one line of JSON each, appended when a training ends.
 
     Args:
-        folder: of a file for each set
+        folder: contains one file per set
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def all(self, data: Set) -> list[Result]:
-        """The results of a set."""
+        """Return the results of a set."""
         path = self._path(data)
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def get(self, data: Set, settings: Settings, seed: int) -> Result | None:
-        """The result of a training; None where there is none."""
+        """Return the result of a training, or None if it is missing."""
         wanted = {"settings": asdict(settings), "seed": seed}
         return next((each for each in self.all(data) if wanted.items() <= each.items()), None)
 
     def searched(self, data: Set) -> list[Result]:
-        """The results that a search has to choose from: those of the first seed."""
+        """Return the results of the first seed, from which the search chooses."""
         return [each for each in self.all(data) if each["seed"] == SEEDS[0]]
 
     def keep(self, data: Set, result: Result) -> None:
@@ -76,7 +76,7 @@ class Store:
 
 
 def examples_of(data: Set, split: Split[Any]) -> int:
-    """How many examples a set has for its task."""
+    """Return the number of training examples of a set, as its task counts them."""
     kind = task_class(data.task)
     task = kind(kind.options_type.from_mapping(data.options))
     task.vocabularies = task.collect(split.train)
@@ -84,7 +84,7 @@ def examples_of(data: Set, split: Split[Any]) -> int:
 
 
 def defaults(data: Set, examples: int) -> Settings:
-    """The settings that the task takes for a set of so many examples where nothing is said."""
+    """Return the default settings of the task for this number of examples."""
     options = task_class(data.task).options_type.from_mapping(data.options)
     size = by_size(examples)
     epochs = data.epochs or size.epochs
@@ -92,7 +92,7 @@ def defaults(data: Set, examples: int) -> Settings:
 
 
 def fixed(data: Set, examples: int) -> Settings:
-    """The same with a batch size of 32 and 10 epochs, whatever the size of the data."""
+    """Return the default settings with a batch size of 32 and 10 epochs."""
     return replace(defaults(data, examples), batch_size=32, epochs=data.epochs or 10)
 
 
@@ -115,16 +115,16 @@ def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> Result
 
 
 def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
-    """Yield settings to train with, each of which is answered by its result, until no change of one is better.
+    """Yield settings to train with, and receive their results, until no change of one setting is better.
 
-    What the dev data likes better is kept, and the next change begins there.
+    Settings with a better dev score become the start of the next change.
     """
     best, found = start, (yield start)
     tried = {start}
     better = True
     while better:
         better = False
-        for name in _LADDERS:
+        for name in _VALUES:
             for step in (1, -1):
                 while not (data.epochs and name == "epochs"):
                     there = _next(best, name, step)
@@ -138,20 +138,20 @@ def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
 
 
 def is_better(data: Set, one: Result, other: Result) -> bool:
-    """Whether a training is better than another by the dev data."""
+    """Return whether a training has a better dev score than another."""
     return bool(one["dev"] < other["dev"] if data.score.lower_is_better else one["dev"] > other["dev"])
 
 
 def best(data: Set, results: Sequence[Result]) -> Settings:
-    """The settings that the dev data likes best; the first of equals."""
+    """Return the settings with the best dev score; of equal ones, the first."""
     choose = min if data.score.lower_is_better else max
     return Settings(**choose(results, key=lambda each: each["dev"])["settings"])
 
 
 def _next(settings: Settings, name: str, step: int) -> Settings | None:
-    """The settings with the next value of one, above or below; None where there is none."""
+    """Return the settings with the next value of one setting, up or down, or None at the end of its values."""
     value = getattr(settings, name)
-    values = [each for each in _LADDERS[name] if (each - value) * step > 1e-9]
+    values = [each for each in _VALUES[name] if (each - value) * step > 1e-9]
     if not values:
         return None
     return Settings(**{**asdict(settings), name: min(values) if step > 0 else max(values)})

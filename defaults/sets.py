@@ -1,4 +1,4 @@
-"""The data sets, one table: three for each task, real data cut to size by one rule."""
+"""The table of data sets: three for each task, cut to size from real data by one rule."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Set:
         options: options that the data requires, the same for every setting
         score: the score that settings are compared by
         cut: reduces the data to the size of this set
-        epochs: the same number for every setting, where those of the defaults would take too long; 0 for the defaults
+        epochs: a number for every setting, if the default number would take too long; 0 for the default
         reader: the task that reads the files, if it is another one
     """
 
@@ -49,7 +49,7 @@ class Set:
     reader: str = ""
 
     def read(self, data: Path) -> Split[Any]:
-        """Read the data as a task reads it, and cut it."""
+        """Read the data as the task does, and cut it."""
         kind = task_class(self.reader or self.task)
         paths = {name: str(data / path) for name, path in self.paths.items()}
         split = kind(kind.options_type.from_mapping({**self.options, **paths})).read_split(Progress())
@@ -57,13 +57,13 @@ class Set:
 
 
 def _spread(examples: Sequence[Any], count: int) -> list[Any]:
-    """So many examples at equal distances, the first among them; all if there are fewer."""
+    """Return `count` examples at equal distances, beginning with the first; all if there are fewer."""
     count = min(count, len(examples))
     return [examples[place * len(examples) // count] for place in range(count)]
 
 
 def _examples(train: int, held_out: int) -> Cut:
-    """So many examples to train on, at most so many for dev and 400 for test, with no label unseen."""
+    """Keep `train` training examples, and at most `held_out` dev and 400 test examples with labels seen in training."""
 
     def cut(split: Split[Any]) -> Split[Any]:
         kept = _spread(split.train, train)
@@ -82,7 +82,7 @@ def _labels(example: Any) -> Sequence[str | None]:
 
 
 def _intents(train: int, held_out: int) -> Cut:
-    """The same, of sentences with an intent, as texts whose label it is."""
+    """Cut as `_examples`, then turn sentences with an intent into texts with the intent as label."""
 
     def cut(split: Split[Any]) -> Split[Any]:
         parts = vars(_examples(train, held_out)(split)).values()
@@ -92,12 +92,12 @@ def _intents(train: int, held_out: int) -> Cut:
 
 
 def _halves(split: Split[Any]) -> Split[Any]:
-    """The test part divided alternately into dev and test, where the data has no dev part."""
+    """Divide the test part alternately into dev and test, for data without a dev part."""
     return Split(split.train, split.test[::2], split.test[1::2])
 
 
-def _units(train: int, held_out: int) -> Cut:
-    """The first units of each part of a text, 30,000 for test."""
+def _tokens(train: int, held_out: int) -> Cut:
+    """Keep the first tokens of each part of a text; 30,000 for test."""
 
     def first(part: Sequence[Any], count: int) -> list[Any]:
         return [replace(part[0], units=part[0].units[:count])]
@@ -133,14 +133,14 @@ SETS = (
     Set("classification-large", "classification", "intents of 8,000 utterances", SNIPS, {}, ACCURACY,
         _intents(8000, 200), 1, reader="tagging"),
     Set("language-model-tiny", "language-model", "20,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
-        _units(20_000, 5_000)),
+        _tokens(20_000, 5_000)),
     Set("language-model-medium", "language-model", "notes of 229 chorales", CHORALES, {"unit": "notes"}, NATS),
     Set("language-model-large", "language-model", "500,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
-        _units(500_000, 20_000), 1),
+        _tokens(500_000, 20_000), 1),
     Set("fill-blanks-tiny", "fill-blanks", "20,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
-        _units(20_000, 5_000)),
+        _tokens(20_000, 5_000)),
     Set("fill-blanks-medium", "fill-blanks", "100,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
-        _units(100_000, 10_000)),
+        _tokens(100_000, 10_000)),
     Set("fill-blanks-large", "fill-blanks", "2,000 poems of the Tang", POEMS, {"sequence": "line"}, NATS,
         _examples(2000, 60), 1),
     Set("translation-tiny", "translation", "100 pairs, English to Chinese", PAIRS, CHINESE, CHRF, _examples(100, 200)),

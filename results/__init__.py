@@ -1,1 +1,1 @@
-"""Trains each task on real data, ours and plain PyTorch. `python -m results` runs the cases of cases.py."""
+"""Trains each task on real data, with Glassgate and with plain PyTorch; `python -m results` runs the table of cases."""

@@ -1,4 +1,4 @@
-"""`python -m results [CASE ...]`: trains the missing runs, both sides interleaved, and writes the pages."""
+"""`python -m results [CASE ...]`: trains the missing runs, with both sides interleaved, and writes the pages."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the cases that the command line selects."""
+    """Run the cases that the command line selects."""
     options = _parser().parse_args(arguments)
     for wanted in options.cases:
         if not any(fnmatch(case.name, wanted) for case in CASES):
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.report:
         run(cases, data_folder(), store, options.jobs, ROOT / "runs" / "results")
     if not any(store.pairs(case) for case in CASES):
-        sys.exit(f"expected results of both sides of a case in {options.out}, got none; without --report some are made")
+        sys.exit(f"expected results of both sides of a case in {options.out}, got none; train some: omit --report")
     report.write(store, options.root / "docs" / "results.md")
     readme.write(store, options.root)
     print(f"The pages: docs/results.md and the READMEs' tables in {options.root}")
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m results", description="Trains tasks with Glassgate and with plain PyTorch."
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, * matches any letters (default: all)")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="case names; * matches any characters (default: all)")
     parser.add_argument("--list", action="store_true", help="list the cases, then exit")
     parser.add_argument("--report", action="store_true", help="write the pages from the JSON files, then exit")
     parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time, one thread each (default: 2)")
@@ -60,12 +60,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) -> None:
-    """Trains the missing runs, the first seed of all cases before the second of any, and reports each epoch."""
+    """Train the missing runs, all cases with the first seed, then all with the second, and print each epoch."""
     most = max(case.seeds for case in cases)
     pairs = [(case, seed) for seed in range(1, most + 1) for case in cases if seed <= case.seeds]
     missing = {(case.name, seed): store.lacks(case, seed) for case, seed in pairs}
     count = sum(map(len, missing.values()))
-    print(f"{2 * len(pairs) - count} trainings are there, {count} to do", flush=True)
+    print(f"{2 * len(pairs) - count} trainings are done, {count} are missing", flush=True)
     start = time.monotonic()
 
     def note(line: str) -> None:
@@ -83,7 +83,7 @@ def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) 
                 work.result()
         except (KeyboardInterrupt, Broken) as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            sys.exit(f"stopped: {error or 'by Ctrl-C'}; the same command goes on")
+            sys.exit(f"stopped: {error or 'by Ctrl-C'}; run the same command to continue")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from results.score import Score
 THREADS = 1
 """The threads of each training. With one, processor time includes no waiting for other threads."""
 
-KEPT: Mapping[str, Mapping[str, Any]] = {
+EARLIER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "tagging": {"batch_size": 32, "dropout": 0.4, "learning_rate": 6e-3},
     "language-model": {"batch_size": 32, "dropout": 0.0},
 }
@@ -69,16 +69,16 @@ class Case:
     picture: str | None = None
 
     def files(self, data: Path) -> dict[str, Any]:
-        """The options that say where the data is and how many threads compute."""
+        """Return the options for the data files, the number of threads and the device."""
         paths = {} if self.read else {name: str(data / path) for name, path in self.paths.items()}
         return {**paths, "threads": THREADS, "device": "cpu", "save_every": 3600.0}
 
     def key(self, seed: int, side: str) -> dict[str, Any]:
-        """What a result belongs to."""
+        """Return the case, options, seed and side that identify a result."""
         return {"case": self.name, "task": self.task, "options": dict(self.options), "seed": seed, "side": side}
 
     def command(self) -> str | None:
-        """The command that trains this case alone; None where `read` reads the data."""
+        """Return the command that trains this case, or None if `read` reads the data."""
         if self.read:
             return None
         words = [f"glassgate train {self.task}"]
@@ -103,7 +103,7 @@ def _written(task: Any, split: Split[Any]) -> str:
 
 
 def _filled(task: Any, split: Split[Any]) -> str:
-    """Lines of the test part with their middle character hidden: what stood there, and the likeliest candidates."""
+    """Return lines of the test part with a hidden middle character, in brackets, and its most probable candidates."""
     shown = []
     for text in split.test[:400:50]:
         line = "".join(text.units).strip()[:24]
@@ -117,7 +117,7 @@ def _filled(task: Any, split: Split[Any]) -> str:
 
 
 def _translated(task: Any, split: Split[Any]) -> str:
-    """Some sentences of the test part, with their reference translations and the model's."""
+    """Return some sentences of the test part, with their reference translations and those of the model."""
     shown = split.test[:: max(1, len(split.test) // 8)][:8]
     return "\n".join(
         f"{pair.source}\n    {pair.target}\n    {made}"
@@ -151,7 +151,7 @@ ACCURACY = Score("accuracy", "accuracy")
 FIRST_TRY = "plain PyTorch, first try"
 
 SEGRNN = {96: (0.368, 0.395), 192: (0.408, 0.419), 336: (0.444, 0.440), 720: (0.446, 0.457)}
-"""Squared and absolute error that SegRNN's own page reports for ETTh1, look-back 96, without its dropped last batch."""
+"""Squared and absolute error on SegRNN's project page for ETTh1, look-back 96, last batch not dropped."""
 
 
 def _against_naive(task: Any, split: Split[Any]) -> str:
@@ -159,7 +159,7 @@ def _against_naive(task: Any, split: Split[Any]) -> str:
 
 
 def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False) -> Case:
-    """ETTh1 by Informer's split: 12, 4 and 4 months of hours, scaled by the first, from the last 96 hours."""
+    """ETTh1, split as in Informer: 12, 4 and 4 months of hours, scaled by the first part; look-back of 96 hours."""
     options: dict[str, Any] = {
         "horizon": horizon,
         "look_back": 96,
@@ -175,7 +175,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     reported: tuple[Reported, ...] = ()
     if univariate:
         options |= {"target": "OT", "hidden_size": 128, "dropout": 0.3, "batch_size": 256, "learning_rate": 2e-3}
-    elif horizon == 720:  # the best by the dev part at 336 hours; docs/forecasting.md has the sizes below, too
+    elif horizon == 720:  # these sizes have the lowest dev error at 336 hours; see docs/forecasting.md
         sizes = {"hidden_size": 256, "embedding_size": 0, "batch_size": 256, "epochs": 3}
         options |= {**sizes, "dropout": 0.5, "learning_rate": 1e-3}
     else:
@@ -191,16 +191,20 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     elif (univariate, horizon) == (False, 24):
         reported = (Reported("mse", 0.395, FIRST_TRY, "LSTM, H=64, 6 epochs"),)
     elif not univariate:
-        setting = "look-back 96, H=512, up to 30 epochs, no dropped batch; its page, not its paper"
+        setting = "look-back 96, H=512, up to 30 epochs, all test windows; from its project page, not its paper"
         pairs = zip(("mse", "mae"), SEGRNN[horizon], strict=True)
         reported = tuple(Reported(score, value, "Lin et al. 2023, SegRNN", setting) for score, value in pairs)
     name = f"etth1-{'ot-' if univariate else ''}{horizon}{'-quantiles' if quantiles else ''}"
     what = f"ETTh1: {'the oil temperature' if univariate else 'seven series'}, {horizon} hours ahead"
     what += ", quantiles" if quantiles else ""
-    note = "Errors are of values divided by the deviation of the training part; every window of the test part counts."
+    note = (
+        "Errors are computed on values divided by the standard deviation of the training part, over every window of "
+        "the test part."
+    )
     if not univariate and horizon in (192, 336):
         note += (
-            " The two trainings ran one after the other. Glassgate computes the shared part of the segments only once."
+            " The two trainings ran one after the other, not alternately. Glassgate computes the shared part of the "
+            "segments only once."
         )
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
@@ -231,7 +235,7 @@ CASES = (
         "SNIPS: 39 types of slots, and the intent",
         "tagging",
         {"data": "snips_slu/train", "dev": "snips_slu/valid", "test": "snips_slu/test"},
-        {"head": "crf", "epochs": 10, **KEPT["tagging"]},
+        {"head": "crf", "epochs": 10, **EARLIER_DEFAULTS["tagging"]},
         2,
         (Score("f1", "slot F1"), Score("intent_accuracy", "intent accuracy"), Score("frame_accuracy", "whole frames")),
         (
@@ -283,7 +287,7 @@ CASES = (
         "Tiny Shakespeare: the next character",
         "language-model",
         {"data": "char_lm/tinyshakespeare.txt"},
-        {"hidden_size": 128, "num_layers": 2, "epochs": 5, "learning_rate": 8e-3, **KEPT["language-model"]},
+        {"hidden_size": 128, "num_layers": 2, "epochs": 5, "learning_rate": 8e-3, **EARLIER_DEFAULTS["language-model"]},
         2,
         (NATS, ACCURACY),
         (Reported("nats", 1.61, FIRST_TRY, "LSTM 2 x 128, 9 epochs, T=50, the same split 90/5/5"),),
@@ -317,7 +321,13 @@ CASES = (
         "Tang poems: the next character",
         "language-model",
         {"data": "char_lm/tang_10k_poems.txt"},
-        {"sequence": "line", "hidden_size": 128, "epochs": 3, "learning_rate": 5e-3, **KEPT["language-model"]},
+        {
+            "sequence": "line",
+            "hidden_size": 128,
+            "epochs": 3,
+            "learning_rate": 5e-3,
+            **EARLIER_DEFAULTS["language-model"],
+        },
         1,
         (NATS, ACCURACY),
         sample=_written,
@@ -336,8 +346,8 @@ CASES = (
             ),
             Reported("accuracy", 97.1, FIRST_TRY, "word BiLSTM, H=64, 15 epochs, slots and intent together"),
         ),
-        "The test data has 700 utterances, so one utterance is 0.14 %. The published model also learns the slots. In "
-        "the case `snips` above, Glassgate learns both, and its intents are better than here.",
+        "The test data has 700 utterances, so one utterance is 0.14 %. The published model also learns the slots. So "
+        "does the case `snips` above, whose intents are better than these.",
         read=_snips_intents,
     ),
     _tatoeba("tatoeba-en-zh", "English to Chinese", target_unit="character"),

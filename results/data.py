@@ -1,4 +1,4 @@
-"""Where the data is that comes with no package."""
+"""The folder of the data, which no package contains."""
 
 import os
 import sys
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def data_folder() -> Path:
-    """The folder that GLASSGATE_DATA names; the program ends with a sentence where there is none."""
+    """Return the folder that GLASSGATE_DATA names, or end the program with a message."""
     folder = os.environ.get("GLASSGATE_DATA")
     if not folder or not Path(folder).is_dir():
         sys.exit(
-            f"expected a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md says what is in it"
+            f"expected a folder of data in GLASSGATE_DATA, got {folder or 'none'}; docs/results.md lists its files"
         )
     return Path(folder)

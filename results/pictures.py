@@ -13,8 +13,8 @@ from glassgate.tasks.pictures.attention import Attended, attention_picture
 from glassgate.tasks.task import Split
 
 TITLES = {
-    "attention": "Where the decoder looked: a row for each unit that it wrote, a column for each that it read",
-    "fan": "Forecasts of the test part with their quantiles, what came, the last value, and the values a day before",
+    "attention": "Attention weights: a row for each token of the translation, a column for each token of the source",
+    "fan": "Forecasts of the test part with their quantiles, the actual values, and two naive forecasts",
 }
 _SENTENCES, _ORIGINS = 3, 3
 _BYTES = range(16, 33)  # of a sentence that fits a page
@@ -24,9 +24,9 @@ def kept(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
     """Return the values of a picture, ready for JSON.
 
     Args:
-        kind: "attention", of a trained translation, or "fan", of a trained forecasting
-        task: the trained one
-        split: the data, of which the test part is shown
+        kind: "attention" for translation, or "fan" for forecasting
+        task: the trained task
+        split: the data; only its test part is used
     """
     return {"kind": kind, "shown": (_attended if kind == "attention" else _forecast)(task, split.test)}
 
@@ -41,7 +41,7 @@ def draw(picture: Mapping[str, Any], path: Path) -> None:
 
 
 def _attended(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
-    """The first sentences of a length that fits a page, and the model's own translation of each."""
+    """Return the attention of the first sentences that fit a page, each with the translation of the model."""
     first = [pair.source for pair in test if len(pair.source.encode()) in _BYTES]
     looks = [task.attend(type(test[0])(source)) for source in first[:_SENTENCES]]
     return [
@@ -51,7 +51,7 @@ def _attended(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _forecast(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
-    """Forecasts from origins that are spread evenly over the first series of the test part."""
+    """Return forecasts from origins that are evenly distributed over the first series of the test part."""
     series = test[0]
     size = task.context + task.options.horizon
     places = np.linspace(0, len(series) - size, _ORIGINS + 2).astype(int)[1:-1]
@@ -83,7 +83,7 @@ def _origin(kept: Mapping[str, Any]) -> Origin:
 
 
 def _texts(rows: Iterable[Iterable[float]], form: str) -> list[str]:
-    """Numbers as a line of text a row, which the JSON file keeps on one line."""
+    """Return each row of numbers as a text, so that the JSON file has one line per row."""
     return [" ".join(format(value, form) for value in row) for row in rows]
 
 

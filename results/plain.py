@@ -1,4 +1,4 @@
-"""The other side of a comparison: a task whose network holds the layers of `torch.nn` in the place of ours."""
+"""The other side of a comparison: a task whose network has the layers of `torch.nn` instead of those of Glassgate."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _KINDS: dict[type[gg.Cell], Any] = {gg.cells.LSTM: nn.LSTM, gg.cells.GRU: nn.GRU
 
 
 def plain(task: type[Task[Any, Any, Any]]) -> type[Task[Any, Any, Any]]:
-    """The task on `torch.nn`: the same data, batches, first weights, losses and scores, other recurrent layers."""
+    """Return the task on `torch.nn`: same data, batches, initial weights, losses and scores, other recurrent layers."""
 
     class Plain(task):  # type: ignore[misc, valid-type]
         def build(self) -> nn.Module:
@@ -23,7 +23,7 @@ def plain(task: type[Task[Any, Any, Any]]) -> type[Task[Any, Any, Any]]:
 
 
 def with_plain_layers(network: nn.Module) -> nn.Module:
-    """Swaps every `gg.Recurrent` in a network, weights kept."""
+    """Replace every `gg.Recurrent` in a network, and keep its weights."""
     for name, part in list(network.named_modules()):
         if isinstance(part, gg.Recurrent):
             parent, _, child = name.rpartition(".")
@@ -32,20 +32,20 @@ def with_plain_layers(network: nn.Module) -> nn.Module:
 
 
 class PlainLayers(nn.Module):
-    """Layers of `torch.nn` that are asked as a task asks ours, written as one writes it without us.
+    """Layers of `torch.nn` with the call signature of `gg.Recurrent`, as a user of `torch.nn` would write them.
 
-    Two directions over rows of unequal lengths are packed, as they must be; an empty row as one step of padding.
-    In one direction padding comes after all that a row's output depends on, so nothing is packed, which is faster; the
-    final state of a row that ended early has then read padding. No case looks at either.
+    With two directions, rows of unequal lengths are packed; an empty row is packed as one step of padding. With one
+    direction, the padding follows all steps that a row's output depends on, so nothing is packed, which is faster. The
+    final state of a shorter row is then wrong, because it has read padding. No case uses it.
 
     Args:
-        ours: the layers whose options and weights are taken over
+        ours: the layers whose options and weights are copied
     """
 
     def __init__(self, ours: gg.Recurrent):
         super().__init__()
         if ours.merge == "none" and ours.num_layers > 1:
-            raise ValueError("torch.nn has no stack whose directions never meet; compare one layer")
+            raise ValueError("torch.nn has no stack with separate directions; compare one layer")
         self.num_directions, self.bidirectional = ours.num_directions, ours.bidirectional
         self.output_size, self.merge = ours.output_size, ours.merge
         with torch.random.fork_rng():
@@ -60,14 +60,14 @@ class PlainLayers(nn.Module):
         self.layers.load_state_dict(ours.state_dict())
 
     def forward(self, input: Tensor, hx: Any = None, *, lengths: Tensor | None = None) -> tuple[Any, Any]:
-        """From `(N, L, H_in)` and `lengths`, `(N,)`, to the output, or two if directions do not meet, and h_n."""
+        """Return the output for `(N, L, H_in)` and lengths `(N,)`, a pair with `merge="none"`, and the final states."""
         steps = input.shape[1]
         if lengths is None or not self.bidirectional or bool((lengths == steps).all()):
             output, state = self.layers(input, hx)
         else:
             packed = pack_padded_sequence(input, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
             output, state = self.layers(packed, hx)
-            # Time-major in memory, as our output is: dropout draws its numbers in that order.
+            # Time-major in memory, like the output of Glassgate, because dropout draws its numbers in memory order.
             output = pad_packed_sequence(output, total_length=steps)[0].transpose(0, 1)
         if self.merge == "none" and self.bidirectional:
             output = output.chunk(2, -1)

@@ -1,4 +1,4 @@
-"""The short table of results in both READMEs, between two comments, made from the same files as the page."""
+"""The short table of results in both READMEs, between two comments, generated from the same files as the page."""
 
 import statistics
 from pathlib import Path
@@ -37,7 +37,7 @@ def write(store: Store, root: Path) -> None:
 
 
 def table(store: Store, page: str) -> str:
-    """The table of one README, comments included."""
+    """Return the table of one README, with its comments."""
     language, headings = list(HEADINGS).index(page), HEADINGS[page]
     shown = [case for case in CASES if case.name in NAMES]
     rows = [_row(NAMES[case.name][language], case, pairs) for case in shown if (pairs := store.pairs(case))]

@@ -33,8 +33,8 @@ INTRODUCTION = """\
 # Results on real data
 
 Each task is trained twice with each seed: once with the layers of Glassgate and once with those of `torch.nn`. Both
-start from the same weights and read the same batches in the same order. The scores must therefore agree up to
-rounding, and the comparison is about time.
+trainings start from the same weights and read the same batches in the same order. Their scores should therefore agree
+within the variation between seeds; the comparison is about time.
 
 ```sh
 GLASSGATE_DATA=FOLDER make results                      # all missing figures; can be stopped and continued
@@ -47,10 +47,10 @@ make results RESULTS=--report                           # only this page and the
 LEGEND = f"""
 Scores: mean and standard deviation over the seeds. Seconds: processor time of the training steps of one epoch, {OURS}
 / {PLAIN}. Speedup: processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
-Published figures have other settings, which are listed below. They are quoted from secondary sources, not from the
-papers. "plain PyTorch, first try" are small trainings from before this comparison, with little tuning and mostly one
-seed. Slots and intents of SNIPS, the characters of Shakespeare and those of the Tang poems use earlier defaults (batch
-size, dropout, learning rate), which their commands name.
+Published figures have other settings, listed below, and are quoted from secondary sources, not from the papers. "plain
+PyTorch, first try" are small trainings from before this comparison, with little tuning and mostly one seed. Three
+cases (SNIPS slots and intents, Tiny Shakespeare, the next character of Tang poems) use earlier defaults of batch size,
+dropout and learning rate; their commands contain them.
 
 ![Score by epoch, Glassgate and torch.nn, one line per seed](results-curves.svg)
 
@@ -60,13 +60,13 @@ size, dropout, learning rate), which their commands name.
 
 - [cases.py](../results/cases.py) lists the cases with their sizes and seeds. `results/figures` has one file per
   training.
-- For `torch.nn`, each recurrent layer of the task is replaced, see [plain.py](../results/plain.py). Rows of unequal
-  lengths are packed for two directions. For one direction they are only padded, which is faster. Initial weights,
-  batches, clipping, schedule and dropout are the same. Only the dropout inside a stack differs, because `torch.nn`
-  draws other random numbers.
+- For `torch.nn`, each recurrent layer of the task is replaced, see [plain.py](../results/plain.py). With two
+  directions, rows of unequal lengths are packed. With one direction they are only padded, which is faster. Initial
+  weights, batches, clipping, schedule and dropout are the same, except for the dropout inside a stack, for which
+  `torch.nn` draws other random numbers.
 - The two trainings are processes that run alternately: one trains an epoch while the other waits. Each has one thread,
-  so that its processor time includes no waiting for other threads. Other processes used the cores, so wall times have
-  little meaning; only the files contain them. The times are those of training steps, without the first step of each
+  so that its processor time includes no waiting for other threads. Other processes used the cores, so elapsed times
+  have little meaning and are only in the files. The times are those of training steps, without the first step of each
   epoch, scores, files and compilation. [Benchmarks](../benchmarks/README.md) compares the layers without a task, and
   with several threads.
 - Rounding errors make the two trainings diverge over time. In the end the two models differ as if they had different
@@ -74,7 +74,7 @@ size, dropout, learning rate), which their commands name.
   the difference.
 - Attention weights and forecasts with their quantiles are from seed 1: the first three sentences of the test part with
   16 to 32 bytes, and three origins that are evenly distributed over the test part.
-- The test score is that of the epoch with the best dev score, or of the last epoch if there is no dev data.
+- The test score is that of the epoch with the best dev score; without dev data, that of the last epoch.
 """
 
 ENDING = """
@@ -215,7 +215,7 @@ def _seeds(case: Case, pairs: Pairs) -> str:
 
 
 def curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
-    """For each case the score on dev data, or the loss where there is none, by epoch."""
+    """Draw, for each case, the dev score by epoch; without dev data, the training loss."""
     figure, axes = _panels(len(contents))
     for (case, pairs), panel in zip(contents, axes, strict=True):
         key = next(key for key in (case.scores[0].key, "loss") if key in pairs[0][0]["history"][0])
@@ -235,7 +235,7 @@ def curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
 
 
 def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
-    """For each case our score, that of plain PyTorch and those reported, a point a seed and a bar at the mean."""
+    """Draw, for each case, the scores of both sides and the published ones: a point per seed, a bar at the mean."""
     figure, axes = _panels(len(contents))
     for (case, pairs), panel in zip(contents, axes, strict=True):
         score = case.scores[0]
@@ -254,7 +254,8 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
         panel.margins(x=0.2)
         panel.ticklabel_format(axis="x", useOffset=False)
         low, high = panel.get_xlim()
-        middle, half = (low + high) / 2, max((high - low) / 2, 0.005 * (low + high))  # no lens on rounding
+        # The axis covers at least 1 % of its values, so that rounding errors do not look large.
+        middle, half = (low + high) / 2, max((high - low) / 2, 0.005 * (low + high))
         panel.set_xlim(middle - half, middle + half)
     _save(figure, path)
 

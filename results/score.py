@@ -1,4 +1,4 @@
-"""What a training is judged by, and how the pages write it."""
+"""Scores of a training, and their form on the pages."""
 
 from dataclasses import dataclass
 
@@ -23,12 +23,12 @@ class Score:
 
     @property
     def places(self) -> int:
-        """Digits behind the point."""
+        """The number of digits after the decimal point."""
         return (1 if self.percent else 3) if self.digits is None else self.digits
 
     @property
     def factor(self) -> int:
-        """What the page multiplies it by."""
+        """The factor between the value and its form on the page."""
         return 100 if self.percent else 1
 
     @property

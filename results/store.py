@@ -1,4 +1,4 @@
-"""Results kept as JSON, one file for each case, seed and side; those that are there are not made again."""
+"""Results as JSON, one file for each case, seed and side. A stored training is not repeated."""
 
 import json
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ class Store:
     """A folder of results.
 
     Args:
-        folder: made when the first result comes
+        folder: created for the first result
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def get(self, case: Case, seed: int, side: str) -> Result | None:
-        """The result of one training; None where there is none, or one of other options."""
+        """Return the result of one training, or None if it is missing or has other options."""
         path = self._path(case, seed, side)
         if not path.exists():
             return None
@@ -31,11 +31,11 @@ class Store:
         return result if case.key(seed, side).items() <= result.items() else None
 
     def lacks(self, case: Case, seed: int) -> list[str]:
-        """The sides that are still to be trained."""
+        """Return the sides that have not been trained yet."""
         return [side for side in SIDES if self.get(case, seed, side) is None]
 
     def keep(self, case: Case, seed: int, side: str, result: Result) -> None:
-        """Write a result, whole or not at all."""
+        """Write a result atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(case, seed, side)
         partly = path.with_suffix(".part")
@@ -43,7 +43,7 @@ class Store:
         partly.replace(path)
 
     def pairs(self, case: Case) -> list[tuple[Result, Result]]:
-        """Ours and plain PyTorch's results of each seed that has both."""
+        """Return the results of both sides, Glassgate first, for each seed that has both."""
         both = [tuple(self.get(case, seed, side) for side in SIDES) for seed in range(1, case.seeds + 1)]
         return [(ours, plain) for ours, plain in both if ours and plain]
 

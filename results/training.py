@@ -61,7 +61,7 @@ class Meter(Progress):
         self.report({"epoch": number, **scores})
 
     def times(self) -> list[dict[str, float]]:
-        """Of each epoch; of one that was done twice, because its checkpoint was not written, the second."""
+        """Return the times of each epoch. If an epoch was repeated after an interruption, the last time counts."""
         lines = (json.loads(line) for line in self.path.read_text().splitlines())
         return list({line["epoch"]: line for line in lines}.values())
 
@@ -85,7 +85,7 @@ def train(
     split = case.read(data) if case.read else kind(options).read_split(Progress())
     folder = runs / f"{case.name}-{seed}-{side}"
     meter = Meter(folder.with_suffix(".times"), report, wait)
-    if _broken_off(folder, options.to_mapping()):
+    if _is_interrupted(folder, options.to_mapping()):
         task, result = kind.resume(folder, split, progress=meter)
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -117,8 +117,8 @@ def crosswise(case: Case, task: Task[Any, Any, Any], test: Sequence[Any], scores
     return max(abs(again[score.key] - scores[score.key]) for score in case.scores)
 
 
-def _broken_off(folder: Path, options: Mapping[str, Any]) -> bool:
-    """Whether a run of these options can be resumed."""
+def _is_interrupted(folder: Path, options: Mapping[str, Any]) -> bool:
+    """Return whether an unfinished run with these options exists."""
     if not (folder / "run.json").exists() or (folder / "metrics.json").exists():
         return False
     kept = json.loads((folder / "run.json").read_text("utf-8"))["options"]

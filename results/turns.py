@@ -1,4 +1,4 @@
-"""Both sides of a case and seed, each in a process of its own, an epoch by turns: one trains while the other waits."""
+"""Interleaved training of both sides of a case: two processes, of which one trains an epoch while the other waits."""
 
 import multiprocessing
 import sys
@@ -56,7 +56,7 @@ def take_turns(
 
 
 def _train(case: Case, seed: int, side: str, data: Path, runs: Path, parent: Connection) -> None:
-    """What a process does: train, waiting at the start of each epoch, and at the end, until it is its turn."""
+    """Train in this process. Before each epoch, and at the end, wait for a message from the parent."""
 
     def report(epoch: Mapping[str, Any]) -> None:
         parent.send(("epoch", dict(epoch)))

@@ -1,4 +1,4 @@
-"""The measuring of the defaults: its page, its search, and that it goes on where it was stopped."""
+"""The measurements of the defaults: the page, the search, and the continuation of a stopped run."""
 
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -64,7 +64,7 @@ def test_a_measurement_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(program, "train", train)
     (tmp_path / "docs").mkdir()
     arguments = ["toy", "--seconds", "0", "--out", str(figures.folder), "--root", str(tmp_path)]
-    with pytest.raises(SystemExit, match="stopped; the same command goes on"):
+    with pytest.raises(SystemExit, match="stopped; run the same command to continue"):
         program.main(arguments)
     first = figures.all(toy)
     assert len(first) == 2

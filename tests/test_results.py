@@ -72,7 +72,7 @@ def test_both_sides_learn_the_same_by_turns_and_what_is_there_stays(tmp_path, ca
     assert [epoch["epoch"] for epoch in ours["times"]] == [1, 2]
     assert all(epoch["processor"] > 0 and epoch["units"] > 0 for epoch in ours["times"])
     run([TOY], tmp_path, store, 1, tmp_path / "runs")
-    assert "2 trainings are there, 0 to do" in capsys.readouterr().out
+    assert "2 trainings are done, 0 are missing" in capsys.readouterr().out
     assert store.lacks(replace(TOY, options={**TOY.options, "epochs": 3}), 1) == ["ours", "plain"]
 
 
