@@ -1,4 +1,4 @@
-"""`python -m benchmarks [ROW ...]`: measures the rows, keeps JSON, makes the table and the plot."""
+"""`python -m benchmarks [ROW ...]`: measures rows, stores the figures as JSON, and writes the table and the plots."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, turn=0.02, patience=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the benchmarks that the command line selects."""
+    """Run the benchmarks that the command line selects."""
     options = _parser().parse_args(arguments)
     if options.rows == ["gpu"]:
         folder = ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results"
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         "rows",
         nargs="*",
         metavar="ROW",
-        help="names of rows, * matches any letters (default: all); gpu measures the GPU engine",
+        help="row names; * matches any characters (default: all); gpu measures the GPU engine",
     )
     parser.add_argument("--quick", action="store_true", help="only some points of each row, with less time for each")
     parser.add_argument(
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def on_engine(row: Row, engine: str) -> Row:
-    """The row with our works on another engine, but for those that leave it to `auto`."""
+    """Return the row with the works of Glassgate on another engine, except those that use `auto`."""
 
     def moved(work: Work) -> Work:
         return work if work.engine == "auto" else replace(work, engine=engine)
@@ -82,19 +82,19 @@ def run(rows: Sequence[Row], out: Path, bench: Bench, quick: bool = False) -> No
     stores = [(row, Store(out, row, setting)) for row in rows]
     chosen = {row.name: [p for p in row.points if p.quick or not quick] or list(row.points[:1]) for row in rows}
     wanted = [(row, store, point) for row, store in stores for point in chosen[row.name] if store.lacks(point)]
-    print(f"{sum(map(len, chosen.values())) - len(wanted)} points are there, {len(wanted)} to measure", flush=True)
+    print(f"{sum(map(len, chosen.values())) - len(wanted)} points are measured, {len(wanted)} are missing", flush=True)
     start = time.monotonic()
     for k, (row, store, point) in enumerate(wanted, 1):
         figure = bench.measure(row, point)
         if code() != setting["environment"]["code"]:
-            sys.exit("the package's code changed while it was measured; start again to measure what it is now")
+            sys.exit("the code of the package changed during the measurement; run the command again for the new code")
         store.keep(point, figure)
         minutes, seconds = divmod(int(time.monotonic() - start), 60)
-        print(f"{minutes:3}:{seconds:02} {k:4}/{len(wanted)}  {told(row, point, figure)}", flush=True)
+        print(f"{minutes:3}:{seconds:02} {k:4}/{len(wanted)}  {line_of(row, point, figure)}", flush=True)
 
 
-def told(row: Row, point: Point, figure: Figure) -> str:
-    """A point and its figure in one line."""
+def line_of(row: Row, point: Point, figure: Figure) -> str:
+    """Return a point and its figure as one line of text."""
     where = " ".join(f"{name}={value}" for name, value in point.at.items())
     if "missing" in figure:
         return f"{row.name:24}{where:36} missing: {figure['missing']}"

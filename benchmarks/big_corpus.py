@@ -1,4 +1,4 @@
-"""Training on a corpus larger than memory allows: python -m benchmarks.big_corpus --task language-model --gigabytes 5
+"""Training on a corpus that is larger than memory: python -m benchmarks.big_corpus --task language-model --gigabytes 5
 
 Writes a file in the task's format, trains on it for some steps in a separate process, twice, and prints the peak
 memory of that process. The file and everything derived from it are deleted.
@@ -48,12 +48,12 @@ print(json.dumps({
 
 
 def main() -> None:
-    """Do as the command line says."""
+    """Write the corpus, train on it twice, and print the memory and the times."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", choices=_WRITERS, default="language-model", help="what is trained (language-model)")
-    parser.add_argument("--gigabytes", type=float, default=5.0, help="size of the file (5)")
+    parser.add_argument("--gigabytes", type=float, default=5.0, help="size of the file in GB (default: 5)")
     parser.add_argument("--steps", type=int, default=300, help="of each training (300)")
-    parser.add_argument("--folder", help="where there is room for twice as much (the system's for temporary files)")
+    parser.add_argument("--folder", help="folder with space for twice as much (default: the system's temporary folder)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         name, lines = _WRITERS[arguments.task]
@@ -68,17 +68,17 @@ def main() -> None:
 
 
 def _text(words: list[str], ends: list[int]) -> Iterator[str]:
-    """Sentences."""
+    """Write sentences."""
     return (" ".join(words[start:stop]) + ".\n" for start, stop in pairwise(ends))
 
 
 def _table(words: list[str], ends: list[int]) -> Iterator[str]:
-    """Rows of a text and its label, which is a function of the first word."""
+    """Write rows of a text and its label, which depends on the first word."""
     return (f"{' '.join(words[start:stop])},{len(words[start]) % 3}\n" for start, stop in pairwise(ends))
 
 
 def _tagged(words: list[str], ends: list[int]) -> Iterator[str]:
-    """One word and its tag per line; the tag is a function of the word's length."""
+    """Write one word and its tag per line; the tag depends on the length of the word."""
     return ("".join(f"{word}\tT{len(word)}\n" for word in words[start:stop]) + "\n" for start, stop in pairwise(ends))
 
 
@@ -90,7 +90,7 @@ _WRITERS = {
 
 
 def _write(path: Path, size: int, lines: Callable[[list[str], list[int]], Iterator[str]]) -> None:
-    """Write sequences of 4 to 20 made-up words, of which common ones are short; the same ten times in a row."""
+    """Write sequences of 4 to 20 artificial words. Frequent words are short. Each sequence is written ten times."""
     random = np.random.default_rng(1)
     letters = np.array(list("etaoinshrdlucmfwypvbgk"))
     words = ["".join(random.choice(letters, 1 + min(9, k // 400))) for k in range(4000)]

@@ -1,4 +1,4 @@
-"""Cells by name: those that ship, and one of our own, as a user would define it, that ships nowhere."""
+"""Cells by name: the built-in ones, and a custom cell as a user would define it."""
 
 from torch import sigmoid
 from torch.nn.functional import silu
@@ -19,5 +19,5 @@ class FourGates(gg.Cell):
 
 
 def cell(name: str) -> gg.Cell:
-    """A new cell of that name."""
+    """Return a new cell of this name."""
     return FourGates() if name == "FourGates" else getattr(gg.cells, name)()

@@ -77,12 +77,12 @@ def vowels(data: Path) -> tuple[list[Example], list[Example], int]:
 
 
 def batched(examples: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Padded inputs (L, N, ...) and lengths."""
+    """Return padded inputs (L, N, ...) and lengths."""
     return pad_sequence(list(examples)), torch.tensor([len(each) for each in examples])
 
 
 def trained(train: list[Example], vocabulary: int, epochs: int) -> Reader:
-    """A network trained on the examples; a word in twenty is replaced by the unknown one."""
+    """Return a network that is trained on the examples. One word in twenty is replaced by the unknown word."""
     torch.manual_seed(0)
     order = random.Random(0)
     channels = 0 if vocabulary else train[0][0].shape[1]
@@ -105,7 +105,7 @@ def trained(train: list[Example], vocabulary: int, epochs: int) -> Reader:
 
 
 def right(model: Reader, inputs: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
-    """Whether each input has this class, (N,)."""
+    """Return whether each input is assigned this class, (N,)."""
     with torch.no_grad():
         return model(*batched(inputs)).argmax(-1) == torch.tensor(labels)
 
@@ -137,7 +137,7 @@ def curve(model: Reader, examples: list[Example], order: list[Tensor]) -> Tensor
 def main() -> None:
     """Train, explain, delete, and print the areas with their 95 % intervals."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.deletion", description="Deletes relevant tokens.")
-    parser.add_argument("--examples", type=int, default=700, help="the most test examples (700)")
+    parser.add_argument("--examples", type=int, default=700, help="maximum number of test examples (default: 700)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     data = data_folder()

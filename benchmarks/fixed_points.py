@@ -1,8 +1,9 @@
-"""`python -m benchmarks.fixed_points FOLDER`: fixed points of a three-bit memory, ours vs. FixedPointFinder.
+"""`python -m benchmarks.fixed_points FOLDER`: fixed points of a three-bit memory, compared with FixedPointFinder.
 
 FOLDER is a checkout of github.com/mattgolub/fixed-point-finder (Golub and Sussillo 2018, doi:10.21105/joss.01003).
 Both programs start from the same states of the same `RNN` of 24 units, in float64.
-Theirs minimises the speed with Adam, with its defaults; ours uses Newton's method. Times are processor times.
+FixedPointFinder minimises the speed with Adam, with its defaults; Glassgate uses Newton's method. Times are processor
+times.
 """
 
 import argparse

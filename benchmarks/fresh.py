@@ -1,4 +1,4 @@
-"""Measurements that need a fresh process: the peak memory of a first step, the time of a first call, of an import.
+"""Measurements that need a fresh process: peak memory of a first step, and times of a first call and of an import.
 
 `python -m benchmarks.fresh QUESTION [WORK as JSON]` is that process; the functions without `_` start it.
 """
@@ -78,7 +78,7 @@ def _first_call(work: Work) -> float:
 
 
 def _torch_alone() -> None:
-    """Imports the modules that torch itself imports at the first gradient of a process."""
+    """Import the modules that torch itself imports at the first gradient of a process."""
     import torch
 
     x = torch.zeros(2, requires_grad=True)
@@ -95,7 +95,7 @@ def _importing() -> float:
 
 
 def _status(name: str) -> int:
-    """Bytes by a line of /proc/self/status."""
+    """Return the bytes in a line of /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 

@@ -34,8 +34,8 @@ class Case(NamedTuple):
     """One row of a part.
 
     Attributes:
-        name: of the row.
-        measure: its figures.
+        name: the name of the row.
+        measure: returns its figures.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.limited`: calls where processors are fewer than threads, in the mean over seconds.
+"""`python -m benchmarks.limited`: mean times of calls with more threads than processors.
 
-A process may be pinned, or its control group may limit the time of processors that it has in 100 ms, as a container's
-does: when that is used up all its threads stand still until these are over, which a median of calls does not see.
+A process is pinned, or its control group limits its processor time per 100 ms, as in a container. When this time is
+used up, all threads of the process stop for the rest of the 100 ms. The median of single calls would hide these stops.
 """
 
 import argparse
@@ -20,11 +20,11 @@ SIZES = (100, 8, 64), (100, 1, 256), (100, 32, 256)
 POINTS = [*stock(works(SIZES)), *stock(works(SIZES, do="inference"))]
 GROUPS = Path("/sys/fs/cgroup")
 PERIOD = 100_000
-"""Microseconds in which a group has its time."""
+"""The period of a control group in microseconds."""
 
 
 class Limits(NamedTuple):
-    """What a process has: threads of torch, processors to run on, and time of these, in seconds a second."""
+    """The limits of a process: torch's threads, processors, and processor time in seconds per second."""
 
     threads: int
     processors: int = 2
@@ -44,10 +44,10 @@ LIMITS = (
 
 @contextmanager
 def group(time: float) -> Iterator[Callable[[], object]]:
-    """A control group with this limit of processor time; yields a function that moves the calling process into it.
+    """Make a control group with this limit of processor time; yield a function that moves the calling process into it.
 
     Raises:
-        OSError: the group cannot be made here.
+        OSError: the system does not allow the group.
     """
     of_version_1 = (GROUPS / "cpu").is_dir()
     folder = GROUPS / ("cpu" if of_version_1 else "") / f"glassgate-{os.getpid()}"
@@ -66,7 +66,7 @@ def group(time: float) -> Iterator[Callable[[], object]]:
 
 
 def row(bench: Bench, limits: Limits, seconds: float, rounds: int) -> str:
-    """A row of the table: milliseconds of ours and of torch.nn at each point."""
+    """Return a row of the table: milliseconds of Glassgate and of torch.nn at each point."""
     around = surroundings(limits.threads, processors=limits.processors)
     pin = around["preexec_fn"]
     try:
@@ -91,12 +91,12 @@ def _cell(bench: Bench, workers: Workers, point: Point, seconds: float, rounds: 
 
 
 def main() -> None:
-    """Prints the table, row by row."""
+    """Print the table, row by row."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limited", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of calls, of ours and of torch.nn by turns")
-    parser.add_argument("--rounds", type=int, default=3, help="turns, of which the median counts")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per program and round (default: 1)")
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds, of which the median is printed (default: 3)")
     options = parser.parse_args()
-    print("Milliseconds of an LSTM's call of 100 steps, ours / torch.nn")
+    print("Milliseconds per call of an LSTM with 100 steps, Glassgate / torch.nn")
     print("| | " + " | ".join(f"{p.ours.do}, N = {p.ours.N}, H = {p.ours.H}" for p in POINTS) + " |")
     print("|---" * (1 + len(POINTS)) + "|")
     with Bench(1, Budget(1)) as bench:

@@ -1,4 +1,4 @@
-"""One figure from one point: contenders made ready and checked, then timed by turns; memory and start apart."""
+"""The figure of a point: prepares and checks the contenders, then measures them in interleaved runs."""
 
 import tempfile
 import zlib
@@ -14,21 +14,21 @@ from benchmarks.turns import Budget, PeerError, Workers, cpu_contention, quartil
 from benchmarks.work import Work
 
 Figure = dict[str, Any]
-"""`figure` with `low` and `high` (quartiles over the rounds), `against`, `rounds`, `contenders`; or `missing`: why."""
+"""`figure` with `low` and `high` (quartiles over the rounds), `against`, `rounds`, `contenders`; or only `missing`."""
 
 MOST_BYTES = 4e9
-"""Of truths kept on disk for later points of the same run."""
+"""Limit of the expected results that are kept on disk for later points of the same run."""
 
 
 @dataclass
 class Truths:
-    """Files of what works must give, in one temporary folder; the oldest make room."""
+    """Files of the expected results of works, in a temporary folder with a size limit; the oldest are deleted first."""
 
     folder: Path
     workers: Workers
 
     def of(self, work: Work) -> str | None:
-        """The file for a work; None where there is nothing to check."""
+        """Return the file for a work, or None if nothing is checked."""
         if work.peer == "products":
             return None
         wanted = work.checked().problem()
@@ -47,7 +47,7 @@ class Truths:
 
 
 class Bench:
-    """What measuring needs: processes, truths, and how much time a point may take."""
+    """The processes, the expected results, and the time budget of a measurement."""
 
     def __init__(self, threads: int, budget: Budget) -> None:
         self.threads, self.budget, self.workers = threads, budget, Workers(surroundings(threads))
@@ -62,7 +62,7 @@ class Bench:
         self.folder.cleanup()
 
     def measure(self, row: Row, point: Point) -> Figure:
-        """The point's figure, or why there is none."""
+        """Return the figure of a point, or the reason why it is missing."""
         try:
             return MEASURES[row.measure](self, row, point)
         except PeerError as error:
@@ -70,7 +70,7 @@ class Bench:
 
 
 def time(bench: Bench, row: Row, point: Point) -> Figure:
-    """The ratio of two times, round by round; the other is the one with the smallest median."""
+    """Return the ratio of two times over all rounds; the other contender is the one with the smallest median."""
     bench.workers.drop()
     contenders = {"ours": point.ours, **point.others}
     about: dict[str, Any] = {"ours": _ready(bench, point.ours)}
@@ -111,7 +111,7 @@ def _ratio(ours: list[float], other: list[float], cost: bool) -> Figure:
 
 
 def memory(bench: Bench, row: Row, point: Point) -> Figure:
-    """The ratio of two peaks, each of a process of its own."""
+    """Return the ratio of two peaks, each from a fresh process."""
     ((name, other),) = point.others.items()
     peaks = {who: fresh.peak(work, bench.threads) for who, work in (("ours", point.ours), (name, other))}
     ratio = peaks["ours"] / peaks[name]
@@ -120,25 +120,25 @@ def memory(bench: Bench, row: Row, point: Point) -> Figure:
 
 
 def growth(bench: Bench, row: Row, point: Point) -> Figure:
-    """MiB that many steps of a stream add to the process."""
+    """Return the MiB that the steps of a stream add to the process."""
     return _alone([fresh.growth(point.ours, bench.threads) / 2**20], "ours")
 
 
 def first_call(bench: Bench, row: Row, point: Point) -> Figure:
-    """Seconds of a cell's first call with nothing cached."""
+    """Return the seconds of a cell's first call with an empty cache."""
     with tempfile.TemporaryDirectory() as cache:
         return _alone([fresh.first_call(point.ours, bench.threads, cache)], "ours")
 
 
 def new_cell(bench: Bench, row: Row, point: Point) -> Figure:
-    """Seconds of a cell's first call where an earlier process has called another one."""
+    """Return the seconds of a cell's first call if an earlier process has called another cell."""
     with tempfile.TemporaryDirectory() as cache:
         fresh.first_call(replace(point.ours, cell="RNN"), bench.threads, cache)
         return _alone([fresh.first_call(point.ours, bench.threads, cache)], "ours")
 
 
 def cached_call(bench: Bench, row: Row, point: Point) -> Figure:
-    """Seconds of a process's first call of a cell that an earlier process has cached."""
+    """Return the seconds of a process's first call of a cell that an earlier process has cached."""
     with tempfile.TemporaryDirectory() as cache:
         fresh.first_call(point.ours, bench.threads, cache)
         return _alone(
@@ -147,7 +147,7 @@ def cached_call(bench: Bench, row: Row, point: Point) -> Figure:
 
 
 def importing(bench: Bench, row: Row, point: Point) -> Figure:
-    """Seconds that `import glassgate` adds."""
+    """Return the seconds that `import glassgate` adds to `import torch`."""
     return _alone([fresh.importing(bench.threads) for _ in range(bench.budget.least_rounds)], "ours")
 
 

@@ -1,4 +1,4 @@
-"""The table and the plot, made from the JSON files of a folder and nothing else."""
+"""The table and the plots, generated from the JSON files of a folder."""
 
 import math
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def write(folder: Path) -> None:
 
 
 def table(contents: list[Content]) -> str:
-    """The summary, and under it every figure."""
+    """Return the summary, followed by all figures."""
     lines = ["# Measured", "", *_about(contents), ""]
     lines += ["| row | compared with | geometric mean | target | worst point | target | spread | error | points |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *map(_summary, contents), ""]
@@ -55,18 +55,18 @@ def _about(contents: list[Content]) -> list[str]:
 
 
 def measured(content: Content) -> list[dict[str, Any]]:
-    """The points that have a figure."""
+    """Return the points that have a figure."""
     return [point for point in content["points"] if "figure" in point]
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of positive numbers."""
+    """Return the geometric mean of positive numbers."""
     logs = [math.log(max(value, 1e-9)) for value in values]
     return math.exp(sum(logs) / len(logs))
 
 
 def worst(content: Content) -> dict[str, Any]:
-    """The point furthest on the wrong side."""
+    """Return the worst point: the highest cost or the lowest speedup."""
     return (max if content["wanted"]["cost"] else min)(measured(content), key=lambda point: point["figure"])
 
 
@@ -148,9 +148,9 @@ def _seconds(value: float) -> str:
 
 
 def plot(contents: list[Content], path: Path) -> None:
-    """Plots speedups, then costs, one line per row: every point, their mean and the target.
+    """Plot speedups, then costs, one line per row: every point, their mean and the target.
 
-    The right column shows the errors of ours and of the contender of each point.
+    The right column shows the errors of Glassgate and of the contender of each point.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Figures kept as JSON, one file a row: by which code, on which machine; a later run goes on with the rest."""
+"""Figures as JSON, one file per row, each with its code version and machine. A later run measures the missing ones."""
 
 import hashlib
 import json
@@ -21,12 +21,12 @@ from glassgate.engines.numba_cpu.amx import explained
 
 PACKAGES = ("torch", "numba", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
 ABOVE = ("tasks", "cli")
-"""Rooms of the package that no figure depends on."""
+"""Packages that no figure depends on."""
 
 
 @cache
 def environment(threads: int) -> dict[str, Any]:
-    """The machine, the versions, the code."""
+    """Return the machine, the versions, and a hash of the code."""
     return {
         "processor": processor(),
         "processors": os.cpu_count(),
@@ -39,7 +39,7 @@ def environment(threads: int) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the working tree, with a + where the package differs from it."""
+    """Return the commit of the working tree, with a + if the package differs from it."""
     head = _git("rev-parse", "--short=12", "HEAD")
     return head + "+" if _git("status", "--porcelain", "--", "glassgate") else head
 
@@ -57,7 +57,7 @@ def _version(name: str) -> str | None:
 
 
 def code() -> str:
-    """A hash of the package's source, as far as figures depend on it."""
+    """Return a hash of the source of the package, without `ABOVE`."""
     digest, package = hashlib.sha256(), ROOT / "glassgate"
     for path in sorted(package.rglob("*.py")):
         if path.relative_to(package).parts[0] not in ABOVE:
@@ -71,7 +71,7 @@ class Store:
     Args:
         folder: the folder of the files.
         row: the row.
-        setting: everything besides the point that a figure depends on: environment, budget.
+        setting: the environment and the budget, on which figures also depend.
     """
 
     def __init__(self, folder: Path, row: Row, setting: dict[str, Any]) -> None:
@@ -80,17 +80,17 @@ class Store:
         self.points: dict[str, dict[str, Any]] = {point["key"]: point for point in old}
 
     def key(self, point: Point) -> str:
-        """The same for the same point measured by the same code in the same setting."""
+        """Return a key of a point, the code and the setting."""
         row = {"measure": self.row.measure, "busy": self.row.busy, "cost": self.row.cost}
         text = json.dumps([asdict(point), row, self.setting], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def lacks(self, point: Point) -> bool:
-        """Whether a point is still to be measured; one that could not be is tried again."""
+        """Return whether a point has no figure, because it was not measured or the measurement failed."""
         return "figure" not in self.points.get(self.key(point), {})
 
     def keep(self, point: Point, figure: Figure) -> None:
-        """Writes one more figure, and drops those that no point of the row claims."""
+        """Write a figure, and remove figures of points that the row no longer has."""
         about = {"commit": commit(), "measured": datetime.now(UTC).isoformat(timespec="seconds")}
         self.points[self.key(point)] = {"key": self.key(point), "at": point.at, **figure, **about}
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +112,6 @@ class Store:
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The contents of a folder's files."""
+    """Yield the contents of the files of a folder."""
     for path in sorted(folder.glob("*.json")):
         yield json.loads(path.read_text())

@@ -10,14 +10,14 @@ from benchmarks.work import SQUARE, Work
 
 @dataclass(frozen=True)
 class Point:
-    """One figure: our work and, by name, the works it is compared with; the best of these counts."""
+    """One figure: the work of Glassgate, and the works that it is compared with, by name. The best of these counts."""
 
     ours: Work
     others: Mapping[str, Work] = field(default_factory=dict)
 
     @property
     def at(self) -> dict[str, Any]:
-        """Where on the grid, in the words of the table."""
+        """The sizes, by their names in the table."""
         work = self.ours
         at: dict[str, Any] = {"L": work.L, "N": work.N, "H": work.H}
         return at if work.cell in ("LSTM", "GRU", "RNN") else {"cell": work.cell, **at}
@@ -32,8 +32,8 @@ class Point:
 class Row:
     """One line of the table.
 
-    The figure of a point is the other's time over ours, so many times as fast; where `cost` is set it is ours over the
-    other's, or a bare number with a unit, and lower is better.
+    The figure of a point is a speedup: the time of the other program divided by that of Glassgate. With `cost`, it is
+    the inverse ratio, or a number with a unit, and lower is better.
     """
 
     name: str
@@ -41,15 +41,15 @@ class Row:
     against: str
     points: tuple[Point, ...]
     mean: float | None = None
-    """What the geometric mean should reach, or stay under."""
+    """The target of the geometric mean."""
     worst: float | None = None
-    """What every point should."""
+    """The target of every point."""
     cost: bool = False
     unit: str = "x"
     measure: str = "time"
     """A function of measure.MEASURES."""
     busy: bool = False
-    """Whether as many other processes as processors keep the machine busy."""
+    """Whether one other process per processor runs at the same time."""
 
 
 LOOPED = ("PeepholeLSTM", "LayerNormLSTM", "FourGates")
@@ -63,44 +63,44 @@ RUNTIMES = {"nn.LSTM": "stock", "ONNX Runtime": "onnxruntime_cpu", "OpenVINO": "
 
 
 def works(sizes: Iterable[tuple[int, int, int]] = GRID, **more: Any) -> list[Work]:
-    """One work a size."""
+    """Return one work per size."""
     return [Work(L, N, H, **more) for L, N, H in sizes]
 
 
 def against(ours: Iterable[Work], name: str, **change: Any) -> tuple[Point, ...]:
-    """Each work against itself with something changed."""
+    """Compare each work with itself after a change."""
     return tuple(Point(work, {name: replace(work, **change)}) for work in ours)
 
 
 def stock(ours: Iterable[Work]) -> tuple[Point, ...]:
-    """Each work against torch.nn."""
+    """Compare each work with torch.nn."""
     return tuple(Point(work, {STOCK[work.cell]: replace(work, peer="stock")}) for work in ours)
 
 
 def plain(name: str, what: str, do: str, cell: str, mean: float, worst: float, **more: Any) -> Row:
-    """A row of the whole grid against torch.nn."""
+    """Return a row of the whole grid, compared with torch.nn."""
     return Row(name, what, STOCK[cell], stock(works(do=do, cell=cell, **more)), mean, worst)
 
 
 def around(work: Work) -> Point:
-    """A training step against the dense products around its recurrence."""
+    """Compare a training step with the matrix products outside of its recurrence."""
     return Point(work, {"products": replace(work, peer="products", do="around")})
 
 
 def share(work: Work) -> Point:
-    """A training step against torch's large product of as many operations."""
+    """Compare a training step with torch's large matrix product of the same number of operations."""
     return Point(work, {"product": replace(work, peer="products", do="square", scale=work.flops / (2 * SQUARE**3))})
 
 
 def cell_cost(name: str, what: str, mean: float, **cell: Any) -> Row:
-    """A row of a cell's training step against our plain LSTM's."""
+    """Return a row of a cell's training step, compared with that of the plain LSTM of Glassgate."""
     ours = works(CELL_GRID, **cell)
     points = against(ours, "plain LSTM", cell="LSTM", options=())
     return Row(name, f"{what}, training", "our plain LSTM", points, mean, cost=True)
 
 
 def short(cell: str, do: str) -> Row:
-    """A row of calls of few steps, on the engine that `auto` takes."""
+    """Return a row of calls of few steps, on the engine that `auto` chooses."""
     ours = works(((L, N, H) for H, N, L in product(HIDDEN[:-1], (1, 8, 64), FEW)), do=do, cell=cell, engine="auto")
     what = f"{cell}, {do}, 1 to 20 steps"
     return Row(f"short-{cell.lower()}-{do}", what, STOCK[cell], stock(ours), 1.5, 1.0)
@@ -110,7 +110,7 @@ FROZEN = tuple((100, N, H) for H, N in product((32, 64, 128, 256, 512, 1024), (1
 
 
 def frozen(cell: str, mean: float) -> Row:
-    """A row of sessions in float32 against the runtimes."""
+    """Return a row of sessions in float32, compared with the runtimes."""
     peers = {STOCK[cell]: "stock", **{name: peer for name, peer in RUNTIMES.items() if peer != "stock"}}
     ours = works(FROZEN, do="inference", cell=cell, precision="float32")
     points = tuple(Point(w, {n: replace(w, peer=p, precision="") for n, p in peers.items()}) for w in ours)
@@ -118,14 +118,14 @@ def frozen(cell: str, mean: float) -> Row:
 
 
 def frozen_int8(cell: str) -> Row:
-    """A row of sessions of int8 against ours in float32."""
+    """Return a row of int8 sessions, compared with float32 sessions."""
     ours = works(FROZEN, do="inference", cell=cell, precision="int8")
     points = against(ours, "our session in float32", precision="float32")
     return Row(f"frozen-{cell.lower()}-int8", f"{cell}, session of int8", "our session in float32", points, 1.3)
 
 
 def frozen_int8_lstm() -> Row:
-    """A row of sessions of int8 against ONNX Runtime's quantised LSTM."""
+    """Return a row of int8 sessions, compared with the quantised LSTM of ONNX Runtime."""
     ours = works(FROZEN, do="inference", precision="int8")
     points = against(ours, "ONNX Runtime, int8", peer="onnxruntime_cpu")
     return Row("frozen-lstm-int8-runtime", "LSTM, session of int8", "ONNX Runtime's quantised LSTM", points, 1.3)

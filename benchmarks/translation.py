@@ -1,9 +1,9 @@
-"""`python -m benchmarks.translation`: beam search over 1,000 sentences, ours vs. the same model in plain torch.nn.
+"""`python -m benchmarks.translation`: beam search over 1,000 sentences, compared with plain torch.nn.
 
 The other program is written in the usual way: `nn.LSTM` called for one step at a time, the sources repeated for each
-beam, and a batch that continues until its last sentence is complete. Both hold the same weights and must find the same
-translations. Runs are interleaved; the figure is the median of the rounds' ratios of processor time, which other
-processes disturb less than wall-clock time.
+beam, and a batch that continues until its last sentence is complete. Both programs have the same weights and must find
+the same translations. Runs are interleaved. The figure is the median ratio of processor times, on which other processes
+have less influence than on elapsed times.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from results.plain import with_plain_layers
 
 
 class Plain(nn.Module):
-    """The same model in plain torch.nn, with Luong's general attention and no input feeding; its output may be wide."""
+    """The same model in plain torch.nn, with general attention, without input feeding, with or without wide output."""
 
     def __init__(self, ours: Translator):
         super().__init__()
@@ -98,14 +98,14 @@ class Plain(nn.Module):
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """`nn.Linear` with the weights of one of ours."""
+    """Return an `nn.Linear` with the weights of a linear layer of the task."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
     layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
     return layer
 
 
 def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[tuple[Tensor, Tensor, list[int]]]:
-    """The sources in batches of so many, or those that `task.predict` makes, and the longest translation of each."""
+    """Return batches of a given size, or those of `task.predict`, each with the limit of its translations' lengths."""
     encoded = task.encoded(pairs)
     made = []
     sizes = [len(each["source"]) for each in encoded]
@@ -124,13 +124,13 @@ def timed(work: Callable[[], list[list[Found]]]) -> tuple[float, list[list[Found
 
 
 def main() -> None:
-    """Measures the sizes that the command line selects."""
+    """Measure the sizes that the command line selects."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.translation", description=__doc__.splitlines()[0])
     parser.add_argument("run", help="folder of a trained translation with LSTM, general attention, no input feeding")
     parser.add_argument("file", help="pairs or sentences")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--at-once", type=int, help="sentences of a batch; those of `glassgate translate` if left out")
+    parser.add_argument("--at-once", type=int, help="sentences per batch (default: as in `glassgate translate`)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

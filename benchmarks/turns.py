@@ -1,4 +1,4 @@
-"""Processes that take turns: one a peer, stopped while it is not its turn, and the ratios that their turns give."""
+"""Interleaved runs of processes, one per peer: one runs while the others are stopped; and the ratios of their times."""
 
 import os
 import pickle
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class PeerError(Exception):
-    """A peer failed; the message is the last line that it wrote."""
+    """A peer failed; the message is the last line of its standard error."""
 
 
 class Process:
@@ -28,7 +28,7 @@ class Process:
 
     Args:
         peer: a module of benchmarks.peers.
-        around: where it starts, `surroundings`.
+        around: arguments of `Popen`, from `surroundings`.
     """
 
     def __init__(self, peer: str, around: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Process:
         )
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """The answer of a method of `worker.Peer`; the process stands still before and after.
+        """Return the result of a method of `worker.Peer`; the process is stopped before and after the call.
 
         Raises:
             PeerError: the process ended.
@@ -66,19 +66,19 @@ class Process:
         return last_words(self.said.read().decode(errors="replace"), self.process.returncode)
 
     def end(self) -> None:
-        """Kills the process."""
+        """Kill the process."""
         self.process.kill()
         self.process.communicate()
         self.said.close()
 
 
 def surroundings(threads: int, processors: int | None = None, **environment: str) -> dict[str, Any]:
-    """How every process starts: in the project's folder, on so many threads and the same so many processors.
+    """Return the arguments of `Popen` for a process in the project's folder, pinned to processors.
 
     Args:
-        threads: how many.
-        processors: how many, if not the same.
-        environment: more of its variables.
+        threads: the number of threads.
+        processors: the number of processors; by default that of threads.
+        environment: further environment variables.
     """
     pinned = sorted(os.sched_getaffinity(0))[: processors or threads]
     limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
@@ -90,16 +90,16 @@ def surroundings(threads: int, processors: int | None = None, **environment: str
 
 
 def last_words(said: str, code: int) -> str:
-    """The last line that an ended process wrote to its standard error."""
+    """Return the last line of a standard error, or the exit code of the process."""
     lines = said.strip().splitlines()
     return lines[-1] if lines else f"the process ended with {code}"
 
 
 def ask_once(module: str, threads: int, *arguments: str, **environment: str) -> float:
-    """The number that a fresh process prints.
+    """Return the number that a fresh process prints.
 
     Raises:
-        PeerError: it failed.
+        PeerError: the process failed.
     """
     command = [sys.executable, "-m", module, *arguments]
     around = surroundings(threads, None, **environment)
@@ -113,14 +113,14 @@ class Workers:
     """The processes of one run, started when first needed.
 
     Args:
-        around: where each starts, `surroundings`.
+        around: arguments of `Popen` for each, from `surroundings`.
     """
 
     def __init__(self, around: Mapping[str, Any]) -> None:
         self.around, self.running = around, dict[str, Process]()
 
     def ask(self, name: str, method: str, *arguments: Any) -> Any:
-        """The answer of a peer. A name with a colon, `ours:truth`, is a separate process of that peer.
+        """Return the result of a method of a peer. A name with a colon, `ours:truth`, is another process of that peer.
 
         Raises:
             PeerError: the peer failed; the next request starts it again.
@@ -134,41 +134,41 @@ class Workers:
             raise
 
     def drop(self) -> None:
-        """Lets every process forget its works."""
+        """Remove the works of every process."""
         for name in list(self.running):
             self.ask(name, "drop")
 
     def end(self) -> None:
-        """Ends every process."""
+        """End every process."""
         for process in self.running.values():
             process.end()
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When a point is measured well enough: its ratios agree, or its time is spent."""
+    """The end of the measurement of a point: its ratios agree, or its time is over."""
 
     seconds: float
     least_rounds: int = 3
     most_rounds: int = 25
     turn: float = 0.03
     near: float = 0.01
-    """Agreement: the spread of the ratios over the root of their number."""
+    """The ratios agree if their spread, divided by the square root of their number, is at most this."""
     patience: float = 3.0
-    """So many times the seconds where the ratios are still spread widely."""
+    """Factor of `seconds` while the spread of the ratios exceeds `wide`."""
     wide: float = 0.15
 
 
 def take_turns(workers: Workers, contenders: Mapping[str, Work], budget: Budget) -> dict[str, list[float]]:
-    """Times works round by round, each round in another order.
+    """Measure works in rounds, each round in another order.
 
     Args:
-        workers: the processes; the works are prepared there.
-        contenders: works by name, ours first.
-        budget: when to stop.
+        workers: the processes, which have prepared the works.
+        contenders: works by name, that of Glassgate first.
+        budget: the end of the measurement.
 
     Returns:
-        seconds a call, by name, one a round, times the work's scale.
+        seconds per call times the scale of the work: for each name, one number per round.
     """
     names = list(contenders)
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -193,12 +193,12 @@ def _enough(times: Mapping[str, list[float]], rounds: int, spent: float, budget:
 
 
 def ratios(above: list[float], below: list[float]) -> list[float]:
-    """One a round."""
+    """Return the ratio of each round."""
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Lower quartile, median, upper quartile."""
+    """Return the lower quartile, the median and the upper quartile."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -212,7 +212,7 @@ def _spread(values: list[float]) -> float:
 
 @contextmanager
 def cpu_contention(processes: int) -> Iterator[None]:
-    """So many other processes that never rest, on the peers' processors."""
+    """Run other processes, which never wait, on the processors of the peers."""
     command = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(command, **surroundings(processes)) for _ in range(processes)]
     try:

@@ -1,4 +1,4 @@
-"""What is computed: one layer's sizes, cell and task, the same for every contender; and its numbers, drawn by name."""
+"""A work: the layer, sizes and task that all contenders compute; and its random numbers, derived from their names."""
 
 import zlib
 from dataclasses import dataclass, replace
@@ -6,26 +6,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 LONG = 20_000
-"""Steps from which a work is checked by its end alone."""
+"""Works with more steps are checked only at their last steps."""
 
 CHECKED_FLOPS = 3e11
-"""Above this a work is checked on its first steps: float64 would take minutes."""
+"""Works with more operations are checked only on their first steps, because float64 would take minutes."""
 
 SQUARE = 2048
-"""Rows and columns of the processor's own large matrix product."""
+"""Rows and columns of torch's large matrix product."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @dataclass(frozen=True)
 class Work:
-    """One thing to compute, and who computes it."""
+    """A computation and the peer that runs it."""
 
     L: int
     N: int
     H: int
     D: int = 0
-    """Features of the input; 0 is H."""
+    """Features of the input; 0 stands for H."""
     peer: str = "ours"
     """A module of benchmarks.peers."""
     do: str = "training"
@@ -34,23 +34,23 @@ class Work:
     cell: str = "LSTM"
     dtype: str = "float32"
     autocast: bool = False
-    """To bfloat16."""
+    """Whether it runs under autocast to bfloat16."""
     layers: int = 1
     bidirectional: bool = False
     proj: int = 0
     ragged: bool = False
-    """Packed, lengths uniform in [L/10, L]."""
+    """Whether sequences are packed, with lengths uniform in [L/10, L]."""
     resets: float = 0.0
     """Probability of a reset at each step and row."""
     options: tuple[tuple[str, float | str], ...] = ()
-    """More keyword arguments of our layer."""
+    """Further keyword arguments of the layer of Glassgate."""
     record: bool = False
     engine: str = "cpu"
-    """Which of our engines, where the peer is ours."""
+    """The engine, if the peer is "ours"."""
     precision: str = ""
-    """Of a session of ours, or of ONNX Runtime's; empty for the layer itself and for a runtime's own."""
+    """Precision of a session or of ONNX Runtime; empty for a layer, and for the default of a runtime."""
     scale: float = 1.0
-    """The figure compares the time of one run times this factor."""
+    """A factor for the time of one run."""
 
     @property
     def inputs(self) -> int:
@@ -64,7 +64,7 @@ class Work:
 
     @property
     def flops(self) -> float:
-        """Of the matrix products of a plain cell, by the textbook."""
+        """Operations of the matrix products of a plain cell."""
         gates, out = GATES.get(self.cell, 4), self.proj or self.H
         total, wide = 0.0, self.inputs
         for _ in range(self.layers):
@@ -73,24 +73,24 @@ class Work:
         return total * (3 if self.do in ("training", "model") else 1)
 
     def checked(self) -> "Work":
-        """The work that the check uses: this one, or as many of its first steps as float64 can compute in time."""
+        """Return the work that the check uses: this one, or as many of its first steps as float64 computes in time."""
         if self.flops <= CHECKED_FLOPS or self.L > LONG:
             return self
         return replace(self, L=max(4, int(self.L * CHECKED_FLOPS / self.flops)))
 
     def problem(self) -> "Work":
-        """The same for all contenders that must give the same numbers."""
+        """Return the key of the expected results: equal for all contenders that must return the same numbers."""
         return replace(self, peer="ours", engine="reference", dtype="float64", record=False, precision="", scale=1.0)
 
 
 def draw(name: str, *shape: int, scale: float = 1.0) -> np.ndarray:
-    """Standard normal numbers times `scale`, the same for every contender: name and shape alone decide them."""
+    """Return standard normal numbers times `scale`. They depend only on name and shape."""
     numbers = _generator(name).standard_normal(shape, np.float32)
     return numbers if scale == 1.0 else (numbers * np.float32(scale))
 
 
 def weight(name: str, H: int, *shape: int) -> np.ndarray:
-    """A weight or bias: of scale 1 / sqrt(H)."""
+    """Return a weight or bias of scale 1 / sqrt(H)."""
     return draw(name, *shape, scale=H**-0.5)
 
 

@@ -1,7 +1,7 @@
-"""A peer in a process of its own: makes works ready, checks them against float64, times them when it is their turn.
+"""A peer in a separate process: prepares works, checks them against float64, and measures their time.
 
-`python -m benchmarks.worker PEER` reads pickled (method, arguments) from its standard input and answers each. Whatever
-fails ends the process, and turns.py reports its last words.
+`python -m benchmarks.worker PEER` reads pickled (method, arguments) from standard input and answers each. An error ends
+the process, and turns.py reports the last line of its standard error.
 """
 
 import ctypes
@@ -19,36 +19,36 @@ from typing import Any
 from benchmarks.work import LONG, Work
 
 END = 2_000
-"""Steps from which the end of a long work is recomputed; earlier steps have no influence there any more."""
+"""The last steps of a long work that are recomputed; earlier steps no longer influence them."""
 
 clock = time.process_time if os.environ.get("OMP_NUM_THREADS") == "1" else time.perf_counter
-"""Seconds. One thread is timed in CPU time, which other processes on the cores hardly change."""
+"""Seconds: CPU time on one thread, because other processes on the cores hardly change it; otherwise elapsed time."""
 SHORTEST = 2e-4
-"""Seconds below which calls are timed together."""
+"""Seconds. Shorter calls are measured several at a time."""
 
 INT8_ERROR = 0.1
-"""Of a session of int8, as a fraction of the largest value."""
+"""The largest allowed error of an int8 session, as a fraction of the largest value."""
 SLACK = 10.0
-"""How many times the error that ours may have is allowed to others: nn.LSTM's sums of biases need it."""
+"""Other programs may have this multiple of the error allowed to Glassgate; nn.LSTM's bias gradients need it."""
 
 
 class Peer:
-    """What the runner asks of a process."""
+    """The methods that the runner calls in the process."""
 
     def __init__(self, name: str) -> None:
         self.module = importlib.import_module(f"benchmarks.peers.{name}")
         self.subjects: dict[Work, Any] = {}
 
     def prepare(self, work: Work, truth: str | None) -> dict[str, Any]:
-        """Makes a work ready and checks it.
+        """Prepare a work and check it.
 
         Args:
-            work: what to compute.
-            truth: the file that `truth` wrote; None where there is nothing to check.
+            work: the computation.
+            truth: the file that `truth` wrote, or None if nothing is checked.
 
         Returns:
-            "first call": seconds; "error": largest difference from float64 as a share of the largest value; "auto":
-            the engine that our layer would choose.
+            "first call": seconds; "error": largest difference from float64 as a fraction of the largest value; "auto":
+            the engine that the layer would choose.
         """
         subject = self.subjects[work] = self.module.prepare(work)
         start = time.perf_counter()
@@ -62,7 +62,7 @@ class Peer:
         return about
 
     def truth(self, work: Work, path: str) -> None:
-        """Writes a work's expected results: the reference in float64, and in the work's dtype to compare its error."""
+        """Write the expected results of a work, from the reference in float64 and in the dtype of the work."""
         import torch
 
         both = []
@@ -74,7 +74,7 @@ class Peer:
         torch.save(both, path)
 
     def turn(self, work: Work, seconds: float) -> float:
-        """The median time of one call among so many as fit into some seconds, after one that is not counted."""
+        """Return the median time of one call, from as many calls as fit into `seconds`, without the first."""
         run = self.subjects[work].run
         gc.collect()
         gc.disable()
@@ -93,7 +93,7 @@ class Peer:
         return statistics.median(times)
 
     def mean(self, work: Work, seconds: float) -> float:
-        """The time of one call in the mean over some seconds, in which it may have to wait for a processor."""
+        """Return the mean time of one call over some seconds, including waits for a processor."""
         run, calls = self.subjects[work].run, 0
         run()
         start = now = time.perf_counter()
@@ -103,13 +103,13 @@ class Peer:
         return (now - start) / calls
 
     def drop(self) -> None:
-        """Forgets all works."""
+        """Remove all works."""
         self.subjects.clear()
         gc.collect()
 
 
 def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
-    """The error of results that are near enough to the truth; raises AssertionError on others."""
+    """Return the error of correct results; raise AssertionError for others."""
     if not results:
         return None
     import torch
@@ -132,7 +132,7 @@ def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
 
 
 def serve(name: str) -> None:
-    """Answers until the standard input ends."""
+    """Answer requests until standard input ends."""
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Draws every cell that ships: `python docs/draw_cells.py` writes docs/cells/NAME.svg for cells.md."""
+"""Draws every built-in cell: `python docs/draw_cells.py` writes docs/cells/NAME.svg for cells.md."""
 
 from pathlib import Path
 

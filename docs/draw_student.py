@@ -24,9 +24,9 @@ class Matrix:
     """A matrix to draw: blocks of rows, each named by its gate, and the columns' meaning.
 
     Args:
-        name: with its shape
-        columns: their number and meaning
-        rows: of each block
+        name: the title, with the shape
+        columns: groups of columns: their number and meaning
+        rows: the number of rows of each block
         blocks: the gates, from top to bottom
     """
 
@@ -42,7 +42,7 @@ class Matrix:
         return _CELL * self.rows * len(self.blocks)
 
     def drawn(self, left: int, top: int) -> str:
-        """The matrix as SVG."""
+        """Return the matrix as SVG."""
         parts = [_text(left + self.width / 2, top - 30, self.name, "middle", bold=True)]
         x = left
         for count, label in self.columns:

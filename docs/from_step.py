@@ -1,4 +1,4 @@
-"""Writes the blocks of from-step-to-machine-code.md: each stage of one cell's translation, as the engine has it.
+"""Writes the blocks of from-step-to-machine-code.md: each stage of the translation of one cell, from the engine.
 
 Run `python docs/from_step.py` after a change of the engine; a test compares the page with what this writes.
 """
@@ -46,7 +46,7 @@ class Leaky(gg.Cell):
 
 
 def blocks() -> dict[str, str]:
-    """The text of each block by its name."""
+    """Return the text of each block by its name."""
     cell = Leaky()
     traced = trace(cell, COSTS)
     found = {
@@ -109,13 +109,13 @@ def _bindings(kernel: KernelPlan) -> str:
 
 
 def _launches(kernel: KernelPlan) -> str:
-    """What a call runs, in order; a line at a time is shared out among threads."""
+    """Return the tasks of a call in order. The tasks of one line are divided among the threads together."""
     rounds = [[*kernel.packing, *kernel.before[0]], *kernel.before[1:], [kernel.loop], *kernel.after]
     return "\n".join(f"  {', '.join(task.launch.function.name for task in tasks)}" for tasks in rounds if tasks)
 
 
 def _walk() -> str:
-    """The functions of a call of a form that was there before, on one thread, and how many they are."""
+    """Return the functions of a repeated call on one thread, and their number."""
     layer, x = gg.LSTM(D, H), torch.zeros(L, N, D, requires_grad=True)
 
     def infer() -> None:
@@ -142,7 +142,7 @@ def _walk() -> str:
 
 
 def _called(work: Callable[[], None]) -> list[tuple[str, str]]:
-    """The package's functions that some work calls, in order: file and name."""
+    """Return the functions of the package that a function calls, in order: file and name."""
     root, found = Path(gg.__file__).parent, []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -161,7 +161,7 @@ def _called(work: Callable[[], None]) -> list[tuple[str, str]]:
 
 
 def filled(page: str) -> str:
-    """The page with each block as it is now."""
+    """Return the page with current blocks."""
     found = blocks()
     return re.sub(
         r"(<!-- (\w+) -->\n```\w*\n).*?(\n```\n)",

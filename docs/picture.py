@@ -54,7 +54,7 @@ def main(run: str) -> None:
 
 
 def choose(held_out: list[Tagged]) -> tuple[Tagged, int]:
-    """The few lines of all held-out files in which the most kinds of label stand, evenly."""
+    """Return the lines of the held-out files with the largest and most even variety of labels."""
     best, kinds = (-1.0, held_out[0], 0), list(COLOURS)
     for example in held_out:
         lines, start = "".join(example.units).splitlines(keepends=True), 0
@@ -72,9 +72,9 @@ def choose(held_out: list[Tagged]) -> tuple[Tagged, int]:
 
 
 def telling(states: Tensor, inside: Tensor) -> tuple[int, float, Tensor]:
-    """The unit whose state (L, H) goes most with `inside` (L,), or against it: number, correlation, values in [-1, 1].
+    """Return the unit whose state (L, H) correlates most with `inside` (L,): number, correlation, values in [-1, 1].
 
-    The values of a unit that goes against it are turned round.
+    If the correlation is negative, the sign of the values is changed.
     """
     correlation = torch.corrcoef(torch.cat([states, inside[:, None]], 1).T)[-1, :-1].nan_to_num()
     unit = int(correlation.abs().argmax())
@@ -83,7 +83,7 @@ def telling(states: Tensor, inside: Tensor) -> tuple[int, float, Tensor]:
 
 
 def coloured(code: str, believed: list[str], labels: list[str]) -> list[str]:
-    """Each character in the colour of the label that the tagger gives it, mistakes underlined."""
+    """Return each character in the colour of its predicted label; mistakes are underlined."""
     parts = []
     for (x, y, character), label, truth in zip(places(code), believed, labels, strict=True):
         if label != truth:
@@ -93,7 +93,7 @@ def coloured(code: str, believed: list[str], labels: list[str]) -> list[str]:
 
 
 def shaded(code: str, values: Tensor) -> list[str]:
-    """Each character on a ground as strong as the value."""
+    """Return each character on a background whose opacity is the value."""
     parts = []
     for (x, y, character), value in zip(places(code), values.clamp(-1, 1).tolist(), strict=True):
         ground = HIGH if value > 0 else LOW
@@ -105,7 +105,7 @@ def shaded(code: str, values: Tensor) -> list[str]:
 
 
 def places(code: str) -> list[tuple[float, int, str]]:
-    """Where each character stands, from the panel's upper left corner."""
+    """Return the position of each character, from the upper left corner of the panel."""
     result, row, column = [], 0, 0
     for character in code:
         result.append((MARGIN + column * WIDTH, (row + 1) * HEIGHT, character))
@@ -114,12 +114,12 @@ def places(code: str) -> list[tuple[float, int, str]]:
 
 
 def letter(x: float, y: int, character: str, colour: str) -> str:
-    """One character; nothing for one that leaves no ink."""
+    """Return one character as SVG, or an empty text for white space."""
     return f'<text x="{x:.1f}" y="{y}" fill="{colour}">{escape(character)}</text>' if character.strip() else ""
 
 
 def picture(panels: list[tuple[str, list[str]]]) -> str:
-    """The panels one below the other, each under its title."""
+    """Return the panels, one below the other, each with its title."""
     width, each = int(2 * MARGIN + COLUMNS * WIDTH), (LINES + 2) * HEIGHT + 12
     body = []
     for k, (title, parts) in enumerate(panels):

@@ -38,7 +38,7 @@ def test_a_run_writes_figures_with_their_errors_and_goes_on_with_what_it_lacks(b
     run([replace(ROW, points=ROW.points[:1])], tmp_path, bench)
     (first,) = contents(tmp_path)["points"]
     run([ROW], tmp_path, bench)
-    assert "1 points are there, 1 to measure" in capsys.readouterr().out
+    assert "1 points are measured, 1 are missing" in capsys.readouterr().out
     both = contents(tmp_path)
     assert both["points"][0] == first
     assert {"row", "what", "against", "of", "wanted", "environment", "quick", "points"} == both.keys()

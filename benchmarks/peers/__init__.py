@@ -1,16 +1,16 @@
-"""Who computes a work, one module each: `prepare(work)` gives a subject that can `run()` and, checked, `results()`.
+"""The programs that are compared, one module each. `prepare(work)` returns a `Subject` with `run()` and `results()`.
 
-A peer's library is imported by its own module alone, in a process of its own (worker.py).
+Only the module of a peer imports its library, in a separate process (worker.py).
 """
 
 from typing import Any, Protocol
 
 
 class Subject(Protocol):
-    """A work made ready."""
+    """A prepared work."""
 
     def run(self) -> Any:
-        """What is timed; blocks until the numbers are there."""
+        """Compute the work; this is measured, and returns when the results are complete."""
 
     def results(self) -> dict[str, Any]:
-        """Every output and gradient as an array, by the names of `peers.layer`; empty where nothing is checked."""
+        """Return every output and gradient as an array, by the names of `peers.layer`; empty if nothing is checked."""

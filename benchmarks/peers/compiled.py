@@ -1,4 +1,4 @@
-"""The eager loop under torch.compile, which unrolls it; nothing cached from an earlier run."""
+"""The eager loop under torch.compile, which unrolls it, with nothing cached from an earlier run."""
 
 import torch
 from torch._inductor import config

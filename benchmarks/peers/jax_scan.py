@@ -38,7 +38,7 @@ infer = jax.jit(lstm)
 
 
 class Scan:
-    """The leaves on jax's device."""
+    """The weights, inputs and states on jax's device."""
 
     def __init__(self, work: Work) -> None:
         H, state, self.training = work.H, (1, work.N, work.H), work.do == "training"

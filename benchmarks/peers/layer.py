@@ -1,4 +1,4 @@
-"""A torch layer as a subject: its numbers, one call of it, all results. Leaves to ours, stock and loop which layer."""
+"""A torch layer as a subject: its weights, one call, all results. The modules ours, stock and loop choose the layer."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,11 +16,11 @@ BYTES = 256
 
 
 class Layer:
-    """One layer (or stack) and its leaves.
+    """One layer (or stack), with its weights, inputs and states.
 
     Args:
-        work: what to compute.
-        layer: the module; its weights are drawn by their names here.
+        work: the computation.
+        layer: the module; its weights are replaced by random numbers that depend on their names.
         states: names of the states, the output first.
         call: (input, hx, resets) to (output, final states).
     """
@@ -70,12 +70,12 @@ class Layer:
         return self.packed.data
 
     def keep_end(self, steps: int) -> None:
-        """Leaves all but the last steps out and starts them from zero."""
+        """Keep only the last steps, and start them from zero states."""
         self.input = self.input[-steps:].contiguous()
         self.initial = {name: torch.zeros_like(value) for name, value in self.initial.items()}
 
     def forward(self) -> dict[str, Tensor]:
-        """Output and final states by name."""
+        """Return the output and the final states by name."""
         input = PackedSequence(self.input, *self.packed[1:]) if self.work.ragged else self.input
         hx = tuple(self.initial.values())
         with torch.autocast("cpu", torch.bfloat16, enabled=self.work.autocast):
@@ -95,11 +95,11 @@ class Layer:
         return outputs | {f"grad {name}": g for name, g in zip(self.leaves, gradients, strict=True)}
 
     def on_engine(self) -> AbstractContextManager[None]:
-        """Where the layer is called."""
+        """Return the context in which the layer is called."""
         return nullcontext()
 
     def results(self) -> dict[str, Tensor]:
-        """All that `run` computes; noise, if any, is drawn from one seed."""
+        """Return all results of `run`; noise is drawn from a fixed seed."""
         torch.manual_seed(0)
         return {name: value.detach() for name, value in self.run().items()}
 
@@ -108,7 +108,7 @@ class Model:
     """A language model of bytes around a layer, and its training: embedding, layer, linear layer, loss, Adam.
 
     Args:
-        subject: a layer, its weights already drawn.
+        subject: a layer with its weights.
     """
 
     def __init__(self, subject: Layer) -> None:
@@ -125,7 +125,7 @@ class Model:
         self.optimizer = torch.optim.Adam(self.whole.parameters())
 
     def loss(self) -> Tensor:
-        """Of predicting each byte from those before it."""
+        """Return the loss of predicting each byte from the previous ones."""
         subject = self.subject
         subject.input = self.embedding(self.bytes[:-1])
         return cross_entropy(self.linear(subject.forward()["output"]).flatten(0, 1), self.bytes[1:].flatten())
@@ -140,7 +140,7 @@ class Model:
         return loss
 
     def results(self) -> dict[str, Tensor]:
-        """The loss before any step, and its gradients."""
+        """Return the loss at the initial weights, and its gradients."""
         self.whole.load_state_dict(self.first)
         with self.subject.on_engine():
             loss = self.loss()
@@ -150,12 +150,12 @@ class Model:
 
 
 class Stream:
-    """One step after the other from a zero state: `run` takes one, `results` all of them from the start.
+    """Single steps from a zero state: `run` takes one, `results` takes all from the beginning.
 
     Args:
-        work: what to compute; its L steps are those that are checked.
-        layer: the module, its weights already drawn.
-        start: gives a fresh function from (N, H_in) to (N, H_out).
+        work: the computation; its L steps are checked.
+        layer: the module with its weights.
+        start: returns a new function from (N, H_in) to (N, H_out).
     """
 
     def __init__(self, work: Work, layer: nn.Module, start: Callable[[], Callable[[Tensor], Tensor]]) -> None:

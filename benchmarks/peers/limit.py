@@ -7,11 +7,11 @@ from typing import Any
 from benchmarks.peers.layer import Layer
 
 SECONDS = 150
-"""For the first call."""
+"""Limit of the first call."""
 
 
 def limited(layer: Layer) -> Layer:
-    """The layer; its first call raises TimeoutError if it takes longer than `SECONDS`."""
+    """Return the layer; its first call raises TimeoutError if it takes longer than `SECONDS`."""
     run = layer.run
 
     def first() -> Any:

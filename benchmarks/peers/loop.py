@@ -1,4 +1,4 @@
-"""The same cell as an eager torch loop over time: one layer, one direction, as one writes it without a kernel."""
+"""The same cell as an eager torch loop over time: one layer in one direction."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from glassgate.engines.contract import Direction, Steps
 
 
 class Loop(nn.Module):
-    """A plain module around the loop, that torch.compile can take too."""
+    """A module with the loop, which torch.compile can compile."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()

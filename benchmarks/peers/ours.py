@@ -29,7 +29,7 @@ def layer_of(work: Work) -> gg.Recurrent:
 
 
 class Ours(Layer):
-    """One of our layers."""
+    """A layer of Glassgate."""
 
     def __init__(self, work: Work) -> None:
         self.ours = layer = layer_of(work)
@@ -37,7 +37,7 @@ class Ours(Layer):
 
     @contextmanager
     def on_engine(self) -> Iterator[None]:
-        """Of the work, and inside `gg.record` where it says so."""
+        """Select the engine of the work, and record if the work requires it."""
         with gg.engine(self.work.engine), gg.record(self.ours) if self.work.record else nullcontext():
             yield
 
@@ -47,7 +47,7 @@ class Ours(Layer):
 
 
 class Frozen(Ours):
-    """A session of one of our layers, called as a service calls it: with the input and the initial states."""
+    """A session of a layer, called with the input and the initial states."""
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
@@ -66,7 +66,7 @@ class Frozen(Ours):
 
 
 def prepare(work: Work) -> Layer | Model | Stream:
-    """Our subject."""
+    """Return the subject of Glassgate."""
     if work.precision:
         frozen = Frozen(work)
         return frozen if work.do != "step" else Stream(work, frozen.layer, lambda: frozen.session.stream(work.N).step)

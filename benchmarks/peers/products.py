@@ -1,4 +1,4 @@
-"""Bare matrix products of torch: the processor's own large one, and the dense ones around a recurrence."""
+"""Matrix products of torch: one large product, and those of a layer outside of its recurrence."""
 
 import torch
 
@@ -6,7 +6,7 @@ from benchmarks.work import SQUARE, Work, draw
 
 
 class Square:
-    """One large product; `work.scale` says how many of them the figure compares."""
+    """One large product; `work.scale` is the number of them that the figure compares."""
 
     def __init__(self) -> None:
         self.a, self.b = (torch.from_numpy(draw(name, SQUARE, SQUARE)) for name in "ab")
@@ -22,7 +22,7 @@ class Square:
 
 
 class Around:
-    """What a training step multiplies outside the recurrence: the input's product, its gradient, the weights'."""
+    """Products of a training step outside of the recurrence: the input's, and the gradients of input and weights."""
 
     def __init__(self, work: Work, gates: int) -> None:
         rows = work.L * work.N
@@ -40,7 +40,7 @@ class Around:
 
 
 def prepare(work: Work) -> Square | Around:
-    """The large product for `do="square"`, else those around the cell's recurrence."""
+    """Return the large product for `do="square"`, otherwise those outside of the recurrence."""
     if work.do == "square":
         return Square()
     from benchmarks.cells import cell

@@ -1,4 +1,4 @@
-"""torch.nn's LSTM, GRU and RNN; one call a step with masked states where there are resets, as policies are trained."""
+"""torch.nn's LSTM, GRU and RNN. With resets, one call per step with masked states, as policies are trained."""
 
 from collections.abc import Callable
 from typing import Any

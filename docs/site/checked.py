@@ -1,4 +1,4 @@
-"""Looks over the built site: each link leads to a page and a heading of it, and nothing comes from another host."""
+"""Checks the built site: each link has a target page and heading, and nothing is fetched from another host."""
 
 import re
 from html.parser import HTMLParser
@@ -23,7 +23,7 @@ class _Reader(HTMLParser):
 
 
 def faults(site: Path) -> list[str]:
-    """Every link of the site that leads nowhere, and every file that a page would fetch from elsewhere."""
+    """Return every broken link of the site, and every file that a page would fetch from another host."""
     pages = {path: _Reader() for path in sorted(site.rglob("*.html"))}
     for path, reader in pages.items():
         reader.feed(path.read_text("utf-8"))
@@ -35,7 +35,7 @@ def faults(site: Path) -> list[str]:
             if parts.scheme or parts.netloc or path.name == "404.html":
                 wrong = "is fetched from another host" if fetched and parts.netloc else ""
             elif not target.exists():
-                wrong = "leads nowhere"
+                wrong = "does not exist"
             else:
                 there = pages.get(target.resolve())
                 lost = there and parts.fragment and unquote(parts.fragment) not in there.names

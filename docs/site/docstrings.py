@@ -8,10 +8,10 @@ from griffe import Extension, Module, Object, Parameters, dynamic_import
 
 
 class AsHelpShows(Extension):
-    """Puts the arguments of `gg.Recurrent` where these three take them as `**options`."""
+    """Replaces `**options` in the signatures of these three by the arguments of `gg.Recurrent`."""
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
-        """Rewrite the three as soon as all of the package is read, and put examples and shapes as Markdown."""
+        """Rewrite the three after the package is read, and convert examples and shapes to Markdown."""
         whole = {each.name: each for each in pkg["layers.stack.Recurrent.__init__"].parameters}
         for name in ("LSTM", "GRU", "RNN"):
             layer = pkg[f"layers.drop_in.{name}"]
@@ -23,7 +23,7 @@ class AsHelpShows(Extension):
 
 
 def as_markdown(parent: Object) -> None:
-    """Call each section Example by the name at which the parser expects code, and list shapes."""
+    """Rename each section Example to Examples, where the parser expects code, and format shapes as lists."""
     for each in parent.members.values():
         if not each.is_alias:
             if each.docstring:

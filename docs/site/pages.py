@@ -43,7 +43,7 @@ HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page fo
 REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
     "cells": ("Cells", ["Cell", "Parameter", "check", "cells", "cell_to_json", "cell_from_json"]),
-    "glass": ("Seeing inside", ["record", "draw", "edit", "hold", "scale", "replace", "patch", "ablate"]),
+    "glass": ("Looking inside", ["record", "draw", "edit", "hold", "scale", "replace", "patch", "ablate"]),
     "dynamics": ("Dynamics", ["dynamics", "constrain", "constraints"]),
     "engines": (
         "Engines",
@@ -99,7 +99,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links of the pages in docs/ to the pages of the site."""
+    """Replace links in the pages of docs/ by links to pages of the site."""
     here = page.file.src_uri
     if page.file.generated_by:
         return markdown
@@ -107,7 +107,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Copy the files of the project that pages lead to, which are read as they are, and look over the whole."""
+    """Copy the files of the project that pages link to, and check the site."""
     site = Path(config.site_dir).resolve()
     for name in sorted(_COPIED):
         target = site / "files" / name
@@ -120,16 +120,16 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 _COPIED: set[str] = set()
 _SHOWN = {".py": ".txt", ".cff": ".txt", "": ".txt"}
-"""Browsers show text and would save the others."""
+"""Suffixes that are added, because browsers show text and would download other files."""
 
 
 def moved(markdown: str, file: str, address: str) -> str:
-    """The text of a file of the project as a page of the site: its links lead to pages, or to copies of files."""
+    """Return a file of the project as a page of the site: its links point to pages, or to copies of files."""
 
     def lead(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(file), match[2]))
         if not (ROOT / target).exists():
-            raise PluginError(f"{file} leads to {match[2]}, which is not there")
+            raise PluginError(f"{file} links to {match[2]}, which does not exist")
         there = HOMES.get(target) or page_of_notebook(target.removeprefix("docs/"))
         if there == target:  # neither a page nor below docs/
             _COPIED.add(target)
@@ -142,7 +142,7 @@ def moved(markdown: str, file: str, address: str) -> str:
 
 
 def home() -> str:
-    """The README, with the report's picture and three lines of code first."""
+    """Return the README, preceded by a picture of the report and three lines of code."""
     readme = moved((ROOT / "README.md").read_text("utf-8"), "README.md", "index.md")
     title, sentence, chinese, rest = readme.split("\n\n", 3)
     page = (SITE / "home.md").read_text("utf-8")
@@ -164,8 +164,8 @@ def reference() -> dict[str, str]:
         for name in names
     )
     pages["reference/index.md"] = (
-        f"# Reference\n\n`import glassgate as gg` brings these names; each is loaded when it is first used.\n\n"
-        f"| name | what it is |\n|---|---|\n{rows}\n\nFrom a shell: [the command line](commands.md).\n"
+        f"# Reference\n\n`import glassgate as gg` provides these names. Each is loaded at its first use.\n\n"
+        f"| name | description |\n|---|---|\n{rows}\n\nFrom a shell: [the command line](commands.md).\n"
     )
     pages["reference/commands.md"] = _commands()
     return pages
@@ -189,7 +189,7 @@ def _page(title: str, names: list[str]) -> str:
     for name in names:
         module = gg._HOMES[name] == "glassgate"
         if name == "cells":
-            parts += ["## The cells that ship\n", *(_cell(cell) for cell in gg.cells.__all__)]
+            parts += ["## The built-in cells\n", *(_cell(cell) for cell in gg.cells.__all__)]
         elif module:
             parts += [f"::: {_path(name)}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"]
         else:
@@ -199,7 +199,7 @@ def _page(title: str, names: list[str]) -> str:
 
 
 def _cell(name: str) -> str:
-    """A cell's docstring, and its step as it is written."""
+    """Return the docstring of a cell and the source of its step."""
     source = inspect.getsource(getattr(gg.cells, name).step)
     options = "    options: {heading_level: 3, members: false}\n"
     return f"::: glassgate.cells.{name}\n{options}\n```python\n{textwrap.dedent(source)}```\n"

@@ -89,10 +89,10 @@ def write_wav(path: Path, sound: np.ndarray) -> None:
 def main(words: list[str] | None = None) -> nn.Sequential:
     """Train, and write the network as C and a recording to try it on."""
     parser = argparse.ArgumentParser(description="Train an LSTM on a synthetic guitar amplifier and write it as C.")
-    parser.add_argument("--output", type=Path, default=Path("build"), help="the folder of the files (build)")
-    parser.add_argument("--hidden-size", type=int, default=16, help="units of the LSTM (16)")
-    parser.add_argument("--steps", type=int, default=400, help="training steps (400)")
-    parser.add_argument("--seconds", type=float, default=20, help="of the recording to train on (20)")
+    parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the files (default: build)")
+    parser.add_argument("--hidden-size", type=int, default=16, help="units of the LSTM (default: 16)")
+    parser.add_argument("--steps", type=int, default=400, help="training steps (default: 400)")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds of the recording to train on (default: 20)")
     options = parser.parse_args(words)
     layer, head, wrong = train(options.hidden_size, options.steps, options.seconds)
     print(f"error on another recording: {wrong:.4f} of the energy of the signal")

@@ -165,7 +165,7 @@ def main() -> None:
             run(each)
             times[name].append((time.process_time() - before) / len(frames) * 1e6)
     for name, values in found.items():
-        print(f"{name}: {np.median(times[name]):.1f} us a frame, difference {np.abs(values - truth).max():.2g}")
+        print(f"{name}: {np.median(times[name]):.1f} us per frame, difference {np.abs(values - truth).max():.2g}")
 
 
 if __name__ == "__main__":
