@@ -94,7 +94,7 @@ def main() -> None:
     """Print the table, row by row."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limited", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds per program and round (default: 1)")
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds, of which the median is printed (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds; the median is printed (default: 3)")
     options = parser.parse_args()
     print("Milliseconds per call of an LSTM with 100 steps, Glassgate / torch.nn")
     print("| | " + " | ".join(f"{p.ours.do}, N = {p.ours.N}, H = {p.ours.H}" for p in POINTS) + " |")
