@@ -1,4 +1,4 @@
-"""The command line: `glassgate COMMAND`; one file a command, loaded when it is called."""
+"""The command line: `glassgate COMMAND`. Each command is a module, which is loaded when it is called."""
 
 import io
 import os
@@ -100,7 +100,7 @@ def _close_output() -> None:
 
 
 def _help() -> str:
-    rows = "\n".join(f"  {name:<10}{summary}" for name, summary in COMMANDS.items())
+    rows = "\n".join(f"  {name:<11}{summary}" for name, summary in COMMANDS.items())
     return (
         "usage: glassgate COMMAND ...\n\n"
         "Train recurrent networks and look inside them.\n\n"

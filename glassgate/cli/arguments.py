@@ -11,7 +11,7 @@ _GROUPS = ("data", "model", "training")
 
 
 def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str, Any]) -> None:
-    """Add an argument for each option; an option that is not given leaves no trace in the result.
+    """Add an argument for each option. An option that is not given is None in the result.
 
     Args:
         parser: the parser
@@ -30,7 +30,7 @@ def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str
         elif kind in (int, float):
             settings |= {"type": kind, "metavar": "N" if kind is int else "X"}
         else:
-            settings |= {"type": str, "metavar": "FILE" if each.name in ("data", "dev", "test") else "NAME"}
+            settings |= {"type": str, "metavar": rules["metavar"]}
         groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **settings)
 
 
@@ -69,7 +69,7 @@ def _brief(parser: ArgumentParser, common: Iterable[str]) -> str:
 
 
 class _Formatter(HelpFormatter):
-    """Short usage, and one line per option where it fits."""
+    """Short usage, and one line per option if it fits."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28)

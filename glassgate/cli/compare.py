@@ -38,29 +38,41 @@ def command(words: list[str]) -> None:
     parser.add_argument(
         "--cells",
         default="rnn,gru,lstm",
+        metavar="NAMES",
         help=f"cells, separated by commas: {', '.join(CELLS)}, or FILE.py:Class for a custom cell "
         "(default: rnn,gru,lstm)",
     )
     parser.add_argument(
-        "--problems", help=f"problems, separated by commas: {problems} (default: all; adding with --quick)"
+        "--problems",
+        metavar="NAMES",
+        help=f"problems, separated by commas: {problems} (default: all; adding with --quick)",
     )
     parser.add_argument(
-        "--lags", help="lags in steps, separated by commas (default: 50,100,200,500,1000; 100 with --quick)"
+        "--lags",
+        metavar="N,N",
+        help="lags in steps, separated by commas (default: 50,100,200,500,1000; 100 with --quick)",
     )
-    parser.add_argument("--seeds", type=int, default=5, help="trainings per cell, problem and lag (default: 5)")
     parser.add_argument(
-        "--sequences", type=int, help="maximum number of sequences per training (default: 100000; 48000 with --quick)"
+        "--seeds", type=int, default=5, metavar="N", help="trainings per cell, problem and lag (default: 5)"
+    )
+    parser.add_argument(
+        "--sequences",
+        type=int,
+        metavar="N",
+        help="maximum number of sequences per training (default: 100000; 48000 with --quick)",
     )
     parser.add_argument(
         "--parameters",
         type=int,
         default=2_700,
+        metavar="N",
         help="maximum number of parameters of a recurrent layer (default: 2700)",
     )
     parser.add_argument(
         "--processes",
         type=int,
         default=os.cpu_count() or 1,
+        metavar="N",
         help="trainings at the same time (default: one per processor)",
     )
     arguments = parser.parse_args(words)

@@ -40,7 +40,9 @@ def command(words: list[str]) -> None:
     parser.add_argument(
         "--run", metavar="FOLDER", help="new folder for models, scores and pages (default: runs/demo-N)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="seed of the weights and the order of batches (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of the weights and the order of batches (default: 1)"
+    )
     parser.add_argument(
         "--every",
         type=positive,

@@ -21,7 +21,7 @@ def command(words: list[str]) -> None:
     add_run(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    parser.add_argument("--report", metavar="FOLDER", help="folder for more results, such as a confusion matrix")
+    parser.add_argument("--report", metavar="FOLDER", help="folder for further results, such as a confusion matrix")
     arguments = parser.parse_args(words)
     task = loaded(arguments)
     with display(Console(stderr=True)) as bars:

@@ -49,12 +49,13 @@ def command(words: list[str]) -> None:
         "--weights",
         choices=("const", "file"),
         default="const",
-        help="weights in the C code (const) or in a separate file (file) (default: const)",
+        help="weights in C: const (in the code) or file (a separate file) (default: const)",
     )
     parser.add_argument(
         "--max-steps",
         type=int,
         default=4096,
+        metavar="N",
         help="longest sequence for a stack of bidirectional layers in C (default: 4096)",
     )
     arguments = parser.parse_args(words)

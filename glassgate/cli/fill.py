@@ -15,8 +15,10 @@ def command(words: list[str]) -> None:
     parser.add_argument(
         "text", metavar="TEXT", help=f"text with blanks of two or more underscores: 'I am {BLANK} hungry.'"
     )
-    parser.add_argument("--length", type=int, metavar="N", help="length of each blank (default: detected)")
-    parser.add_argument("--longest", type=int, metavar="N", help="longest candidate (default: as in training)")
+    parser.add_argument("--length", type=int, metavar="N", help="length of each blank, in tokens (default: estimated)")
+    parser.add_argument(
+        "--longest", type=int, metavar="N", help="length of the longest candidate, in tokens (default: as in training)"
+    )
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(words)
     task = loaded_as(FillBlanks, arguments)

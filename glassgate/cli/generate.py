@@ -11,7 +11,7 @@ def command(words: list[str]) -> None:
     """Generate as the words after `glassgate generate` say."""
     parser = Parser(prog="glassgate generate", description="Continue a text with a trained language model.")
     add_run(parser)
-    parser.add_argument("--prompt", default="", help="beginning of the text (default: empty)")
+    parser.add_argument("--prompt", default="", metavar="TEXT", help="beginning of the text (default: empty)")
     parser.add_argument("--length", type=int, default=500, metavar="N", help="tokens to generate (default: 500)")
     parser.add_argument(
         "--temperature",
@@ -21,14 +21,14 @@ def command(words: list[str]) -> None:
         help="divides the logits; 0 takes the most probable token (default: 1.0)",
     )
     parser.add_argument(
-        "--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest tokens (default: all)"
+        "--top-k", type=int, default=0, metavar="N", help="sample from the N most probable tokens (default: all)"
     )
     parser.add_argument(
         "--top-p",
         type=float,
         default=1.0,
         metavar="X",
-        help="sample from this probability mass (default: 1.0)",
+        help="sample from the most probable tokens with this total probability (default: 1.0)",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: random)")
     arguments = parser.parse_args(words)

@@ -30,13 +30,19 @@ def command(words: list[str]) -> None:
         "units of a layer behave in the same way. The first search stores an index of all states in the run's folder.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the marked steps (a sequence of the data)")
-    parser.add_argument("--sequence", type=int, metavar="N", help="number of a sequence of the index, from 1")
-    parser.add_argument("--steps", required=True, metavar="FIRST-LAST", help="marked steps, counted from 1, as 5-9")
-    parser.add_argument("--units", metavar="N,N", help="units to compare, from 0 (those active at the marked steps)")
-    parser.add_argument("--state", metavar="NAME", help="for example layer0.forward.h (the first output)")
-    parser.add_argument("--matches", type=positive, default=10, metavar="N", help="matches to print (10)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the marked steps (default: --sequence)")
+    parser.add_argument(
+        "--sequence", type=int, metavar="N", help="sequence of the run's data with the marked steps, from 1"
+    )
+    parser.add_argument("--steps", required=True, metavar="FIRST-LAST", help="marked steps, from 1, for example 5-9")
+    parser.add_argument(
+        "--units", metavar="N,N", help="units to compare, from 0 (default: those active at the marked steps)"
+    )
+    parser.add_argument(
+        "--state", metavar="NAME", help="state to compare, for example layer0.forward.h (default: the first output)"
+    )
+    parser.add_argument("--matches", type=positive, default=10, metavar="N", help="matches to print (default: 10)")
+    parser.add_argument("--json", action="store_true", help="print the matches as JSON")
     arguments = parser.parse_args(words)
     if (arguments.text is None) == (arguments.sequence is None):
         raise OptionError("search: expected a text or --sequence N, got both or none of them; give one")

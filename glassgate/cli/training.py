@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from argparse import SUPPRESS, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,11 +34,12 @@ def command(words: list[str]) -> None:
     parser = Parser(
         prog="glassgate train",
         usage="glassgate train TASK [options] | --resume RUN",
-        description="Train a task; `glassgate train TASK --help` lists its options.",
-        epilog="tasks: " + "; ".join(f"{name}: {row.summary}" for name, row in TASKS.items()),
+        description="Train a task. `glassgate train TASK --help` lists its options.",
+        epilog="\n".join(["tasks:", *(f"  {name:<16}{row.summary}" for name, row in TASKS.items())]),
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--resume", metavar="RUN", required=True, help="resume the interrupted run in this folder")
-    parser.add_argument("--lr-find", action="store_true", help="only for new runs; a resumed run keeps its rate")
+    parser.add_argument("--lr-find", action="store_true", help=SUPPRESS)
     add_processes(parser)
     arguments = parser.parse_args(words)
     if arguments.lr_find:
@@ -47,7 +49,8 @@ def command(words: list[str]) -> None:
 
 def _start(name: str, words: list[str]) -> None:
     task_type = task_class(name)
-    parser = Parser(prog=f"glassgate train {name}", description=TASKS[name].summary, add_help=False)
+    summary = TASKS[name].summary
+    parser = Parser(prog=f"glassgate train {name}", description=f"{summary[0].upper()}{summary[1:]}.", add_help=False)
     add_help(parser, task_type.options_type.common)
     parser.add_argument("--run", metavar="FOLDER", help=f"new folder for the run (default: runs/{name}-N)")
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; the command line overrides it")

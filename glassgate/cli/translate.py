@@ -23,9 +23,12 @@ def command(words: list[str]) -> None:
     parser.add_argument(
         "file", metavar="FILE", nargs="?", default=STDIN, help="one sentence per line (default: standard input)"
     )
-    parser.add_argument("--beam", type=int, metavar="N", help="size of the beam (default: as in training)")
+    parser.add_argument("--beam", type=int, metavar="N", help="beam size; 1 is greedy (default: as in training)")
     parser.add_argument(
-        "--length-penalty", type=float, metavar="X", help="0 favours short translations (default: as in training)"
+        "--length-penalty",
+        type=float,
+        metavar="X",
+        help="length penalty; 0 favours short translations (default: as in training)",
     )
     parser.add_argument("--n-best", type=int, default=1, metavar="N", help="translations per sentence (default: 1)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")

@@ -27,6 +27,7 @@ def option(
     least: float | None = None,
     most: float | None = None,
     unset: str = "",
+    metavar: str = "NAME",
 ) -> Any:
     """Declare an option: a dataclass field with its description and its allowed values.
 
@@ -38,9 +39,10 @@ def option(
         least: the smallest allowed value
         most: the largest allowed value
         unset: the behaviour if the option is not given, where the default value does not state it
+        metavar: the name of a text value in the help
     """
     rules = {"help": help, "group": group, "choices": choices, "least": least, "most": most, "unset": unset}
-    return field(default=default, metadata=rules)
+    return field(default=default, metadata={**rules, "metavar": metavar})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,13 @@ class Options:
 
     common: ClassVar[tuple[str, ...]] = ("data", "dev", "test", "cell", "hidden_size", "epochs", "learning_rate")
 
-    data: str | None = option(None, "training file", group="data", unset="built-in text")
-    dev: str | None = option(None, "file to select the best epoch by", group="data", unset="part of --data")
-    test: str | None = option(None, "file to score after training", group="data", unset="part of --data")
+    data: str | None = option(None, "training file", group="data", unset="built-in text", metavar="FILE")
+    dev: str | None = option(
+        None, "file to select the best epoch by", group="data", unset="part of --data", metavar="FILE"
+    )
+    test: str | None = option(
+        None, "file to score after training", group="data", unset="part of --data", metavar="FILE"
+    )
     held_out: float = option(
         0.1, "fraction of --data held out as dev, and again as test", group="data", least=0, most=0.4
     )

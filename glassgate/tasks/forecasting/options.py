@@ -22,12 +22,14 @@ class ForecastingOptions(Options):
 
     common: ClassVar = (*Options.common, "horizon", "target")
 
-    data: str | None = option(None, "table of series", group="data", unset="a generated series")
+    data: str | None = option(None, "table of series", group="data", unset="a generated series", metavar="FILE")
     horizon: int = option(24, "number of steps to forecast", group="data", least=1, most=2**16)
     look_back: int = option(
         0, "steps of history per forecast", group="data", least=0, most=2**20, unset="four times the horizon"
     )
-    target: str | None = option(None, "columns to forecast, separated by commas", group="data", unset="all others")
+    target: str | None = option(
+        None, "columns to forecast, separated by commas", group="data", unset="all others", metavar="NAMES"
+    )
     time: str | None = option(None, "column of the time stamps", group="data", unset="detected")
     series: str | None = option(
         None,
@@ -35,11 +37,17 @@ class ForecastingOptions(Options):
         group="data",
         unset="detected",
     )
-    past: str | None = option(None, "covariates known up to the present", group="data", unset="none")
-    known: str | None = option(None, "covariates known ahead", group="data", unset="none")
-    static: str | None = option(None, "attributes of a whole series", group="data", unset="none")
+    past: str | None = option(
+        None, "columns of covariates known up to the present", group="data", unset="none", metavar="NAMES"
+    )
+    known: str | None = option(None, "columns of covariates known ahead", group="data", unset="none", metavar="NAMES")
+    static: str | None = option(
+        None, "columns of attributes of a whole series", group="data", unset="none", metavar="NAMES"
+    )
     calendar: bool = option(False, "add hour, weekday and time of year as covariates known ahead", group="data")
-    time_format: str = option("", "strptime format of the time stamps", group="data", unset="detected")
+    time_format: str = option(
+        "", "strptime format of the time stamps", group="data", unset="detected", metavar="FORMAT"
+    )
     decimal: str | None = option(
         None, "decimal mark of the numbers", group="data", choices=(".", ","), unset="detected"
     )
@@ -66,7 +74,7 @@ class ForecastingOptions(Options):
         choices=NORMALIZE,
     )
     segment: int = option(24, "steps of a segment", least=1, most=2**16)
-    quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas")
+    quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas", metavar="X,X")
     samples: int = option(100, "sampled paths for heads without a quantile formula", least=2, most=10_000)
 
     def __post_init__(self) -> None:

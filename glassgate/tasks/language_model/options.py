@@ -30,7 +30,9 @@ class LanguageModelOptions(TextOptions):
     hidden_size: int = option(256, "hidden units", least=1, most=2**16)
     bidirectional: bool = option(False, "not available: a language model reads in one direction")
     tied: bool = option(False, "share the weights of embedding and output")
-    chunk: int = option(50, "tokens between two cuts of the gradient; the state goes on", group="training", least=1)
+    chunk: int = option(
+        50, "tokens per chunk; the state is carried to the next chunk, the gradient is not", group="training", least=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,9 +19,13 @@ class TaggingOptions(Options):
     )
     text_column: str | None = option(None, "word column: a number from 1, or a key", group="data", unset="detected")
     unit: str = option("word", "kind of tokens in plain text", group="data", choices=UNITS)
-    label_suffix: str = option(LABEL_SUFFIX, "suffix of the label file of a text file", group="data")
+    label_suffix: str = option(LABEL_SUFFIX, "suffix of the label file of a text file", group="data", metavar="SUFFIX")
     vectors: str | None = option(
-        None, "pretrained vectors, as text of word2vec or GloVe", group="data", unset="none; vectors are learned"
+        None,
+        "pretrained vectors in the text format of word2vec, fastText or GloVe",
+        group="data",
+        unset="none; vectors are learned",
+        metavar="FILE",
     )
     least_count: int = option(1, "occurrences in training that give a token its own vector", least=1)
     singleton_dropout: float = option(

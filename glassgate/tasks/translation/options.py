@@ -27,14 +27,20 @@ class TranslationOptions(Options):
     common: ClassVar = (*Options.common, "source_unit", "attention")
 
     data: str | None = option(
-        None, "file of pairs separated by a tab, or two files A,B", group="data", unset="dates and numbers"
+        None,
+        "file of pairs separated by a tab, or two files A,B",
+        group="data",
+        unset="dates and numbers",
+        metavar="FILE",
     )
-    source: str | None = option(None, "file of source sentences, instead of --data", group="data", unset="none")
-    target: str | None = option(None, "file of their translations", group="data", unset="none")
+    source: str | None = option(
+        None, "file of source sentences, instead of --data", group="data", unset="none", metavar="FILE"
+    )
+    target: str | None = option(None, "file of their translations", group="data", unset="none", metavar="FILE")
     reverse: bool = option(False, "translate the second column to the first", group="data")
     source_unit: str = option(SUBWORD, "tokens of source sentences", group="data", choices=UNITS)
     target_unit: str = option(SUBWORD, "tokens of translations", group="data", choices=UNITS)
-    subwords: int = option(4000, "most subwords per language", group="data", least=1)
+    subwords: int = option(4000, "maximum number of subwords per language", group="data", least=1)
     least_count: int = option(1, "occurrences in training that make a token known", group="data", least=1)
     joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")
     lower: bool = option(False, "convert letters to lower case", group="data")
