@@ -58,7 +58,7 @@ def lacking(device: torch.device, rocm: bool, installed: bool, capability: tuple
     """What a device lacks for the kernels, or None.
 
     Args:
-        device: of the input.
+        device: the device of the input.
         rocm: whether this torch is built for AMD GPUs.
         installed: whether Triton is installed.
         capability: the compute capability of an NVIDIA GPU.

@@ -36,7 +36,7 @@ CALLS = {
 """Functions whose name is not that of the operation; `mathematics.py` has those without `tl`."""
 
 RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
-    "tl", "turn", "T", "N", "H", "P", "heads", "starts",
+    "tl", "iteration", "T", "N", "H", "P", "heads", "starts",
     "t", "seq", "row", "start", "live", "here", "seq_now", "seq_next", "H_of_head", "P_of_head", "blocks",
     "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
     "expected", "arrived", "patience",
@@ -54,7 +54,7 @@ def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
     """The kernels of one pass, one per phase.
 
     Args:
-        phases: of the pass.
+        phases: the phases of the pass.
         title: the first part of the kernels' names.
         ragged: whether sequences have lengths of their own.
     """
@@ -75,9 +75,9 @@ def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
 
 
 class Writer:
-    """One kernel. `now` are the values of this step, by their text."""
+    """Writes one kernel. `now` has the text of each value of this step."""
 
-    numbers: tuple[str, ...] = ("turn", "T", "N", "H", "P", "heads")
+    numbers: tuple[str, ...] = ("iteration", "T", "N", "H", "P", "heads")
     """The parameters that are not tensors, without `starts`."""
 
     def __init__(self, phases: Phases, name: str, ragged: bool, by_rows: bool) -> None:
@@ -93,7 +93,7 @@ class Writer:
         self.uses: Counter[Value] = Counter()
 
     def kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
-        """Products and lines of this step, then phase 0 of the next step."""
+        """Return the kernel of a phase: its products and lines, then phase 0 of the next step."""
         products = tuple(products)
         if products:
             self.products(products, store=phase is None)
@@ -101,7 +101,7 @@ class Writer:
             self.lines(phase)
         steps = [*self.loads, *self.body]
         if self.used & {"row", "live"}:
-            steps = [*self.moment("turn"), *steps]
+            steps = [*self.rows_of_step("iteration"), *steps]
         if ahead is not None:
             self.ahead, self.used = True, self.used - {"row", "live"}
             carried: dict[object, str] = {
@@ -109,7 +109,8 @@ class Writer:
             }
             self.now, self.loads, self.body = carried, [], []
             self.lines(ahead)
-            steps += [*(self.moment("turn + 1") if self.used & {"row", "live"} else []), *self.loads, *self.body]
+            rows = self.rows_of_step("iteration + 1") if self.used & {"row", "live"} else []
+            steps += [*rows, *self.loads, *self.body]
         self.out.body = [*self.indices(), *steps]
         return self.out
 
@@ -135,19 +136,19 @@ class Writer:
                     f"{mask} = {index} < {axis}",
                 ]
         if "seq_now" in self.used:
-            lines.append("seq_now = seq + turn % 2 * N")
+            lines.append("seq_now = seq + iteration % 2 * N")
         if "seq_next" in self.used:
-            lines.append("seq_next = seq + (turn + 1) % 2 * N")
+            lines.append("seq_next = seq + (iteration + 1) % 2 * N")
         return lines
 
-    def moment(self, turn: str) -> list[str]:
+    def rows_of_step(self, iteration: str) -> list[str]:
         """The rows of a step in the sequences; a step before the first or after the last has none."""
-        back = "T - 1 - turn" if turn == "turn" else "T - 2 - turn"
-        lines = [f"t = {back if self.reverse else turn}"]
+        back = "T - 1 - iteration" if iteration == "iteration" else "T - 2 - iteration"
+        lines = [f"t = {back if self.reverse else iteration}"]
         if self.ragged:
             ends = "live = seq < tl.load(starts + t + 2) - start"
             return [*lines, "start = tl.load(starts + t + 1)", "row = start + seq", ends]
-        inside = "" if turn == "turn" else " & (t >= 0)" if self.reverse else " & (t < T)"
+        inside = "" if iteration == "iteration" else " & (t >= 0)" if self.reverse else " & (t < T)"
         return [*lines, "row = t * N.to(tl.int64) + seq", f"live = here{inside}"]
 
     # Values.
@@ -278,7 +279,7 @@ class Writer:
                 self.body.append(f"{self.now[value]} = {text[0]}")
         for value in texts:
             self.now.setdefault(value, texts[value][0])
-        self.hand_on(phase)
+        self.store_results(phase)
 
     def text(self, value: Value | float, texts: dict[Value, tuple[str, int]]) -> tuple[str, int]:
         """The text of an argument and its precedence."""
@@ -304,7 +305,7 @@ class Writer:
             return f"{_in(parts[0], precedence + (op in MASKS))} {sign} {_in(parts[1], strict)}", precedence
         return f"{CALLS.get(op, op)}({', '.join(text for text, _ in parts)})", 9
 
-    def hand_on(self, phase: Phase) -> None:
+    def store_results(self, phase: Phase) -> None:
         """Stores the results of a phase: sequences, values of later phases, carries, and left operands of products."""
         for write in phase.writes:
             self.store("sequence", write.sequence, write.value)

@@ -35,7 +35,7 @@ def run(launches: Sequence[Launch], T: int) -> None:
     """Runs all steps on the current stream. If that is captured, its graph gets the launches.
 
     Args:
-        launches: those of one step.
+        launches: the launches of one step.
         T: the number of steps.
     """
     key, device, numbers = _key(launches), launches[0].device, launches[0].numbers
@@ -60,7 +60,7 @@ class Steps:
     """Launches that read their arguments from a table.
 
     Args:
-        launches: those of one step. None of their tensors is kept.
+        launches: the launches of one step. None of their tensors is kept.
     """
 
     def __init__(self, launches: Sequence[Launch]) -> None:
@@ -87,7 +87,7 @@ class Graph:
 
     Args:
         steps: the launches.
-        length: of their table.
+        length: the length of their table.
         device: the GPU.
     """
 

@@ -37,7 +37,7 @@ class Kernel:
     """One kernel.
 
     Attributes:
-        name: of the function.
+        name: the name of the function.
         numbers: its parameters that are not tensors of the pass, in order.
         by_rows: whether a program owns whole rows.
         axes: the axes of units that it computes.
@@ -87,7 +87,7 @@ class Kernels(NamedTuple):
         return [kernel for kernel in (self.begin, *self.steps) if kernel is not None]
 
 
-NOT_SPECIALIZED = ("turn", "T", "N", "starts", "first", "step")
+NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first", "step")
 """The parameters whose values must not cause another compilation."""
 
 
@@ -117,7 +117,7 @@ def in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[
     """A kernel for a CUDA graph: it reads the step, the sizes and all addresses from a table.
 
     Args:
-        kernels: those of one or two directions, for one step.
+        kernels: the kernels of one or two directions, for one step.
         types: those of the elements of all tensors of the pass, one kernel's after the other's.
         aligned: whether their addresses are multiples of 16.
     """
@@ -135,11 +135,11 @@ def in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[
         return f"tl.multiple_of({address}, 16)" if aligned[n] else address
 
     body = [
-        "turn = tl.load(table).to(tl.int32) + step",
+        "iteration = tl.load(table).to(tl.int32) + step",
         "T = tl.load(table + 1).to(tl.int32)",
         "N = tl.load(table + 2).to(tl.int32)",
         *(["starts = tl.load(table + 3).to(tl.pointer_type(tl.int64))"] if "starts" in first.numbers else []),
-        "if turn < T:",
+        "if iteration < T:",
         *(f"    {line}" for line in _calls(kernels, argument)),
     ]
     return Kernel(f"{first.name}_in_graph", ("table", "first", "step", *strides, "H", "P", "heads"), body=body)

@@ -43,7 +43,7 @@ class Selected(NamedTuple):
         kind: "steps" (kernel C: a launch per phase), "grid" (B: all steps, with barriers) or "solo" (A: all steps,
             one program per group of rows).
         microseconds: per step, by the cost model.
-        blocks: of "grid" and "solo".
+        blocks: the blocks of "grid" and "solo".
         chunks: the number of blocks of columns of a product.
     """
 
@@ -73,7 +73,7 @@ def compiled(text: str, interpreted: bool) -> dict[str, Any]:
     """The functions in the text of a module. Triton and tracebacks read the text from `linecache`.
 
     Args:
-        text: of the module.
+        text: the text of the module.
         interpreted: whether Triton's interpreter runs them; Triton reads this from TRITON_INTERPRET.
     """
     name = f"<glassgate kernels {sha256(text.encode()).hexdigest()[:16]}>"
@@ -87,10 +87,10 @@ class Loop:
     """The kernels of the loop of one pass, written when they first run.
 
     Args:
-        phases: of the pass.
+        phases: the phases of the pass.
         title: the first part of the kernels' names.
         ragged: whether sequences have lengths of their own.
-        like: equal for passes that differ in the order of time only.
+        like: a key that is equal for passes that differ only in the order of steps.
     """
 
     def __init__(self, phases: Phases, title: str, ragged: bool, like: object) -> None:
@@ -111,7 +111,7 @@ class Numbers(NamedTuple):
 
     Attributes:
         sizes: the extents T, N, H, P and the number of heads.
-        precision: of products of float32, "ieee" or "tf32".
+        precision: the precision of float32 products, "ieee" or "tf32".
         starts: for sequences of different lengths, the first row of each step; see `Rows.starts`.
         arrived: the counters of the barriers of kernel B.
     """
@@ -133,8 +133,8 @@ class Launch:
 
     Attributes:
         kernels: one per direction of the layer.
-        blocks: of each program.
-        tensors: those of the kernels' pointers.
+        blocks: the blocks of each program.
+        tensors: the tensors of the kernels' pointers.
         numbers: the other arguments.
     """
 
@@ -143,13 +143,13 @@ class Launch:
     tensors: Sequence[Sequence[Tensor]]
     numbers: Numbers
 
-    def __call__(self, turn: int = 0) -> None:
+    def __call__(self, iteration: int = 0) -> None:
         """Launches a step, or all steps if the kernel runs them."""
         arguments: list[int | Tensor] = []
         for k, own in enumerate(self.tensors):
             arguments += [*own, *self.strides(k)]
         numbers = self.kernels[0].numbers
-        self.start([*arguments, *(turn if name == "turn" else self.numbers.of(name) for name in numbers)])
+        self.start([*arguments, *(iteration if name == "iteration" else self.numbers.of(name) for name in numbers)])
 
     def strides(self, k: int) -> list[int]:
         """The strides between rows of sequences of a direction."""
@@ -200,9 +200,9 @@ def launches(
     """Kernel C: the launch before the first step, if there is one, and those of each step.
 
     Args:
-        loops: of one or two directions.
+        loops: the loops of one or two directions.
         tensors: for each of them the tensors of a kernel's pointers.
-        blocks: gives the blocks of a kernel.
+        blocks: returns the blocks of a kernel.
         numbers: the other arguments.
     """
     found = [

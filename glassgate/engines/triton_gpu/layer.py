@@ -121,7 +121,7 @@ class Call:
         plan: the direction.
         steps: the layer's input.
         own: its tensors.
-        precision: of products.
+        precision: the precision of matrix products.
     """
 
     def __init__(self, plan: Plan, steps: Steps, own: Sequence[Tensor], precision: Precision) -> None:
@@ -229,7 +229,7 @@ def explained(steps: Steps, directions: Sequence[Direction]) -> str:
 
     Args:
         steps: the layer's input.
-        directions: those of the layer.
+        directions: the directions of the layer.
     """
     direction, data = directions[0], steps.data
     plan = plan_of(direction, COSTS)
@@ -251,7 +251,7 @@ def source_of(equations: Equations) -> str:
     """The kernels of a cell for training without lengths and resets, as the text of a module.
 
     Args:
-        equations: of the cell.
+        equations: the equations of the cell.
     """
     trace, form = differentiated(equations, COSTS), Form(save=True)
     passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]

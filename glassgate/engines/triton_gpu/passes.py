@@ -23,10 +23,10 @@ class Run(Evaluator):
     Sequences are rows: the axes T and N of a sequence are one dimension.
 
     Args:
-        kernels: those of its loop.
+        kernels: the kernels of its loop.
         sizes: the extents of the axes, see `Evaluator`.
-        rows: of the batch.
-        precision: of products.
+        rows: the rows of the batch.
+        precision: the precision of matrix products.
         into: tensors (rows, width) for outputs of the loop.
         wanted: the outputs that are needed.
     """
@@ -185,9 +185,9 @@ def run_together(runs: Sequence[Run], found: Selected) -> None:
     if rows.T >= graphs.LEAST:
         graphs.run(steps, rows.T)
         return
-    for turn in range(rows.T):
+    for iteration in range(rows.T):
         for launch in steps:
-            launch(turn)
+            launch(iteration)
 
 
 def _needed(program: Pass, wanted: frozenset[Port]) -> list[Line]:

@@ -14,7 +14,7 @@ def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int
     """The kernel of a whole pass.
 
     Args:
-        phases: of the pass.
+        phases: the phases of the pass.
         title: the first part of the kernel's name.
         ragged: whether sequences have lengths of their own.
         solo: whether one program owns all units (kernel A).
@@ -43,11 +43,11 @@ class _Persistent(Writer):
         body: list[str] = []
         for phase in rest:
             ahead = begins and phase.commits
-            body += self.part(phase, "turn")
+            body += self.part(phase, "iteration")
             if ahead:
-                body += self.part(first, "turn + 1", ahead=True, carried="_next")
+                body += self.part(first, "iteration + 1", ahead=True, carried="_next")
             if not self.solo and (phase.published or (ahead and first.published)):
-                body += self.meeting()
+                body += self.barrier()
         carried = [(self.name(carry.before), carry) for carry in self.loop.carries]
         meets = not self.solo and begins
         ends, self.ahead = list[str](), False
@@ -60,30 +60,31 @@ class _Persistent(Writer):
         self.used -= {"seq_now", "seq_next"}
         lines = [*self.indices(), *self.columns(), *self.before]
         if meets:
-            prologue = ["expected = 0", "patience = 50000000", *prologue, *self.meeting()]
-        turns = ["for turn in range(T):"]
+            prologue = ["expected = 0", "patience = 50000000", *prologue, *self.barrier()]
+        loop = ["for iteration in range(T):"]
         if not self.solo:
-            turns += ["    seq_now = seq + turn % 2 * N", "    seq_next = seq + (turn + 1) % 2 * N"]
+            loop += ["    seq_now = seq + iteration % 2 * N", "    seq_next = seq + (iteration + 1) % 2 * N"]
             prologue = ["seq_next = seq", *prologue] if begins else prologue
-        lines += [*prologue, *turns, *(f"    {line}" for line in body), *ends]
+        lines += [*prologue, *loop, *(f"    {line}" for line in body), *ends]
         self.out.body = lines
         return self.out
 
-    def part(self, phase: Phase, turn: str, ahead: bool = False, carried: str = "") -> list[str]:
+    def part(self, phase: Phase, iteration: str, ahead: bool = False, carried: str = "") -> list[str]:
         """The lines of one phase of one step."""
         states: dict[object, str] = {carry.before: self.name(carry.before) + carried for carry in self.loop.carries}
         self.now, self.loads, self.body, self.ahead = {**self.given, **states}, [], [], ahead
         self.used -= {"row", "live"}
         self.products(phase.products, store=False)
         self.lines(phase)
-        moment = self.moment(turn) if self.used & {"row", "live"} else []
-        return [*moment, *self.loads, *self.body]
+        rows = self.rows_of_step(iteration) if self.used & {"row", "live"} else []
+        return [*rows, *self.loads, *self.body]
 
-    def moment(self, turn: str) -> list[str]:
+    def rows_of_step(self, iteration: str) -> list[str]:
         """As in kernels of one step; the number of the first step is 0."""
-        return [line.replace("T - 2 - turn", "T - 1") if turn == "0" else line for line in super().moment(turn)]
+        lines = super().rows_of_step(iteration)
+        return [line.replace("T - 2 - iteration", "T - 1") if iteration == "0" else line for line in lines]
 
-    def meeting(self) -> list[str]:
+    def barrier(self) -> list[str]:
         """The barrier of all programs."""
         return [
             "expected += tl.num_programs(0) * tl.num_programs(1)",

@@ -9,7 +9,7 @@ class Precision(NamedTuple):
     """How matrix products are computed. Sums, states and the pointwise part are float32.
 
     Attributes:
-        dtype: of the operands of products.
+        dtype: the type of the operands of products.
         of_float32: how operands of float32 are multiplied, "ieee" or "tf32".
     """
 
@@ -21,7 +21,7 @@ class Precision(NamedTuple):
         """For results of a type. TF32 follows `torch.backends.cudnn.rnn.fp32_precision`.
 
         Args:
-            dtype: of the results.
+            dtype: the type of the results.
         """
         if dtype != torch.float32:
             return cls(dtype, "ieee")

@@ -13,7 +13,7 @@ class Product:
     A weight's rows are all units of a gate, or of all gates one after the other; its columns are those of one head.
 
     Args:
-        phases: of the pass.
+        phases: the phases of the pass.
         contract: the product.
         unit: the index of the units that the program owns.
         shared, weight: the parameters of the operands.

@@ -55,7 +55,7 @@ def blocks_of(
     Args:
         kernel: the kernel.
         sizes: the extents N, H and P, and the number of heads.
-        dtype: of products.
+        dtype: the type of matrix products.
         chip: the GPU; None in the interpreter.
         directions: how many of them run at the same time.
     """
@@ -93,9 +93,9 @@ def selected(
     """The fastest kernel that can run a pass, by the cost model.
 
     Args:
-        phases: of the pass.
+        phases: the phases of the pass.
         sizes: the extents N, H and P, and the number of heads.
-        dtype: of products.
+        dtype: the type of matrix products.
         chip: the GPU; None in the interpreter, which runs kernel C.
         directions: how many of them run at the same time.
     """

@@ -49,10 +49,10 @@ const paintHeat = (canvas, values, units, order, kind) => {
   const pixels = new ImageData(count, units);
   order.forEach((unit, row) => {
     for (let t = 0; t < count; t++) {
-      const share = clamp(values[t * units + unit] / range.peak, -1, 1);
-      const ink = range.gate ? gate : share >= 0 ? high : low;
+      const fraction = clamp(values[t * units + unit] / range.peak, -1, 1);
+      const ink = range.gate ? gate : fraction >= 0 ? high : low;
       const place = 4 * (row * count + t);
-      for (let k = 0; k < 3; k++) pixels.data[place + k] = paper[k] + Math.abs(share) * (ink[k] - paper[k]);
+      for (let k = 0; k < 3; k++) pixels.data[place + k] = paper[k] + Math.abs(fraction) * (ink[k] - paper[k]);
       pixels.data[place + 3] = 255;
     }
   });

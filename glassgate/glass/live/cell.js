@@ -114,13 +114,13 @@ const makeWeights = (place, direction, changed) => {
     const rows = arrays.flatMap(([words, array]) => [...array.keys()].map((k) => {
       const columns = array.length / direction.units;
       const of = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} to ${Math.floor(k / columns)}`;
-      const said = element("output", {}, brief(array[k]));
+      const readout = element("output", {}, brief(array[k]));
       const slider = element("input", { type: "range", min: -4, max: 4, step: 0.05, value: array[k], oninput: () => {
         array[k] = Number(slider.value);
-        said.textContent = brief(array[k]);
+        readout.textContent = brief(array[k]);
         changed();
       } });
-      return element("label", { className: "weight" }, element("span", {}, `${words}${of}`), slider, said);
+      return element("label", { className: "weight" }, element("span", {}, `${words}${of}`), slider, readout);
     }));
     return element("fieldset", {}, element("legend", {}, group), ...rows);
   }));
@@ -131,7 +131,7 @@ const makeCell = (place, spec, now) => {
   const plots = new Map();
   const stack = element("div", { className: "plots" });
   const weights = element("div", { className: "weights" });
-  const said = new Map();
+  const readout = new Map();
   const details = element("details", { className: "live-card", open: spec.alone }, element("summary", {}, element("h3", {}, "Weights")), weights);
   const diagram = place.querySelector("figure");
   diagram.before(stack);
@@ -154,8 +154,8 @@ const makeCell = (place, spec, now) => {
     for (const name of names) {
       const kind = name in direction.states ? "state" : "gate";
       const plot = makePlot(`${kind} ${name} over time`, kind === "state" ? 84 : 46);
-      said.set(name, element("output"));
-      stack.append(element("div", { className: `lane ${kind}` }, element("b", {}, name), plot.svg, said.get(name)));
+      readout.set(name, element("output"));
+      stack.append(element("div", { className: `lane ${kind}` }, element("b", {}, name), plot.svg, readout.get(name)));
       plots.set(name, plot);
       plot.svg.addEventListener("pointermove", (event) => {
         const box = plot.svg.getBoundingClientRect();
@@ -167,7 +167,7 @@ const makeCell = (place, spec, now) => {
     for (const [name, plot] of plots) {
       plot.mark(now.step);
       const units = direction.values[name];
-      said.get(name).textContent = brief(run.values[name][now.step * units + Math.min(now.unit, units - 1)]);
+      readout.get(name).textContent = brief(run.values[name][now.step * units + Math.min(now.unit, units - 1)]);
     }
     const where = { run, step: now.step, unit: Math.min(now.unit, direction.units - 1) };
     showWires(diagram, where);

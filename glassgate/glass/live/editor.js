@@ -1,7 +1,7 @@
 // A text that is coloured while it is typed: a transparent textarea over the same text in spans.
-const makeEditor = (place, label, text, heard) => {
+const makeEditor = (place, label, text, listeners) => {
   const paint = element("div", { className: "live-paint", ariaHidden: "true" });
-  const area = element("textarea", { value: text, spellcheck: false, rows: 1, maxLength: 4000, autocomplete: "off", oninput: () => heard.typed(area.value) });
+  const area = element("textarea", { value: text, spellcheck: false, rows: 1, maxLength: 4000, autocomplete: "off", oninput: () => listeners.typed(area.value) });
   area.setAttribute("aria-label", label);
   area.setAttribute("autocapitalize", "off");
   place.append(element("div", { className: "live-editor" }, paint, area));
@@ -14,7 +14,7 @@ const makeEditor = (place, label, text, heard) => {
   const moved = () => {
     if (document.activeElement !== area || !tokens.length) return;
     const [from, to] = [tokenAt(area.selectionStart), tokenAt(Math.max(area.selectionStart, area.selectionEnd - 1))];
-    heard.moved(from, area.selectionEnd > area.selectionStart ? [from, to + 1] : null);
+    listeners.moved(from, area.selectionEnd > area.selectionStart ? [from, to + 1] : null);
   };
   document.addEventListener("selectionchange", moved);
   return {

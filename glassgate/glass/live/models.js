@@ -1,4 +1,4 @@
-// What the models of tasks share. A task's own script adds an entry to `models`: from its description and the function
+// The common part of the models of tasks. A task's own script adds an entry to `models`: from its description and the function
 // that runs a layer to {task, kind, lede, encoder, read, input, mark, answers, compare, python, inputs}.
 //
 // `read` returns {count, labels, parts, answers}: the steps, what each reads, each direction's values, and the answers,
@@ -51,8 +51,8 @@ const compareAnswers = (plain, shown) => {
   return `${words} The largest change${where}: ${quoted(before.names[before.chosen])} from ${percent(before.chances[before.chosen])} to ${percent(now.chances[before.chosen])}, now ${quoted(now.names[now.chosen])}.`;
 };
 
-const shadeOf = (share) => `g${Math.round(10 * clamp(share, 0, 1))}`;
-const signedShade = (share) => `${share >= 0 ? "p" : "n"}${Math.round(10 * Math.min(1, Math.abs(share)))}`;
+const shadeOf = (fraction) => `g${Math.round(10 * clamp(fraction, 0, 1))}`;
+const signedShade = (fraction) => `${fraction >= 0 ? "p" : "n"}${Math.round(10 * Math.min(1, Math.abs(fraction)))}`;
 
 // The first lines of the Python code of a page: the run's task and its network.
 const pythonSetup = ({ path }, imports = []) => [
@@ -63,12 +63,12 @@ const pythonSetup = ({ path }, imports = []) => [
 // The parts of a model that reads texts. `colour(result, k)` is the class of a token, `titled` its tooltip, `legend` the key.
 const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) => ({
   kind: "text",
-  input(place, given, heard) {
-    const editor = makeEditor(place, "Text that the network reads", given, { typed: heard.typed, moved: (token, marked) => heard.moved(token + offset, marked) });
+  input(place, given, listeners) {
+    const editor = makeEditor(place, "Text that the network reads", given, { typed: listeners.typed, moved: (token, marked) => listeners.moved(token + offset, marked) });
     const key = element("p", { className: "live-key" });
     place.append(key);
     this.editor = editor;
-    extra?.(place, this, heard);
+    extra?.(place, this, listeners);
     return {
       get: () => editor.text,
       set: (text) => (editor.text = text),

@@ -1,7 +1,7 @@
 // A series as a plot whose values are dragged; a forecast continues it as a fan.
 const seriesModel = ({ title, compare }) => ({
   kind: "series",
-  input(place, given, heard) {
+  input(place, given, listeners) {
     const rows = given.rows.map((row) => [...row]);
     const channels = rows[0].length;
     const total = rows.length + (given.target?.length ?? 0);
@@ -19,10 +19,10 @@ const seriesModel = ({ title, compare }) => ({
     const choice = element("select", { onchange: () => { channel = Number(choice.value); draw(); } }, ...names.map((name, k) => new Option(name, k)));
     const reset = element("button", { type: "button", onclick: () => {
       given.rows.forEach((row, t) => (rows[t] = [...row]));
-      heard.typed();
+      listeners.typed();
     } }, "Undo the dragging");
-    const said = element("output");
-    place.append(svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), said));
+    const readout = element("output");
+    place.append(svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), readout));
 
     const x = (t) => edge + ((t + 0.5) * (width - 2 * edge)) / total;
     const range = () => {
@@ -61,7 +61,7 @@ const seriesModel = ({ title, compare }) => ({
       svg.replaceChildren(...parts);
       svg.setAttribute("aria-valuetext", `step ${step + 1}: ${brief(past[step])}`);
       svg.setAttribute("aria-valuenow", past[step]);
-      said.textContent = `step ${step + 1}: ${brief(past[step])}`;
+      readout.textContent = `step ${step + 1}: ${brief(past[step])}`;
     };
     const at = (event) => {
       const box = svg.getBoundingClientRect();
@@ -74,8 +74,8 @@ const seriesModel = ({ title, compare }) => ({
       const [t, value] = at(event);
       step = t;
       if (dragging) rows[t][channel] = value;
-      if (dragging) heard.typed();
-      heard.moved(Math.floor(t / (given.pace ?? 1)), null);
+      if (dragging) listeners.typed();
+      listeners.moved(Math.floor(t / (given.pace ?? 1)), null);
     };
     svg.addEventListener("pointerdown", (event) => {
       svg.setPointerCapture(event.pointerId);
@@ -87,11 +87,11 @@ const seriesModel = ({ title, compare }) => ({
     svg.addEventListener("keydown", (event) => {
       const change = (by) => {
         rows[step][channel] += by * (scale[1] - scale[0]);
-        heard.typed();
+        listeners.typed();
       };
       const go = (by) => {
         step = clamp(step + by, 0, rows.length - 1);
-        heard.moved(Math.floor(step / (given.pace ?? 1)), null);
+        listeners.moved(Math.floor(step / (given.pace ?? 1)), null);
       };
       const moves = { ArrowLeft: () => go(-1), ArrowRight: () => go(1), ArrowUp: () => change(0.02), ArrowDown: () => change(-0.02) };
       if (!moves[event.key]) return;

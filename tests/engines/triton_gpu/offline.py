@@ -144,7 +144,7 @@ def report(case: Case, chip: int, products: str) -> Report:
     constants = dict(zip(CONSTANTS, values, strict=True))
     parameters = function.arg_names
     signature = {p: "constexpr" if p in constants else kinds.get(p, "i32") for p in parameters}
-    fixed = ("turn", "T", "N", "heads", "first", "step")
+    fixed = ("iteration", "T", "N", "heads", "first", "step")
     attributes = {(k,): [["tt.divisibility", 16]] for k, p in enumerate(parameters) if p not in (*constants, *fixed)}
     made = triton.compile(
         ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),

@@ -2,17 +2,17 @@
 models["language-model"] = (info, run) => (info.keys ? musicModel(info, run) : textLanguageModel(info, run));
 
 // A button that continues the text: `next` returns the text with one more step, from the last answer and a temperature.
-const writer = (next) => (place, model, heard) => {
+const writer = (next) => (place, model, listeners) => {
   const heat = element("input", { type: "range", min: 0, max: 2, step: 0.05, value: 0.8 });
-  const said = element("output", {}, "0.80");
-  heat.addEventListener("input", () => (said.textContent = Number(heat.value).toFixed(2)));
+  const readout = element("output", {}, "0.80");
+  heat.addEventListener("input", () => (readout.textContent = Number(heat.value).toFixed(2)));
   let left = 0;
   const write = () => {
     if (left-- <= 0) return stop();
     const { text } = model.editor;
     model.editor.text = next(text, model.read(text, model.edits()).answers.at(-1).chances, Number(heat.value));
-    heard.typed();
-    heard.moved(Infinity, null);
+    listeners.typed();
+    listeners.moved(Infinity, null);
     requestAnimationFrame(write);
   };
   const stop = () => {
@@ -25,7 +25,7 @@ const writer = (next) => (place, model, heard) => {
     button.textContent = "Stop";
     write();
   } }, "Write on");
-  place.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", heat, " ", said)));
+  place.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", heat, " ", readout)));
 };
 
 const textLanguageModel = (info, run) => {

@@ -106,8 +106,8 @@ models.translation = (info, run) => {
   };
   let chosen = 0;
   let width = info.beam;
-  const beam = (place, model, heard) => {
-    const choice = element("select", { onchange: () => { width = Number(choice.value); heard.typed(); } },
+  const beam = (place, model, listeners) => {
+    const choice = element("select", { onchange: () => { width = Number(choice.value); listeners.typed(); } },
       ...[...new Set([1, 2, 5, 10, info.beam])].sort((a, b) => a - b).map((each) => new Option(each, each, false, each === width)));
     place.append(element("div", { className: "live-controls" }, element("label", {}, "beam ", choice), element("span", { className: "live-note" }, "translations that the search keeps at each step; 1 takes the most probable token")));
   };
