@@ -87,24 +87,24 @@ def _sum(gradient: WeightGradient) -> str:
 
 def _bindings(kernel: KernelPlan) -> str:
     """The origin of each argument of the kernel."""
-    who = dict.fromkeys([*kernel.given, *kernel.written], "a tensor of the call")
-    who |= dict.fromkeys([*kernel.weights, *kernel.fixed, *kernel.by_row], "the call's workspace")
-    who |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
+    origin = dict.fromkeys([*kernel.given, *kernel.written], "a tensor of the call")
+    origin |= dict.fromkeys([*kernel.weights, *kernel.fixed, *kernel.by_row], "the call's workspace")
+    origin |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
     time = batch_layout(None, L * N, N)
-    who |= dict.fromkeys(kernel.every_step, f"the batch layout: {time.starts[1:-1].tolist()}")
-    who |= {
+    origin |= dict.fromkeys(kernel.every_step, f"the batch layout: {time.starts[1:-1].tolist()}")
+    origin |= {
         given.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
         given.STEPS: f"the batch layout: {time.steps}",
     }
-    who |= dict.fromkeys([given.FIRST, given.LAST, *given.units("H"), given.BARRIER, given.PARTIES], "the launch")
-    who[given.number("of the processor")] = "always what the width of vectors makes it"
+    origin |= dict.fromkeys([given.FIRST, given.LAST, *given.units("H"), given.BARRIER, given.PARTIES], "the launch")
+    origin[given.number("of the processor")] = "fixed by the width of SIMD vectors"
     operands = [*kernel.loop.operands, given.FIRST, given.LAST]
     lines = []
     for k, (argument, operand) in enumerate(zip(kernel.kernel.arguments, operands, strict=True)):
         if argument.label.startswith("block_pitch"):
             operand = given.number("of the processor")
-        said = f"always {operand}" if isinstance(operand, int) else who.get(operand, "the call")
-        lines.append(f"{k:2} {argument.label:16} {said}")
+        text = f"always {operand}" if isinstance(operand, int) else origin.get(operand, "the call")
+        lines.append(f"{k:2} {argument.label:16} {text}")
     return "\n".join(lines)
 
 
