@@ -9,13 +9,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from benchmarks import gpu, report
+from benchmarks.interleaved import ROOT, Budget
 from benchmarks.measure import Bench, Figure
 from benchmarks.results import Store, code, environment
 from benchmarks.rows import ROWS, Point, Row
-from benchmarks.turns import ROOT, Budget
 from benchmarks.work import Work
 
-FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, turn=0.02, patience=1)
+FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, sample=0.02, patience=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.turns import ask_once
+from benchmarks.interleaved import ask_once
 from benchmarks.work import Work
 
 MODULE = "benchmarks.fresh"

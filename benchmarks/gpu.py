@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
+from benchmarks.interleaved import ROOT
 from benchmarks.peers.compiled_scan import lstm as scanned
-from benchmarks.turns import ROOT
 from glassgate.engines.triton_gpu import graphs
 from glassgate.engines.triton_gpu.backend import interpreted
 from glassgate.engines.triton_gpu.launch import PREAMBLE, compiled

@@ -12,9 +12,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.interleaved import Budget, Workers, surroundings
 from benchmarks.measure import Bench
 from benchmarks.rows import Point, stock, works
-from benchmarks.turns import Budget, Workers, surroundings
 
 SIZES = (100, 8, 64), (100, 1, 256), (100, 32, 256)
 POINTS = [*stock(works(SIZES)), *stock(works(SIZES, do="inference"))]

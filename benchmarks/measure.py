@@ -9,8 +9,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks import fresh
+from benchmarks.interleaved import (
+    Budget,
+    PeerError,
+    Workers,
+    cpu_contention,
+    quartiles,
+    ratios,
+    run_interleaved,
+    surroundings,
+)
 from benchmarks.rows import Point, Row
-from benchmarks.turns import Budget, PeerError, Workers, cpu_contention, quartiles, ratios, surroundings, take_turns
 from benchmarks.work import Work
 
 Figure = dict[str, Any]
@@ -91,7 +100,7 @@ def time(bench: Bench, row: Row, point: Point) -> Figure:
     if not any(name in contenders for name in point.others):
         return {"missing": "; ".join(f"{name}: {about[name]['missing']}" for name in point.others)}
     with cpu_contention(bench.threads) if row.busy else nullcontext():
-        times = take_turns(bench.workers, contenders, bench.budget)
+        times = run_interleaved(bench.workers, contenders, bench.budget)
     for name, seconds in times.items():
         about[name]["seconds"] = quartiles(seconds)[1] / contenders[name].scale
     best = min((quartiles(times[name])[1], name) for name in point.others if name in times)[1]

@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.interleaved import ROOT
 from benchmarks.measure import Figure
 from benchmarks.rows import Point, Row
-from benchmarks.turns import ROOT
 from glassgate.claims.machine import processor
 from glassgate.engines.numba_cpu.amx import explained
 

@@ -1,7 +1,7 @@
 """A peer in a separate process: prepares works, checks them against float64, and measures their time.
 
 `python -m benchmarks.worker PEER` reads pickled (method, arguments) from standard input and answers each. An error ends
-the process, and turns.py reports the last line of its standard error.
+the process, and interleaved.py reports the last line of its standard error.
 """
 
 import ctypes
@@ -73,7 +73,7 @@ class Peer:
             both.append(subject.results())
         torch.save(both, path)
 
-    def turn(self, work: Work, seconds: float) -> float:
+    def median(self, work: Work, seconds: float) -> float:
         """Return the median time of one call, from as many calls as fit into `seconds`, without the first."""
         run = self.subjects[work].run
         gc.collect()

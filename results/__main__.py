@@ -11,8 +11,8 @@ from pathlib import Path
 from results import readme, report
 from results.cases import CASES, Case
 from results.data import data_folder
+from results.interleaved import Broken, run_interleaved
 from results.store import Store
-from results.turns import Broken, take_turns
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,7 +74,7 @@ def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) 
 
     with ThreadPoolExecutor(jobs) as pool:
         works = [
-            pool.submit(take_turns, case, seed, missing[case.name, seed], data, runs, store, note)
+            pool.submit(run_interleaved, case, seed, missing[case.name, seed], data, runs, store, note)
             for case, seed in pairs
             if missing[case.name, seed]
         ]

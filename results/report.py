@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.turns import quartiles
+from benchmarks.interleaved import quartiles
 from glassgate.tasks.pictures.charts import save_figure
 from results import pictures
 from results.cases import CASES, Case, Reported

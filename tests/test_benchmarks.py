@@ -13,13 +13,13 @@ import torch
 
 from benchmarks import gpu, limited, report, results, worker
 from benchmarks.__main__ import main, on_engine, run
+from benchmarks.interleaved import ROOT, Budget, PeerError, quartiles, run_interleaved
 from benchmarks.measure import Bench
 from benchmarks.rows import ROWS, Point, Row, stock
-from benchmarks.turns import ROOT, Budget, PeerError, quartiles, take_turns
 from benchmarks.work import Work
 
 TINY = [Work(3, 2, 4), Work(4, 1, 5, ragged=True)]
-SHORT = Budget(0.0, turn=0.001, patience=1)
+SHORT = Budget(0.0, sample=0.001, patience=1)
 ROW = on_engine(Row("tiny", "a tiny LSTM", "nn.LSTM", stock(TINY), 1e9, 1e-9), "reference")
 
 
@@ -115,13 +115,13 @@ def test_processes_stand_still_between_turns_and_alternate(bench):
     contenders = {"ours": ROW.points[0].ours, "nn.LSTM": ROW.points[0].others["nn.LSTM"]}
     for work in contenders.values():
         workers.ask(work.peer, "prepare", work, None)
-    times = take_turns(workers, contenders, Budget(0.0, least_rounds=4))
+    times = run_interleaved(workers, contenders, Budget(0.0, least_rounds=4))
     assert [len(values) for values in times.values()] == [4, 4]
     for process in workers.running.values():
         state = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(") ")[2][0]
         assert state == "T"
     with pytest.raises(PeerError, match="KeyError"):
-        workers.ask("stock", "turn", replace(contenders["nn.LSTM"], H=7), 0.0)
+        workers.ask("stock", "median", replace(contenders["nn.LSTM"], H=7), 0.0)
     assert "stock" not in workers.running
 
 

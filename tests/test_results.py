@@ -1,4 +1,4 @@
-"""The comparison with plain PyTorch end to end on a toy grammar: equal sides, turns, resumption, figures and page."""
+"""The comparison with plain PyTorch on a toy grammar: equal sides, interleaving, resumption, figures and page."""
 
 import json
 from collections.abc import Callable

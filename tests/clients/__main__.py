@@ -1,4 +1,4 @@
-"""`python -m tests.clients` times each program with either library by turns, for the table of docs/clients.md."""
+"""`python -m tests.clients` measures programs with either library, interleaved, for the table of docs/clients.md."""
 
 import logging
 import platform

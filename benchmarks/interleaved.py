@@ -151,7 +151,8 @@ class Budget:
     seconds: float
     least_rounds: int = 3
     most_rounds: int = 25
-    turn: float = 0.03
+    sample: float = 0.03
+    """Seconds of one sample of a contender."""
     near: float = 0.01
     """The ratios agree if their spread, divided by the square root of their number, is at most this."""
     patience: float = 3.0
@@ -159,7 +160,7 @@ class Budget:
     wide: float = 0.15
 
 
-def take_turns(workers: Workers, contenders: Mapping[str, Work], budget: Budget) -> dict[str, list[float]]:
+def run_interleaved(workers: Workers, contenders: Mapping[str, Work], budget: Budget) -> dict[str, list[float]]:
     """Measure works in rounds, each round in another order.
 
     Args:
@@ -176,7 +177,7 @@ def take_turns(workers: Workers, contenders: Mapping[str, Work], budget: Budget)
     for k in range(budget.most_rounds):
         for name in names[k % len(names) :] + names[: k % len(names)]:
             work = contenders[name]
-            times[name].append(workers.ask(work.peer, "turn", work, budget.turn) * work.scale)
+            times[name].append(workers.ask(work.peer, "median", work, budget.sample) * work.scale)
         if _enough(times, k + 1, time.perf_counter() - start, budget):
             break
     return times

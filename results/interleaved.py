@@ -17,7 +17,7 @@ class Broken(Exception):
     """A training ended without a result."""
 
 
-def take_turns(
+def run_interleaved(
     case: Case, seed: int, sides: Sequence[str], data: Path, runs: Path, store: Store, report: Callable[[str], None]
 ) -> None:
     """Train the sides and store their results.
@@ -42,7 +42,7 @@ def take_turns(
     while waiting:
         for side, process in list(waiting.items()):
             try:
-                process.send("your turn")
+                process.send("continue")
                 happened, what = process.recv()
             except (EOFError, BrokenPipeError):
                 raise Broken(f"{case.name}, seed {seed}, {side}: the training ended without a result") from None
