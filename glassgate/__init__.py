@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each public name and its module. A module is loaded at its first use, so the command line starts without torch.
-_HOMES = {
+# The module of each public name. A module is imported on first use, so the command line starts without torch.
+_MODULES = {
     "GRU": "glassgate.layers.drop_in",
     "LSTM": "glassgate.layers.drop_in",
     "RNN": "glassgate.layers.drop_in",
@@ -106,15 +106,15 @@ _HOMES = {
     "to_rtneural": "glassgate.export.audio",
 }
 
-__all__ = list(_HOMES)
+__all__ = list(_MODULES)
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = _HOMES[name]
-        value = import_module(f"{home}.{name}") if home == __name__ else getattr(import_module(home), name)
+        module = _MODULES[name]
+        value = import_module(f"{module}.{name}") if module == __name__ else getattr(import_module(module), name)
         globals()[name] = value
         return value
 
@@ -122,41 +122,41 @@ if not TYPE_CHECKING:
         return sorted([*__all__, "__version__"])
 
 
-def _html(what: object) -> str:
-    html: str = import_module("glassgate.glass.diagrams.notebook").html(what)
+def _html(drawable: object) -> str:
+    html: str = import_module("glassgate.glass.diagrams.notebook").html(drawable)
     return html
 
 
 display.formatter = _html
 
 
-class _When(MetaPathFinder):
-    """Imports a module of ours as soon as another module has been imported."""
+class _ImportHook(MetaPathFinder):
+    """Imports the module `follower` as soon as the module `trigger` has been imported."""
 
-    def __init__(self, name: str, then: str) -> None:
-        self._name, self._then = name, then
+    def __init__(self, trigger: str, follower: str) -> None:
+        self._trigger, self._follower = trigger, follower
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name == self._name else None
+        spec = PathFinder.find_spec(name, path, target) if name == self._trigger else None
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
-        def execute_and_register(module: ModuleType) -> None:
+        def execute_and_import(module: ModuleType) -> None:
             execute(module)
             sys.meta_path.remove(self)
-            import_module(self._then)
+            import_module(self._follower)
 
-        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_and_import  # type: ignore[method-assign]
         return spec
 
 
-# An exported program loads after `import glassgate`, and torch's exporter to ONNX finds our operator.
-for _name, _then in (
+# `import glassgate` registers its operators, so that exported programs load and torch's ONNX exporter translates them.
+for _trigger, _follower in (
     ("torch", "glassgate.engines.torch_op.schema"),
     ("torch.onnx._internal.exporter._torchlib.ops", "glassgate.export.torch_onnx"),
 ):
-    if _name in sys.modules:
-        import_module(_then)
+    if _trigger in sys.modules:
+        import_module(_follower)
     else:
-        sys.meta_path.insert(0, _When(_name, _then))
+        sys.meta_path.insert(0, _ImportHook(_trigger, _follower))

@@ -1,4 +1,4 @@
-"""Cells: gates, states, own parameters and the equations of one step. A cell does not depend on time."""
+"""Cells: gates, states, extra parameters and the equations of one step. A cell does not depend on time."""
 
 import inspect
 import sys
@@ -37,7 +37,7 @@ class Recurrent:
     `hh * mask` multiplies each vector by a mask before the matrix product.
     """
 
-    # With two underscores, so that no gate's name hides them.
+    # The two underscores prevent a clash with the name of a gate.
     def __init__(self, product: Callable[[Any], Named], h: Any) -> None:
         self.__product, self.__h = product, h
 
@@ -84,46 +84,46 @@ class PreActivations:
 
 
 @contextmanager
-def author_names(
-    tell: Callable[[str, Any], None],
-    called: Callable[[FrameType, Any], None] | None = None,
-    calling: Callable[[FrameType, Any], None] | None = None,
+def trace_locals(
+    on_local: Callable[[str, Any], None],
+    on_return: Callable[[FrameType, Any], None] | None = None,
+    on_call: Callable[[FrameType, Any], None] | None = None,
 ) -> Iterator[None]:
     """Reports the name and the value of each local variable of a cell's methods when they return.
 
     Args:
-        tell: called with the name and the value.
-        called: called with the frame and the result of every other Python function that returns inside the `with`.
-        calling: called before each function runs, with the caller's frame and the built-in function, or the frame of
+        on_local: called with the name and the value.
+        on_return: called with the frame and the result of every other Python function that returns inside the `with`.
+        on_call: called before each function runs, with the caller's frame and the built-in function, or the frame of
             the Python function. If it raises, the function does not run.
     """
 
     def on_event(frame: FrameType, event: str, result: Any) -> None:
-        if calling is not None and event == "c_call":
-            calling(frame, result)
-        elif calling is not None and event == "call" and frame.f_back is not None:
-            calling(frame.f_back, frame)
+        if on_call is not None and event == "c_call":
+            on_call(frame, result)
+        elif on_call is not None and event == "call" and frame.f_back is not None:
+            on_call(frame.f_back, frame)
         if event != "return":
             return
         if isinstance(cell := frame.f_locals.get("self"), Cell):
             for name, value in cell.values_by_name(frame.f_locals).items():
-                tell(name, value)
-        elif called is not None:
-            called(frame, result)
+                on_local(name, value)
+        elif on_return is not None:
+            on_return(frame, result)
 
-    before: Any = sys.getprofile()
+    previous: Any = sys.getprofile()
     sys.setprofile(on_event)
     try:
         yield
     finally:
-        sys.setprofile(before if callable(before) else None)
-        if hasattr(before, "enable"):  # a profiler in C, which setprofile does not take back
-            before.enable()
+        sys.setprofile(previous if callable(previous) else None)
+        if hasattr(previous, "enable"):  # a profiler in C, which setprofile cannot reinstall
+            previous.enable()
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A cell's own parameter: one number per unit, or one per unit and gate (`p.gain.i`), and its initial value."""
+    """An extra parameter of a cell: one number per unit, or per unit and gate (`p.gain.i`), and its initial value."""
 
     start: float = 0.0
     per_gate: bool = False
@@ -138,8 +138,8 @@ class Noise:
         keeps: if true, a selected unit has the factor 1 and others 0, for zoneout. If false, a selected unit has the
             factor 0 and others 1 / (1 - rate), for dropout.
         per_step: whether factors are drawn again at each step. If false, there is one draw per sequence.
-        state: the state whose width the factors have; None for the hidden size.
-        deviation: the standard deviation of normal numbers that take the place of factors, for noise in a state.
+        state: the factors have the width of this state; None for the hidden size.
+        deviation: if given, the noise is normal numbers with this standard deviation instead of factors.
     """
 
     rate: float = 0.0
@@ -153,17 +153,17 @@ class Cell(Shown):
     """One step of a recurrent network, written once; every engine is derived from it.
 
     A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is
-    the output). It defines `step(a, s)`, or `step(a, s, p)` if it has own `parameters`. Each value in a step is a batch
-    of rows, `(N, H_cell)`. A step uses elementwise torch functions, and `mean` and `sum` along the last dimension with
-    `keepdim=True`. It returns the new states in the order of `state`.
+    the output). It defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`. Each value in a step is a
+    batch of rows, `(N, H_cell)`. A step uses elementwise torch functions, and `mean` and `sum` along the last dimension
+    with `keepdim=True`. It returns the new states in the order of `state`.
 
     Attributes:
         gates: names of the gates.
         state: names of the states; the first is the output.
-        parameters: the cell's own parameters by name.
+        parameters: the cell's extra parameters by name.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
-        noise: the random factors by name, drawn in training. In eval mode a cell's own factors are zero. Layers add
-            those of their regularisers.
+        noise: the random factors by name, drawn in training. In eval mode they are zero. Layers add the factors of
+            their regularisers.
         heads: the number of diagonal blocks of `weight_hh`; 1 is a full matrix.
 
     Example:
@@ -194,13 +194,15 @@ class Cell(Shown):
                 raise TypeError(f"cell {cls.__name__}: {kind} must be a tuple of names, got {names!r}")
             if kind == "gates" and (taken := sorted({"update", "noise"} & set(names))):
                 raise ValueError(
-                    f"cell {cls.__name__}: a gate cannot be called {taken[0]!r}, since a.{taken[0]} has another "
+                    f"cell {cls.__name__}: a gate cannot be called {taken[0]!r}, because a.{taken[0]} has another "
                     f"meaning in a step, got {names!r}"
                 )
             if any(name.startswith("__") for name in names):
                 raise ValueError(f"cell {cls.__name__}: {kind} must not begin with two underscores, got {names!r}")
             if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
-                raise ValueError(f"cell {cls.__name__}: {kind} must differ and be neither 'ih' nor 'hh', got {names!r}")
+                raise ValueError(
+                    f"cell {cls.__name__}: {kind} must be distinct and neither 'ih' nor 'hh', got {names!r}"
+                )
         if not cls.state:
             raise ValueError(f"cell {cls.__name__}: state must name at least the output, got ()")
 
@@ -217,13 +219,13 @@ class Cell(Shown):
         return variables
 
     def projected(self) -> "Cell":
-        """The cell to use in a layer with a projection: another cell if the step reads the units of its own output."""
+        """The cell to use in a layer with a projection: another cell if the step reads the units of the output."""
         return self
 
     def new_state(
         self, a: PreActivations, s: Named, p: Named, projection: Callable[[Any], Any] | None = None
     ) -> tuple[Any, ...]:
-        """The states after a step, in the order of `state`, the output projected if there is a projection."""
+        """The states after a step, in the order of `state`. The output is projected if there is a projection."""
         try:
             new = self.step(a, s, p) if self.parameters else self.step(a, s)
         except NoSuchName as error:
@@ -265,19 +267,19 @@ class Cell(Shown):
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
-    def in_place_of(self, plain: "type[Cell]") -> str:
-        """The part of a layer's repr that describes a cell other than the plain one; empty for the plain one."""
+    def repr_in_layer(self, plain: "type[Cell]") -> str:
+        """The part of a layer's repr that describes the cell; empty for the layer's plain cell with default options."""
         if type(self) not in (plain, type(plain().projected())):
             return f"cell={self!r}"
-        usual = plain().options()
-        return ", ".join(f"{k}={v!r}" for k, v in self.options().items() if v != usual[k])
+        defaults = plain().options()
+        return ", ".join(f"{k}={v!r}" for k, v in self.options().items() if v != defaults[k])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
 
 
-def units_stay(cell: Cell) -> Cell:
-    """The method `projected` of a cell whose step reads the units of its own output: raises ValueError."""
+def no_projection(cell: Cell) -> Cell:
+    """The method `projected` of a cell whose step reads the units of the output. It raises ValueError."""
     raise ValueError(f"{type(cell).__name__}: a step reads the units of h, so h cannot be projected")
 
 
@@ -290,8 +292,8 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
     if not cell.gates:
         raise ValueError(f"cell {type(cell).__name__}: gates must name at least one, got ()")
-    own = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
-    if taken := sorted(own & set(cell.parameters)):
+    reserved = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
+    if taken := sorted(reserved & set(cell.parameters)):
         raise ValueError(f"cell {type(cell).__name__}: parameters must have other names than {taken}, the layer's own")
     for width in widths:
         if width % cell.heads:

@@ -1,4 +1,4 @@
-"""`gg.check`: whether a cell is correct and which engines run it. Each finding is a sentence."""
+"""`gg.check` verifies a cell and reports which engines run it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,40 +15,43 @@ from glassgate.layers.stack import Recurrent
 STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
 ROUNDING = torch.finfo(torch.float32).eps / 2
 """The largest relative rounding error of float32."""
-LOSS = 10
-"""A step loses digits if its error is more than this many times the error from rounding its inputs. No built-in cell
+MAX_ERROR_RATIO = 10
+"""A step loses digits if its error is more than this multiple of the error from rounding its inputs. No built-in cell
 exceeds 2.
 """
-SITUATIONS = (
+SHIFTS_AND_SCALES = (
     *((bias, 1.0) for bias in (0, 10, 100, 1000, -10, -100, -1000)),
     *((0, scale) for scale in (1e-3, 1e-2, 1e2, 1e3)),
 )
-"""Biases of all gates, and sizes of inputs."""
-RANGE = 1e-30, 1e30
+"""The bias added to all gates, and the scale of the input, of each test in float32."""
+COMPARED_RANGE = 1e-30, 1e30
 """States outside this range are near the limits of float32 and are not compared."""
 
 
 @dataclass
 class Finding:
-    """One check: its subject, whether it holds, and the consequence if it does not.
+    """The result of one check.
 
     Attributes:
-        warning: whether the cell is correct even if this does not hold.
+        claim: the checked property of the cell.
+        holds: whether the cell has the property.
+        explanation: the cause and the remedy if it does not.
+        warning: whether the cell is correct even without the property.
     """
 
-    what: str
+    claim: str
     holds: bool
-    meaning: str = ""
+    explanation: str = ""
     warning: bool = False
 
     def __str__(self) -> str:
         mark = "ok  " if self.holds else "WARN" if self.warning else "FAIL"
-        return f"{mark} {self.what}{'' if self.holds else f': {self.meaning}'}"
+        return f"{mark} {self.claim}{'' if self.holds else f': {self.explanation}'}"
 
 
 @dataclass
 class Report:
-    """The findings of `check`. It is true if everything but warnings holds. Print it to read the findings."""
+    """The findings of `check`. It is true if all findings except warnings hold. Print it to read the findings."""
 
     cell: Cell
     findings: list[Finding] = field(default_factory=list)
@@ -73,10 +76,10 @@ def check(cell: Cell, seed: int = 0) -> Report:
 
     Args:
         cell: the cell.
-        seed: of the random sequences.
+        seed: the seed of the random sequences.
 
     Returns:
-        a report that is true if everything but warnings holds. Print it to read the findings.
+        a report that is true if all findings except warnings hold. Print it to read the findings.
 
     Example:
         >>> import glassgate as gg
@@ -100,16 +103,16 @@ def _layer(cell: Cell) -> tuple[Recurrent, Tensor]:
 
 
 def _runs(cell: Cell) -> list[Finding]:
-    what = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
+    claim = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
     try:
         layer, x = _layer(cell)
         with engine("reference"):
             _, _, states = layer(x, return_states=True)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        return [Finding(what, False, f"it raised {type(error).__name__}: {error}")]
-    wanted = (STEPS, ROWS, UNITS * cell.heads)
-    wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != wanted]
-    return [Finding(what, not wrong, f"every state must have the shape {wanted}, but {', '.join(wrong)}")]
+        return [Finding(claim, False, f"it raised {type(error).__name__}: {error}")]
+    expected = (STEPS, ROWS, UNITS * cell.heads)
+    wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != expected]
+    return [Finding(claim, not wrong, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
 
 
 def _rows_are_independent(cell: Cell) -> list[Finding]:
@@ -117,10 +120,10 @@ def _rows_are_independent(cell: Cell) -> list[Finding]:
     with engine("reference"), torch.no_grad():
         separate = torch.cat([layer(x[:, n : n + 1])[0] for n in range(ROWS)], 1)
         holds = torch.allclose(layer(x)[0], separate, atol=1e-9)
-    meaning = (
+    explanation = (
         "the result of a sequence depends on the other sequences of the batch; reduce only over the last dimension"
     )
-    return [Finding("the rows of a batch are independent", holds, meaning)]
+    return [Finding("the rows of a batch are independent", holds, explanation)]
 
 
 def _gradients(cell: Cell) -> list[Finding]:
@@ -131,31 +134,33 @@ def _gradients(cell: Cell) -> list[Finding]:
     def outputs(x: Tensor, *values: Tensor) -> Tensor:
         return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))[0]
 
-    what = "gradients equal finite differences"
+    claim = "gradients equal finite differences"
     try:
         with engine("reference"):
             torch.autograd.gradcheck(outputs, inputs, fast_mode=True)
     except RuntimeError as error:
-        meaning = "a function in step has a wrong derivative, or a jump or kink at the tested point: "
-        return [Finding(what, False, meaning + str(error).strip().splitlines()[0])]
-    return [Finding(what, True)]
+        explanation = "a function in step has a wrong derivative, or a jump or kink at the tested point: "
+        return [Finding(claim, False, explanation + str(error).strip().splitlines()[0])]
+    return [Finding(claim, True)]
 
 
 def _large_inputs(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     with engine("reference"), torch.no_grad():
         finite = bool(layer(100 * x)[0].isfinite().all())
-    meaning = "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
-    return [Finding("large inputs give finite outputs", finite, meaning)]
+    explanation = (
+        "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
+    )
+    return [Finding("large inputs give finite outputs", finite, explanation)]
 
 
 def _digits(cell: Cell) -> list[Finding]:
-    """Whether the error in float32 is similar to the unavoidable error from rounding the inputs of each step."""
-    what = "float32 keeps the digits of shifted and scaled inputs"
+    """Compares the error in float32 with the unavoidable error from rounding the inputs of each step."""
+    claim = "float32 keeps the digits of shifted and scaled inputs"
     if cell.noise:
         return []
-    losses = []
-    for bias, scale in SITUATIONS:
+    ratios = []
+    for bias, scale in SHIFTS_AND_SCALES:
         layer = Recurrent(cell, INPUTS, UNITS * cell.heads)
         weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
         weights["bias_ih"] = weights["bias_ih"] + bias
@@ -169,20 +174,20 @@ def _digits(cell: Cell) -> list[Finding]:
             return [Finding("runs in float32", False, f"it raised {type(error).__name__}: {error}")]
         for name, value, ours, *others in zip(cell.state, truth, found, *unavoidable, strict=True):
             largest = float(value.abs().max())
-            if RANGE[0] < largest < RANGE[1]:
-                off = _of_a_row(ours - value)
-                times = off / (max(_of_a_row(other - value) for other in others) + ROUNDING * largest)
+            if COMPARED_RANGE[0] < largest < COMPARED_RANGE[1]:
+                off = _error_of_median_row(ours - value)
+                times = off / (max(_error_of_median_row(other - value) for other in others) + ROUNDING * largest)
                 where = f"biases of {bias}" if bias else f"inputs of about {scale:g}"
-                losses.append(
+                ratios.append(
                     (times, f"with {where}, state {name!r} has an error of {off / largest:.0e} of its largest value")
                 )
-    times, where = max(losses, default=(0.0, ""))
+    times, where = max(ratios, default=(0.0, ""))
     remedy = (
         "subtract the mean before you square, and prefer expm1, log1p, softplus and logsigmoid to a difference or a "
         "logarithm of nearly equal numbers"
     )
-    meaning = f"{where}, {times:.0f} times the error from rounding its inputs; {remedy}"
-    return [Finding(what, times <= LOSS, meaning, warning=True)]
+    explanation = f"{where}, {times:.0f} times the error from rounding its inputs; {remedy}"
+    return [Finding(claim, times <= MAX_ERROR_RATIO, explanation, warning=True)]
 
 
 def _states(
@@ -191,16 +196,16 @@ def _states(
     """Every state after every step, (N, L * H_cell) each.
 
     Args:
-        initial: of every state, (N, H_cell).
+        initial: the initial value of every state, (N, H_cell).
         rounded: applied to each number that a step reads.
     """
-    state, every = (initial,) * len(cell.state), []
+    state, history = (initial,) * len(cell.state), []
     for x_t in x:
         w = {name: rounded(v) for name, v in weights.items()}
         ih = rounded(linear(rounded(x_t), w["weight_ih"], w["bias_ih"]))
         state = advance(cell, w, ih, tuple(map(rounded, state)))
-        every.append(state)
-    return [torch.cat(steps, 1) for steps in zip(*every, strict=True)]
+        history.append(state)
+    return [torch.cat(steps, 1) for steps in zip(*history, strict=True)]
 
 
 def _perturbed(v: Tensor) -> Tensor:
@@ -208,13 +213,13 @@ def _perturbed(v: Tensor) -> Tensor:
     return v * (1 + ROUNDING * (2 * torch.randint(2, v.shape, dtype=v.dtype) - 1))
 
 
-def _of_a_row(error: Tensor) -> float:
-    """The median over rows of the largest error. Rows in which a comparison gives another result are outliers."""
+def _error_of_median_row(error: Tensor) -> float:
+    """The median over rows of the largest error. It ignores the few rows in which rounding flips a comparison."""
     return float(error.abs().amax(1).nan_to_num(torch.inf).median())
 
 
 def _engines(cell: Cell) -> list[Finding]:
-    """Forward and gradients of every engine that runs the cell, over ragged sequences with resets."""
+    """Compares the CPU engine with the reference on ragged sequences with resets: outputs and gradients."""
     layer, x = _layer(cell)
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])
@@ -233,11 +238,7 @@ def _engines(cell: Cell) -> list[Finding]:
         return [output.detach(), *torch.autograd.grad(total, weights, materialize_grads=True)]
 
     weight = torch.randn(STEPS, ROWS, 2 * UNITS * cell.heads, dtype=torch.float64)
-    return [_same("outputs and gradients of the cpu engine equal the reference's", results)]
-
-
-def _same(what: str, results: Callable[[str], list[Tensor]]) -> Finding:
     pairs = zip(results("cpu"), results("reference"), strict=True)
     worst = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
-    meaning = f"they differ by {worst:.1e} of the largest value; this is glassgate's fault, please report the cell"
-    return Finding(what, worst < 1e-8, meaning)
+    explanation = f"they differ by {worst:.1e} of the largest value; this is a bug in glassgate, please report the cell"
+    return [Finding("outputs and gradients of the cpu engine equal the reference's", worst < 1e-8, explanation)]

@@ -1,11 +1,12 @@
 """Constraints on weight matrices that hold after every optimiser step: Dale's law, connectivity, rank, spectrum, sign.
 
-A constraint is a parametrization of `torch.nn.utils.parametrize`: the optimiser moves free numbers, and the layer reads
-the constrained matrix that is computed from them. `torch.nn.utils.parametrize.remove_parametrizations` makes the
-constrained values plain parameters again.
+A constraint is a parametrization of `torch.nn.utils.parametrize`: the optimiser updates an unconstrained parameter, and
+the layer reads the constrained matrix that is computed from it. `torch.nn.utils.parametrize.remove_parametrizations`
+turns the constrained matrix into a plain parameter again.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -15,18 +16,19 @@ from glassgate.layers.stack import Recurrent
 
 
 class Constraint(nn.Module):
-    """One constraint, before it is tied to a matrix.
+    """The base class of constraints on a weight matrix.
 
-    A subclass computes the constrained matrix in `forward` and may prepare itself in `start`.
+    A subclass computes the constrained matrix in `forward`. It may read the shape and the initial weights in `prepare`.
 
     Attributes:
-        elementwise: whether a later elementwise constraint or a scaling of the whole matrix keeps it.
+        elementwise: whether the constraint still holds after a later elementwise constraint, or if the whole matrix is
+            scaled.
     """
 
     elementwise = True
 
-    def start(self, weight: Tensor, blocks: int) -> None:
-        """Set up for a matrix (blocks * rows, columns), where each gate has one block of rows.
+    def prepare(self, weight: Tensor, blocks: int) -> None:
+        """Sets up the constraint for a matrix (blocks * rows, columns), in which each gate has one block of rows.
 
         Raises:
             ValueError: the constraint does not fit the matrix.
@@ -37,25 +39,25 @@ class Constraint(nn.Module):
         raise NotImplementedError
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """The free numbers to start from."""
+        """The initial value of the unconstrained parameter."""
         return weight
 
 
 class NonNegative(Constraint):
-    """All weights are at least 0: the absolute values of the free ones."""
+    """All weights are at least 0: the absolute values of the unconstrained parameter."""
 
     def forward(self, weight: Tensor) -> Tensor:
-        """(rows, columns)."""
+        """The constrained matrix, (rows, columns)."""
         return weight.abs()
 
 
 class Dale(Constraint):
     """Dale's law: each unit either excites or inhibits all others (Song et al. 2016, doi:10.1371/journal.pcbi.1004792).
 
-    The column of a sending unit has one sign. Recurrent weights start with their own magnitudes.
+    The weights in the column of a sending unit have one sign. The initial weights keep their magnitudes.
 
     Args:
-        excitatory: the fraction of sending units that excite, the first ones; or a mask of them, (columns,).
+        excitatory: the fraction of sending units that excite (the first ones), or a mask of them, (columns,).
 
     Raises:
         ValueError: a fraction outside [0, 1].
@@ -69,8 +71,8 @@ class Dale(Constraint):
             raise ValueError(f"Dale: excitatory must be a fraction from 0 to 1 or a mask of units, got {excitatory!r}")
         self.excitatory = excitatory
 
-    def start(self, weight: Tensor, blocks: int) -> None:
-        """The sign of each column."""
+    def prepare(self, weight: Tensor, blocks: int) -> None:
+        """Stores the sign of each column."""
         columns = weight.shape[1]
         if isinstance(self.excitatory, float | int):
             mask = torch.arange(columns) < round(self.excitatory * columns)
@@ -81,7 +83,7 @@ class Dale(Constraint):
         self.register_buffer("signs", torch.where(mask, 1.0, -1.0).to(weight))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """(rows, columns)."""
+        """The constrained matrix, (rows, columns)."""
         return weight.abs() * self.signs
 
 
@@ -89,9 +91,9 @@ class Sparse(Constraint):
     """Only some connections exist; all other weights are exactly 0.
 
     Args:
-        connections: the fraction of connections that exist, drawn by the seed, the same for all gates; or a mask,
+        connections: the fraction of connections that exist, drawn at random and equal for all gates; or a mask,
             (units, columns) for all gates or (gates * units, columns).
-        seed: of the draw.
+        seed: the seed of the random mask.
 
     Raises:
         ValueError: a fraction outside (0, 1].
@@ -105,8 +107,8 @@ class Sparse(Constraint):
             raise ValueError(f"Sparse: connections must be a fraction above 0, up to 1, or a mask, got {connections!r}")
         self.connections, self.seed = connections, seed
 
-    def start(self, weight: Tensor, blocks: int) -> None:
-        """The mask of the whole matrix."""
+    def prepare(self, weight: Tensor, blocks: int) -> None:
+        """Stores the mask of the whole matrix."""
         units, columns = weight.shape[0] // blocks, weight.shape[1]
         if isinstance(self.connections, Tensor):
             mask = self.connections.to(torch.bool)
@@ -123,7 +125,7 @@ class Sparse(Constraint):
         self.register_buffer("mask", mask.to(weight))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """(rows, columns)."""
+        """The constrained matrix, (rows, columns)."""
         return weight * self.mask
 
 
@@ -131,11 +133,11 @@ class Areas(Sparse):
     """Units belong to areas, and only some areas send to others (Yang et al. 2019, doi:10.1038/s41593-018-0310-2).
 
     Args:
-        sizes: units of each area, which follow each other.
+        sizes: the number of units in each area; areas are consecutive.
         connections: (areas, areas), true where the area of the column sends to the area of the row.
 
     Raises:
-        ValueError: as many rows and columns as areas are expected.
+        ValueError: connections is not (areas, areas).
     """
 
     def __init__(self, sizes: Sequence[int], connections: Sequence[Sequence[bool]] | Tensor) -> None:
@@ -152,10 +154,10 @@ class Areas(Sparse):
 class LowRank(Constraint):
     """Each gate's matrix has a low rank, as the product of two learned factors (Mastrogiuseppe and Ostojic 2018).
 
-    The factors start from the largest singular values of the weights.
+    Training starts from the best approximation of the weights, by their largest singular values.
 
     Args:
-        rank: of each gate's matrix.
+        rank: the rank of each gate's matrix.
     """
 
     elementwise = False
@@ -166,19 +168,19 @@ class LowRank(Constraint):
             raise ValueError(f"LowRank: rank must be a whole number from 1 on, got {rank!r}")
         self.rank, self.blocks = rank, 1
 
-    def start(self, weight: Tensor, blocks: int) -> None:
-        """The number of gates."""
+    def prepare(self, weight: Tensor, blocks: int) -> None:
+        """Stores the number of gates."""
         self.blocks = blocks
         if self.rank > min(weight.shape[0] // blocks, weight.shape[1]):
             size = (weight.shape[0] // blocks, weight.shape[1])
             raise ValueError(f"LowRank: rank must be at most {min(size)} for matrices {size}, got {self.rank}")
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:  # type: ignore[override]
-        """(rows, columns), from factors (gates, units, rank) and (gates, rank, columns)."""
+        """The constrained matrix, (rows, columns), from factors (gates, units, rank) and (gates, rank, columns)."""
         return (left @ right).flatten(0, 1)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """The two factors."""
+        """The initial factors."""
         u, singular, v = torch.linalg.svd(weight.unflatten(0, (self.blocks, -1)), full_matrices=False)
         root = singular[:, : self.rank].sqrt()
         return u[:, :, : self.rank] * root.unsqueeze(1), root.unsqueeze(2) * v[:, : self.rank]
@@ -187,29 +189,29 @@ class LowRank(Constraint):
 class Orthogonal(Constraint):
     """Each gate's matrix is orthogonal, by the Cayley transform (Helfrich et al. 2018, arXiv:1707.09520).
 
-    The nearest orthogonal matrix of the weights is the start.
+    Training starts from the orthogonal matrix that is nearest to the weights.
     """
 
     elementwise = False
     base: Tensor
 
-    def start(self, weight: Tensor, blocks: int) -> None:
-        """The nearest orthogonal matrices, (gates, units, units)."""
-        every = weight.detach().unflatten(0, (blocks, -1))
-        if every.shape[1] != every.shape[2]:
-            raise ValueError(f"Orthogonal: each gate's matrix must be square, got {tuple(every.shape[1:])}")
-        u, _, v = torch.linalg.svd(every)
+    def prepare(self, weight: Tensor, blocks: int) -> None:
+        """Stores the nearest orthogonal matrices, (gates, units, units)."""
+        matrices = weight.detach().unflatten(0, (blocks, -1))
+        if matrices.shape[1] != matrices.shape[2]:
+            raise ValueError(f"Orthogonal: each gate's matrix must be square, got {tuple(matrices.shape[1:])}")
+        u, _, v = torch.linalg.svd(matrices)
         self.register_buffer("base", u @ v)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """(rows, columns)."""
+        """The constrained matrix, (rows, columns)."""
         skew = weight.unflatten(0, (len(self.base), -1))
         skew = skew - skew.mT
         identity = torch.eye(skew.shape[1], dtype=weight.dtype, device=weight.device)
         return (self.base @ torch.linalg.solve(identity + skew, identity - skew)).flatten(0, 1)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Zero: the nearest orthogonal matrix itself."""
+        """Zero, which gives the nearest orthogonal matrix."""
         return torch.zeros_like(weight)
 
 
@@ -217,7 +219,7 @@ class SpectralRadius(Constraint):
     """The largest magnitude of an eigenvalue of each gate's matrix is at most a limit; larger ones are scaled down.
 
     Args:
-        limit: above 0.
+        limit: the largest magnitude, above 0.
     """
 
     def __init__(self, limit: float = 1.0) -> None:
@@ -226,32 +228,32 @@ class SpectralRadius(Constraint):
             raise ValueError(f"SpectralRadius: limit must be above 0, got {limit!r}")
         self.limit, self.blocks = limit, 1
 
-    def start(self, weight: Tensor, blocks: int) -> None:
-        """The number of gates."""
+    def prepare(self, weight: Tensor, blocks: int) -> None:
+        """Stores the number of gates."""
         self.blocks = blocks
         if weight.shape[0] // blocks != weight.shape[1]:
             size = (weight.shape[0] // blocks, weight.shape[1])
             raise ValueError(f"SpectralRadius: each gate's matrix must be square, got {size}")
 
     def forward(self, weight: Tensor) -> Tensor:
-        """(rows, columns)."""
-        every = weight.unflatten(0, (self.blocks, -1))
+        """The constrained matrix, (rows, columns)."""
+        matrices = weight.unflatten(0, (self.blocks, -1))
         with torch.no_grad():
-            radius = torch.linalg.eigvals(every).abs().amax(1)
+            radius = torch.linalg.eigvals(matrices).abs().amax(1)
             factor = (self.limit / radius.clamp_min(torch.finfo(weight.dtype).tiny)).clamp_max(1)
-        return (every * factor[:, None, None]).flatten(0, 1)
+        return (matrices * factor[:, None, None]).flatten(0, 1)
 
 
 def constrain(layer: Recurrent, *constraints: Constraint, weight: str = "weight_hh") -> Recurrent:
     """Constrain a weight matrix of every layer and direction, or one matrix, for the rest of its training.
 
-    Constraints are applied in the order given. `LowRank` and `Orthogonal` come first, since elementwise ones after them
-    would break them; of these two only one, and only `SpectralRadius` after `LowRank`.
+    Constraints are applied in the given order. `Orthogonal` must be the only one. `LowRank` must be the first, and only
+    `SpectralRadius` may follow it. `SpectralRadius` must be the last.
 
     Args:
-        layer: its parameters of that name become parametrized, in place. Create the optimiser afterwards: the free
-            numbers are other parameters, called `parametrizations.weight_hh_l0.original` in the `state_dict`.
-        constraints: of `gg.constraints`.
+        layer: its parameters of that name become parametrized, in place. Create the optimiser afterwards, because the
+            unconstrained parameters are new. The `state_dict` calls them `parametrizations.weight_hh_l0.original`.
+        constraints: objects of `gg.constraints`.
         weight: "weight_hh", "weight_ih" or "weight_hr" in all layers and directions, or a full name like
             "weight_hh_l1_reverse".
 
@@ -284,9 +286,9 @@ def constrain(layer: Recurrent, *constraints: Constraint, weight: str = "weight_
             )
         blocks = len(layer.cell.gates) if not full.startswith("weight_hr") else 1
         for constraint in constraints:
-            own = _copied(constraint)
-            own.start(getattr(layer, full).detach(), blocks)
-            parametrize.register_parametrization(layer, full, own)
+            constraint = deepcopy(constraint)  # each matrix has its own buffers
+            constraint.prepare(getattr(layer, full).detach(), blocks)
+            parametrize.register_parametrization(layer, full, constraint)
     return layer
 
 
@@ -304,23 +306,11 @@ def _check_order(constraints: Sequence[Constraint]) -> None:
         if not constraint.elementwise and (broken or k > 0):
             raise ValueError(
                 f"constrain: {type(constraint).__name__} must be the first constraint"
-                f"{'' if isinstance(constraint, LowRank) else ' and the only one'}, since others break it; got "
+                f"{'' if isinstance(constraint, LowRank) else ' and the only one'}, because others break it; got "
                 f"{', '.join(type(each).__name__ for each in constraints)}"
             )
         if isinstance(constraint, SpectralRadius) and after:
             raise ValueError(
-                "constrain: SpectralRadius must be the last constraint, since others change the eigenvalues; got "
+                "constrain: SpectralRadius must be the last constraint, because others change the eigenvalues; got "
                 f"{', '.join(type(each).__name__ for each in constraints)}"
             )
-
-
-def _copied(constraint: Constraint) -> Constraint:
-    """Each matrix has its own buffers."""
-    options = {
-        name: value for name, value in vars(constraint).items() if not name.startswith("_") and name != "training"
-    }
-    new = type(constraint).__new__(type(constraint))
-    nn.Module.__init__(new)
-    for name, value in options.items():
-        setattr(new, name, value)
-    return new

@@ -1,9 +1,9 @@
-"""Cells and layers in a notebook. The formatter is passed in, since the packages of the pictures import this one."""
+"""Cells and layers in a notebook. The drawing packages import this module, so the formatter is set from outside."""
 
 from collections.abc import Callable
 
 formatter: Callable[[object], str] | None = None
-"""From a cell or a layer to HTML; `import glassgate` sets it."""
+"""Converts a cell or a layer to HTML; `import glassgate` sets it."""
 
 
 class Shown:

@@ -1,4 +1,4 @@
-"""One layer, one direction, stateless: the parameters are arguments."""
+"""Functions for one layer in one direction. They have no state: the parameters are arguments."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -84,13 +84,13 @@ def lstm(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
-    """An LSTM over whole sequences, with projection where `weight_hr` is given.
+    """An LSTM over whole sequences, with a projection if `weight_hr` is given.
 
     Args:
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
-        hx: (h_0, c_0), (N, H_out) and (N, H_cell). With a leading axis of one, (1, N, H), as in `torch.nn`, the
-            final states have it, too. Zero if None.
-        weight_ih: (gates * H_cell, H_in), rows by gate in torch's order.
+        hx: (h_0, c_0), (N, H_out) and (N, H_cell). The default is zero. The states may have a leading axis of size 1,
+            (1, N, H), as in `torch.nn`. Then the final states have it too.
+        weight_ih: (gates * H_cell, H_in), one block of rows per gate in torch's order.
         weight_hh: (gates * H_cell, H_out).
         bias_ih, bias_hh: (gates * H_cell).
         weight_hr: (H_out, H_cell).
@@ -98,7 +98,7 @@ def lstm(
         resets: (L, N) mask: the state of the row is set to its initial state before that step.
 
     Returns:
-        output (L, N, H_out) in the form of the input, and the final states in the form of hx.
+        output (L, N, H_out) in the layout of the input, and the final states in the layout of hx.
 
     Raises:
         ShapeError: a tensor has the wrong shape.
@@ -116,7 +116,7 @@ def lstm(
 
 @cache
 def _cell(kind: type[Cell], *options: str) -> Cell:
-    """One cell object for all calls, so that it is traced once."""
+    """The same cell object for all calls, so that it is traced once."""
     return kind(*options)
 
 
@@ -136,27 +136,27 @@ def recurrent(
     steps, layout = arrange(name, input, weight.shape[1], batch_first, lengths, resets)
     check_like(name, "input", steps.data, weight.dtype, weight.device, "weight_ih")
     widths = [projected or units] + [units] * (len(cell.state) - 1)
-    initial, stacked = _initial_states(cell, hx, widths, steps.data, layout)
+    initial, has_layer_axis = _initial_states(cell, hx, widths, steps.data, layout)
     (result,) = choose.run(steps, [Direction(cell, weights, initial, False)])
     final = tuple(layout.to_rows(v) for v in result.final)
     if layout.unbatched:
         final = tuple(v.squeeze(0) for v in final)
-    if stacked:
+    if has_layer_axis:
         final = tuple(v.unsqueeze(0) for v in final)
     return layout.restore(result.states[0]), final if len(final) > 1 else final[0]
 
 
 def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -> tuple[Tensor, ...]:
-    """One step of any cell in plain torch, from the input half of its pre-activations; leading axes broadcast.
+    """One step of any cell in plain torch, from the input half of the pre-activations. Leading axes broadcast.
 
-    `W_hh h` is computed before it is broadcast: once for M steps that start from the same state, where `ih` is
+    `W_hh h` is computed before it is broadcast. M steps from the same state therefore compute it once: `ih` is
     (N, M, gates * H_cell) and each state (N, 1, H).
 
     Args:
         cell: the equations.
         ih: W_ih x + b_ih, (..., gates * H_cell).
         states: in the order of `cell.state`, (..., H).
-        weights: the cell's parameters by the names of `cell.shapes`; those of the input are not read.
+        weights: the cell's parameters by the names of `cell.shapes`. `weight_ih` and `bias_ih` are only checked.
 
     Returns:
         the states after the step.
@@ -192,7 +192,7 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
 
 
 def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
-    """H_cell and the width of the projection, 0 without one; raises if the shapes of the parameters disagree."""
+    """H_cell and the width of the projection (0 for none). Raises if the shapes of the parameters do not match."""
     name, weight, rows = type(cell).__name__, weights["weight_ih"], f"{len(cell.gates)} * H_cell"
     if weight.dim() != 2 or weight.shape[0] % len(cell.gates):
         raise ShapeError(f"{name}: weight_ih must be ({rows}, H_in), got {tuple(weight.shape)}")
@@ -212,28 +212,28 @@ def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
 def _initial_states(
     cell: Cell, hx: Any, widths: list[int], data: Tensor, layout: Layout
 ) -> tuple[tuple[Tensor, ...], bool]:
-    """One (N, H) per state, rows by rank, and whether the user's states have a leading axis of one."""
+    """Each initial state (N, H), with rows in the order of ranks, and whether hx has a leading axis of size 1."""
     if hx is None:
         return tuple(data.new_zeros(layout.rows, width) for width in widths), False
     name = type(cell).__name__
-    given = hx if len(cell.state) > 1 else (hx,)
-    if not isinstance(given, tuple | list) or len(given) != len(cell.state):
+    states = hx if len(cell.state) > 1 else (hx,)
+    if not isinstance(states, tuple | list) or len(states) != len(cell.state):
         got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
         raise ShapeError(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {got}")
     rows, letters = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
-    stacked = isinstance(given[0], Tensor) and given[0].dim() == len(rows) + 2
-    if stacked:
+    has_layer_axis = isinstance(states[0], Tensor) and states[0].dim() == len(rows) + 2
+    if has_layer_axis:
         rows, letters = (1, *rows), f"1, {letters}"
-    for k, (state, value, width) in enumerate(zip(cell.state, given, widths, strict=True)):
+    for k, (state, value, width) in enumerate(zip(cell.state, states, widths, strict=True)):
         check_shape(name, f"{state}_0", value, f"({letters}{'H_cell' if k else 'H_out'})", (*rows, width))
         check_like(name, f"{state}_0", value, data.dtype, data.device, "input")
-    return tuple(layout.to_ranks(v.reshape(layout.rows, v.shape[-1])) for v in given), stacked
+    return tuple(layout.to_ranks(v.reshape(layout.rows, v.shape[-1])) for v in states), has_layer_axis
 
 
 def _named(
     weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None, weight_hr: Tensor | None
 ) -> Weights:
-    """The given parameters by name. If only one bias is given, the other one is zero."""
+    """The parameters by name. If only one bias is given, the other one is zero."""
     if (bias_ih is None) != (bias_hh is None):
         bias_ih, bias_hh = (weight_ih.new_zeros(weight_ih.shape[0]) if b is None else b for b in (bias_ih, bias_hh))
     named = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}

@@ -1,4 +1,4 @@
-"""An LSTM cell one gate at a time, for readers: each gate is a linear map of [x, h] and its activation."""
+"""An LSTM cell with one module per gate, for readers. Each gate is a linear map of [x, h] and its activation."""
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,10 @@ class Gate(nn.Module):
     Args:
         input_size: H_in.
         hidden_size: H.
-        bias: whether there is b.
+        bias: whether the gate has a bias b.
 
     Shapes:
-        x: (N, H_in), h_prev: (N, H), output: (N, H); without N for one row.
+        x: (N, H_in), h_prev: (N, H), output: (N, H). All without N for one row.
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
@@ -23,7 +23,7 @@ class Gate(nn.Module):
         self.linear = nn.Linear(input_size + hidden_size, hidden_size, bias)
 
     def forward(self, x: Tensor, h_prev: Tensor) -> Tensor:
-        """The opening of the gate: 0 is closed, 1 is open."""
+        """The activation of the gate, (N, H): 0 is closed, 1 is open."""
         return torch.sigmoid(self.linear(torch.cat([x, h_prev], -1)))
 
 
@@ -45,7 +45,7 @@ class CellStateUpdater(nn.Module):
     Args:
         input_size: H_in.
         hidden_size: H.
-        bias: whether there is b_g.
+        bias: whether the candidate has a bias b_g.
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
@@ -109,7 +109,7 @@ class LSTMCell(nn.Module):
 
     @torch.no_grad()
     def to_fused(self) -> cells.LSTMCell:
-        """The same cell with all gates in one matrix; the gates' biases become bias_ih, bias_hh is zero."""
+        """The same cell with all gates in one matrix. `bias_ih` has the biases of the gates, and `bias_hh` is zero."""
         weight = self.input_gate.linear.weight
         fused = cells.LSTMCell(self.input_size, self.hidden_size, self.bias, device=weight.device, dtype=weight.dtype)
         rows = torch.cat([linear.weight for linear in self._linears()])
@@ -123,7 +123,7 @@ class LSTMCell(nn.Module):
     @classmethod
     @torch.no_grad()
     def from_fused(cls, fused: cells.LSTMCell | nn.LSTMCell) -> "LSTMCell":
-        """The cell taken apart: each gate gets its rows, its bias is the sum of bias_ih and bias_hh."""
+        """The same cell with one linear map per gate. A gate's bias is the sum of its rows of bias_ih and bias_hh."""
         cell = cls(fused.input_size, fused.hidden_size, bool(fused.bias)).to(fused.weight_ih)
         rows = torch.cat([fused.weight_ih, fused.weight_hh], 1).chunk(4)
         for k, linear in enumerate(cell._linears()):

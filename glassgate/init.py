@@ -1,6 +1,6 @@
-"""Initial values of recurrent parameters: schemes to pass as `init=`, to call on a module, and to compose.
+"""Initial values of recurrent parameters: schemes to pass as `init=` or to call on a module. They can be combined.
 
-Each scheme takes a module and fills the parameters of every recurrent layer and cell in it, by gate name.
+Each scheme takes a module and fills the parameters of every recurrent layer and cell in it.
 """
 
 import math
@@ -57,8 +57,8 @@ def xavier_orthogonal(module: nn.Module) -> None:
 class chrono:
     """Biases for dependencies of up to T_max steps: b_f = log u, b_i = -log u, u uniform in [1, T_max - 1]; others 0.
 
-    In a cell without a gate f, the gate z keeps the state (as in `torch.nn.GRU`). Source: Tallec and Ollivier 2018,
-    arXiv:1804.11188.
+    In a cell without a gate f, the gate z takes its place, because z keeps the state as in `torch.nn.GRU`. Source:
+    Tallec and Ollivier 2018, arXiv:1804.11188.
 
     Args:
         T_max: the longest dependency, in steps; above 2.
@@ -76,10 +76,10 @@ class chrono:
 
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
-        """Fills the biases of every recurrent part of `module`."""
+        """Fills the biases of every recurrent layer and cell in `module`."""
         parts = list(_cells(module))
         for cell, weights in parts:
-            _need_bias(weights, "chrono")
+            _require_bias(weights, "chrono")
             if not {"f", "z"} & set(cell.gates):
                 raise ValueError(f"chrono: the cell must have a gate f or z, got {cell.gates}")
         for cell, weights in parts:
@@ -91,7 +91,7 @@ class chrono:
 
 @dataclass(frozen=True)
 class long_memory:
-    """The recipe for long lags: `xavier_orthogonal`, and `chrono(steps)` if the cell has a gate f or z.
+    """A recipe for long dependencies: `xavier_orthogonal`, then `chrono(steps)` if the cell has a gate f or z.
 
     With Adam at 0.01 and a learning rate that falls to zero it solves the adding problem of Hochreiter and Schmidhuber
     (1997) at lags up to 1,000 steps; `glassgate compare` measures it.
@@ -111,14 +111,14 @@ class long_memory:
             raise ValueError(f"long_memory: steps must be above 2, got {self.steps!r}")
 
     def __call__(self, module: nn.Module) -> None:
-        """Fills every recurrent part of `module`."""
+        """Fills every recurrent layer and cell in `module`."""
         xavier_orthogonal(module)
         if all({"f", "z"} & set(cell.gates) and "bias_ih" in weights for cell, weights in _cells(module)):
             chrono(self.steps)(module)
 
 
 class gate_bias:
-    """Sets the total bias (input plus recurrent) of gates by name. All other parameters stay as they are.
+    """Sets the total bias (input plus recurrent) of gates by name. All other parameters keep their values.
 
     Args:
         gates: gate=value, a number or one number per unit.
@@ -136,17 +136,17 @@ class gate_bias:
 
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
-        """Sets the biases in every recurrent part of `module`."""
+        """Sets the biases of every recurrent layer and cell in `module`."""
         parts = list(_cells(module))
         for cell, weights in parts:
-            _need_bias(weights, "gate_bias")
+            _require_bias(weights, "gate_bias")
             for gate, value in self.gates.items():
                 if gate not in cell.gates:
                     raise ValueError(f"gate_bias: the cell has the gates {', '.join(cell.gates)}, got {gate!r}")
-                units, given = _hidden_size(cell, weights), as_tensor(value)
-                if given.dim() > 1 or given.numel() not in (1, units):
+                units, values = _hidden_size(cell, weights), as_tensor(value)
+                if values.dim() > 1 or values.numel() not in (1, units):
                     raise ValueError(
-                        f"gate_bias: {gate} must be a number or one per unit, ({units},), got {tuple(given.shape)}"
+                        f"gate_bias: {gate} must be a number or one per unit, ({units},), got {tuple(values.shape)}"
                     )
         for cell, weights in parts:
             for gate, value in self.gates.items():
@@ -169,13 +169,13 @@ def _hidden_size(cell: Cell, weights: Weights) -> int:
     return weights["weight_ih"].shape[0] // len(cell.gates)
 
 
-def _need_bias(weights: Weights, scheme: str) -> None:
+def _require_bias(weights: Weights, scheme: str) -> None:
     if "bias_ih" not in weights:
         raise ValueError(f"{scheme}: the layer must have biases, got bias=False")
 
 
 def _set_bias(cell: Cell, weights: Weights, gate: str, value: float | Sequence[float] | Tensor) -> None:
-    """The total bias of one gate: all of it in bias_ih."""
+    """Set the total bias of one gate: all of it in bias_ih, zero in bias_hh."""
     k = cell.gates.index(gate)
     weights["bias_ih"].chunk(len(cell.gates))[k].copy_(as_tensor(value))
     if "bias_hh" in weights:

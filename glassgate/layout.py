@@ -1,4 +1,4 @@
-"""A user's batch (unbatched, batch-first, packed, with lengths) as the internal layout, rows of steps, and back."""
+"""Converts a user's batch (unbatched, batch-first, packed, with lengths) to flat rows and back."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +13,10 @@ from glassgate.shapes import ShapeError, check_like, check_shape
 
 
 class Layout(NamedTuple):
-    """The origin of the flat rows of `Steps`. A rank counts sequences in the order of `Steps`, a row in the user's."""
+    """How a user's batch maps to the flat rows of `Steps`.
+
+    A rank is the position of a sequence in `Steps`; a row is its position in the user's batch.
+    """
 
     operation: str
     length: int
@@ -22,9 +25,9 @@ class Layout(NamedTuple):
     unbatched: bool = False
     packed: PackedSequence | None = None
     order: Tensor | None = None
-    """(N,): the row at each rank; None where rank and row agree."""
+    """(N,): the row at each rank; None if ranks equal rows."""
     places: Tensor | None = None
-    """(L * N,): the time-major padded position of each flat row; None where they agree."""
+    """(L * N,): the time-major padded position of each flat row; None if they are equal."""
 
     def flatten(self, input: Tensor) -> Tensor:
         """The user's (L, N, *) as flat rows (S, *)."""
@@ -45,7 +48,7 @@ class Layout(NamedTuple):
         return padded.transpose(0, 1) if self.batch_first else padded
 
     def by_step(self, flat: Tensor) -> Tensor:
-        """Flat rows (S, H) as (L, N, H), the user's rows, zero where padded."""
+        """Flat rows (S, H) as (L, N, H) in the order of the user's rows, zero where padded."""
         if self.packed is not None:
             return pad_packed_sequence(PackedSequence(flat, *self.packed[1:]))[0]
         if self.places is not None:
@@ -90,11 +93,11 @@ def arrange(
             f"{operation}: input must have H_in = input_size = {input_size} features, got {data.shape[-1]}"
         )
     if data.shape[0] == 0 and layout.rows > 0:
-        raise ShapeError(f"{operation}: input must have at least one step, got {_form(input)}")
+        raise ShapeError(f"{operation}: input must have at least one step, got {_shape(input)}")
     return Steps(data, batch_sizes, None if resets is None else _resets(layout, resets, data)), layout
 
 
-def _form(input: Tensor | PackedSequence) -> tuple[int, ...]:
+def _shape(input: Tensor | PackedSequence) -> tuple[int, ...]:
     return tuple(input.data.shape if isinstance(input, PackedSequence) else input.shape)
 
 
@@ -134,7 +137,7 @@ def _padded(
         return layout, None
     if not isinstance(lengths, Tensor):
         lengths = torch.as_tensor(lengths, dtype=None if len(lengths) else torch.int64, device="cpu")
-    if lengths.dtype in (torch.bool,) or lengths.is_floating_point() or lengths.is_complex():
+    if lengths.dtype is torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"{operation}: lengths must be integers, got {lengths.dtype}")
     check_shape(operation, "lengths", lengths.view(-1) if unbatched and lengths.dim() == 0 else lengths, "(N,)", (N,))
     if lengths.is_meta:
@@ -153,37 +156,37 @@ def _padded(
     descending, order = _sorted(lengths)
     alive = torch.arange(L, device="cpu")[:, None] < descending
     flat = _sorted(alive.view(-1).to(torch.uint8))[1]
-    first = flat // N * N  # row of each step; torch's exporter to ONNX does not support `flat % N`
+    first = flat // N * N  # torch's exporter to ONNX does not support `flat % N`
     places = first + order[flat - first]
     order, places = (on_device(v, input.device) for v in (order, places))
     return layout._replace(order=order, places=places), alive.sum(1)
 
 
 def _sorted(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Values that fall, and the place of each; equal ones keep their order."""
+    """The values in descending order and their indices; the sort is stable."""
     if not torch.onnx.is_in_onnx_export():
         return values.sort(descending=True, stable=True)
-    # Torch's exporter supports sorts that are not stable: with keys that differ, they are.
+    # Torch's exporter supports only unstable sorts. Distinct keys make the result unique.
     count = values.shape[0]
-    place = (values.to(torch.int64) * count - torch.arange(count)).sort(descending=True)[1]
-    return values.index_select(0, place), place
+    index = (values.to(torch.int64) * count - torch.arange(count)).sort(descending=True)[1]
+    return values.index_select(0, index), index
 
 
 def _resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
-    """The mask in flat rows. It has the layout of the input without its features."""
+    """The mask in flat rows. The user's mask has the layout of the input without features."""
     if isinstance(resets, PackedSequence):
         resets = resets.data
     if not isinstance(resets, Tensor) or resets.is_complex():
         raise TypeError(f"{layout.operation}: resets must be a mask (bool or 0 and 1), got {type(resets).__name__}")
     L, N = layout.length, layout.rows
-    wanted: tuple[int, ...]
+    expected: tuple[int, ...]
     if layout.packed is not None:
-        letters, wanted = "(S,)", (data.shape[0],)
+        letters, expected = "(S,)", (data.shape[0],)
     elif layout.unbatched:
-        letters, wanted = "(L,)", (L,)
+        letters, expected = "(L,)", (L,)
     else:
-        letters, wanted = ("(N, L)", (N, L)) if layout.batch_first else ("(L, N)", (L, N))
-    check_shape(layout.operation, "resets", resets, letters, wanted)
+        letters, expected = ("(N, L)", (N, L)) if layout.batch_first else ("(L, N)", (L, N))
+    check_shape(layout.operation, "resets", resets, letters, expected)
     if resets.device != data.device:
         check_like(layout.operation, "resets", resets, resets.dtype, data.device, "input")
     resets = resets if resets.dtype == torch.bool else resets != 0

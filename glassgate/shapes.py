@@ -1,4 +1,4 @@
-"""Axis letters, and the checks of arguments. A message has the operation, tensor, letters, expected and given shape.
+"""Axis letters and checks of arguments. A message names the operation, the tensor, and the expected and given shape.
 
 Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size or hidden_size).
 """
@@ -13,26 +13,26 @@ class ShapeError(RuntimeError, ValueError):
     """A tensor has the wrong shape; `torch.nn` raises RuntimeError for some such errors and ValueError for others."""
 
 
-def check_shape(operation: str, name: str, tensor: Tensor, letters: str, wanted: Sequence[int]) -> None:
-    """Raises ShapeError unless `tensor` has the shape `wanted`, whose axes are called `letters`."""
+def check_shape(operation: str, name: str, tensor: Tensor, letters: str, expected: Sequence[int]) -> None:
+    """Raises ShapeError unless `tensor` has the shape `expected`. `letters` are the names of its axes."""
     if not isinstance(tensor, Tensor):
         raise TypeError(
-            f"{operation}: {name} must be a tensor {letters} = {tuple(wanted)}, got {type(tensor).__name__}"
+            f"{operation}: {name} must be a tensor {letters} = {tuple(expected)}, got {type(tensor).__name__}"
         )
-    if tuple(tensor.shape) != tuple(wanted):
-        raise ShapeError(f"{operation}: {name} must be {letters} = {tuple(wanted)}, got {tuple(tensor.shape)}")
+    if tuple(tensor.shape) != tuple(expected):
+        raise ShapeError(f"{operation}: {name} must be {letters} = {tuple(expected)}, got {tuple(tensor.shape)}")
 
 
-def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, whose: str) -> None:
-    """Raises unless `tensor` has the dtype (autocast aside) and the device of `whose`."""
+def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, other: str) -> None:
+    """Raises unless `tensor` has the dtype (not checked under autocast) and the device of `other`."""
     if tensor.device != device:
         raise ShapeError(
-            f"{operation}: {name} must be on {whose}'s device {device}, got {tensor.device}; "
+            f"{operation}: {name} must be on {other}'s device {device}, got {tensor.device}; "
             f"move it: {name}.to({str(device)!r})"
         )
     if tensor.dtype != dtype and not torch.is_autocast_enabled(device.type):
         raise ShapeError(
-            f"{operation}: {name} must have {whose}'s dtype {dtype}, got {tensor.dtype}; convert it: {name}.to({dtype})"
+            f"{operation}: {name} must have {other}'s dtype {dtype}, got {tensor.dtype}; convert it: {name}.to({dtype})"
         )
 
 
@@ -44,19 +44,19 @@ def check_parameters(
     device: torch.device,
     suffix: str = "",
 ) -> None:
-    """Raises unless each parameter is ordinary memory of its shape, of the dtype (autocast aside) and on the device.
+    """Raises unless each parameter is a dense tensor with its shape, dtype (not checked under autocast) and device.
 
-    Kernels read memory by address, and a parameter can be replaced at any time, so every call is checked.
+    Kernels read memory by address, and a parameter can be replaced at any time. Therefore every call is checked.
     """
     for name, value in parameters.items():
         try:
             fits = value.shape == shapes[name] and value.dtype == dtype and value.device == device
             if fits and value.layout is torch.strided:
                 continue
-        except AttributeError:  # no tensor
+        except AttributeError:  # not a tensor
             pass
-        whose = f"weight_ih{'_l0' * bool(suffix)}"
-        _check_parameter(operation, name + suffix, value, shapes[name], dtype, device, whose)
+        other = f"weight_ih{'_l0' * bool(suffix)}"
+        _check_parameter(operation, name + suffix, value, shapes[name], dtype, device, other)
 
 
 def _check_parameter(
@@ -66,7 +66,7 @@ def _check_parameter(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,
-    whose: str,
+    other: str,
 ) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{operation}: {name} must be a tensor {shape}, got {type(value).__name__}")
@@ -76,7 +76,7 @@ def _check_parameter(
         raise ShapeError(f"{operation}: {name} must be a dense tensor, got the layout {value.layout}")
     if not value.dtype.is_floating_point:
         raise ShapeError(f"{operation}: {name} must have floating point numbers, got {value.dtype}")
-    check_like(operation, name, value, dtype, device, whose)
+    check_like(operation, name, value, dtype, device, other)
 
 
 def check_size(operation: str, name: str, value: object) -> None:

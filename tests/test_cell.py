@@ -42,13 +42,13 @@ WRONG = {
     "gates must be a tuple of names, got 'ifgo'": (TypeError, {"gates": "ifgo"}),
     "gates must be a tuple of names, got ('1',)": (TypeError, {"gates": ("1",)}),
     "state must be a tuple of names, got ['h']": (TypeError, {"state": ["h"]}),
-    "gates must differ and be neither 'ih' nor 'hh', got ('i', 'i')": (ValueError, {"gates": ("i", "i")}),
-    "gates must differ and be neither 'ih' nor 'hh', got ('ih',)": (ValueError, {"gates": ("ih",)}),
-    "a gate cannot be called 'update', since a.update has another meaning in a step, got ('i', 'update')": (
+    "gates must be distinct and neither 'ih' nor 'hh', got ('i', 'i')": (ValueError, {"gates": ("i", "i")}),
+    "gates must be distinct and neither 'ih' nor 'hh', got ('ih',)": (ValueError, {"gates": ("ih",)}),
+    "a gate cannot be called 'update', because a.update has another meaning in a step, got ('i', 'update')": (
         ValueError,
         {"gates": ("i", "update")},
     ),
-    "a gate cannot be called 'noise', since a.noise has another meaning in a step, got ('noise',)": (
+    "a gate cannot be called 'noise', because a.noise has another meaning in a step, got ('noise',)": (
         ValueError,
         {"gates": ("noise",)},
     ),

@@ -128,7 +128,7 @@ FAULTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "order": (
         lambda: gg.constrain(gg.RNN(2, 3), Dale(), LowRank(1)),
         ValueError,
-        "LowRank must be the first constraint, since others break it; got Dale, LowRank",
+        "LowRank must be the first constraint, because others break it; got Dale, LowRank",
     ),
     "alone": (lambda: gg.constrain(gg.RNN(2, 3), Orthogonal(), Dale()), ValueError, "Orthogonal .* the only one"),
     "last": (

@@ -69,7 +69,7 @@ def test_type_checkers_see_every_public_name_where_it_is() -> None:
     """A name stands twice in the package: among the imports for type checkers, and where `__getattr__` looks."""
     block = next(node for node in ast.parse(Path(gg.__file__).read_text("utf-8")).body if isinstance(node, ast.If))
     seen = {(a.name, each.module) for each in block.body if isinstance(each, ast.ImportFrom) for a in each.names}
-    assert seen == set(gg._HOMES.items())
+    assert seen == set(gg._MODULES.items())
 
 
 def test_the_changelog_knows_the_version() -> None:

@@ -22,8 +22,8 @@ NOT_MADE = {
         "this cannot be opened (",
         "); set TMPDIR to a folder with more room",
         "it is closed; give a file, or send text",
-        ": others than this user can write there",
-        ": this is no plain file",
+        ": other users can write to it",
+        ": this is not a regular file",
     ],
     "a race: files that change between two steps of a command": [
         " data has changed since the run began",

@@ -172,12 +172,12 @@ def reference() -> dict[str, str]:
 
 
 def _path(name: str) -> str:
-    home = gg._HOMES[name]
+    home = gg._MODULES[name]
     return f"{home}.{name}"
 
 
 def _anchor(name: str) -> str:
-    return "" if gg._HOMES[name] == "glassgate" else f"#{_path(name)}"
+    return "" if gg._MODULES[name] == "glassgate" else f"#{_path(name)}"
 
 
 def _summary(value: Any) -> str:
@@ -187,7 +187,7 @@ def _summary(value: Any) -> str:
 def _page(title: str, names: list[str]) -> str:
     parts = []
     for name in names:
-        module = gg._HOMES[name] == "glassgate"
+        module = gg._MODULES[name] == "glassgate"
         if name == "cells":
             parts += ["## The built-in cells\n", *(_cell(cell) for cell in gg.cells.__all__)]
         elif module:

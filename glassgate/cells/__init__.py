@@ -1,4 +1,4 @@
-"""The shipped cells: equations and their sources, one family per file."""
+"""The built-in cells: equations and their sources, one family per file."""
 
 from glassgate.cells.ctrnn import CTRNN
 from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv1

@@ -24,5 +24,5 @@ def activation(cell: str, name: str) -> Callable[[Any], Any]:
 
 
 def _hard_sigmoid(x: Any) -> Any:
-    """Hard sigmoid with the exact derivative 1/6; torch's own rounds it to float32."""
+    """Hard sigmoid with the exact derivative 1/6; torch's function rounds it to float32."""
     return torch.clamp(x / 6 + 0.5, 0, 1)

@@ -1,4 +1,4 @@
-"""A continuous-time recurrent network, the model of neural circuits (Song, Yang and Wang 2016)."""
+"""A continuous-time recurrent network, a model of neural circuits (Song, Yang and Wang 2016)."""
 
 from glassgate.cell import Cell, Noise
 from glassgate.cells.activations import activation as function_of
@@ -9,14 +9,14 @@ class CTRNN(Cell):
 
     x = (1 - leak) x + leak (W_ih u + b_ih + W_hh r + b_hh) + sqrt(2 leak) sigma xi,  r = activation(x)
 
-    where leak = dt / tau, u is the input, and xi are normal numbers of deviation 1, drawn at each step in training. The
-    output r holds firing rates, x currents.
+    where leak = dt / tau, u is the input, and xi is standard normal noise, drawn at each step in training. The output r
+    contains firing rates, and x contains currents.
 
     Args:
         activation: an elementwise function of `torch.nn.functional`, by name.
         tau: the time constant, in the unit of dt.
         dt: the duration of a step, at most tau.
-        sigma: the deviation of the noise; 0 for none.
+        sigma: the standard deviation of the noise; 0 for none.
     """
 
     gates = ("x",)

@@ -2,12 +2,12 @@
 
 from torch import sigmoid, tanh
 
-from glassgate.cell import Cell, units_stay
+from glassgate.cell import Cell, no_projection
 from glassgate.cells.activations import activation
 
 
 class GRU(Cell):
-    """Cho et al. 2014, arXiv:1406.1078v3 as in `torch.nn.GRU`: the reset gate acts after the product.
+    """Cho et al. 2014, arXiv:1406.1078v3 as in `torch.nn.GRU`: the reset gate acts after the matrix product.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  h = (1 - z) n + z h
     """
@@ -25,7 +25,7 @@ class GRU(Cell):
 
 
 class GRUP(Cell):
-    """A GRU with a projection, by analogy with LSTMP: the units m are a second state, h = W_hr m is the output.
+    """A GRU with a projection, like LSTMP: the units m are a second state, and h = W_hr m is the output.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  m = (1 - z) n + z m
     """
@@ -41,7 +41,7 @@ class GRUP(Cell):
 
 
 class GRUv1(Cell):
-    """Cho et al. 2014, arXiv:1406.1078v1: the reset gate acts on the state, before the product.
+    """Cho et al. 2014, arXiv:1406.1078v1: the reset gate acts on the state, before the matrix product.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (r h) + b_hn),  h = (1 - z) n + z h
     """
@@ -66,7 +66,7 @@ class MGU(Cell):
 
     gates = ("f", "n")
     state = ("h",)
-    projected = units_stay
+    projected = no_projection
 
     def step(self, a, s):
         f = sigmoid(a.f)
@@ -75,7 +75,7 @@ class MGU(Cell):
 
 
 class ActivatedGRU(Cell):
-    """A GRU with other functions in place of sigmoid and tanh, by their names in `torch.nn.functional`.
+    """A GRU with other activations than sigmoid and tanh, given by their names in `torch.nn.functional`.
 
     r, z = gate(...),  n = new(W_in x + b_in + r (W_hn h + b_hn)),  h = (1 - z) n + z h
 
@@ -85,7 +85,7 @@ class ActivatedGRU(Cell):
 
     gates = ("r", "z", "n")
     state = ("h",)
-    projected = units_stay
+    projected = no_projection
 
     def __init__(self, gate: str = "hardsigmoid", new: str = "tanh") -> None:
         self.gate, self.new = gate, new

@@ -2,21 +2,21 @@
 
 from torch import sigmoid, tanh
 
-from glassgate.cell import Cell, units_stay
+from glassgate.cell import Cell, no_projection
 
 
 class JANET(Cell):
     """Van der Westhuizen and Lasenby 2018, arXiv:1804.04849, equation 5.
 
-    f = ... (before its sigmoid),  g = tanh(...),  h = sigmoid(f) h + (1 - sigmoid(f - beta)) g
+    f = ... (a pre-activation),  g = tanh(...),  h = sigmoid(f) h + (1 - sigmoid(f - beta)) g
 
     Args:
-        beta: subtracted from the pre-activation of the gate that writes; a larger value keeps more.
+        beta: subtracted from the pre-activation of the gate that writes; a larger value keeps more of the state.
     """
 
     gates = ("f", "g")
     state = ("h",)
-    projected = units_stay
+    projected = no_projection
 
     def __init__(self, beta: float = 1.0) -> None:
         self.beta = beta

@@ -3,7 +3,7 @@
 import torch
 from torch import sigmoid, tanh
 
-from glassgate.cell import Cell, Parameter, units_stay
+from glassgate.cell import Cell, Parameter, no_projection
 
 
 def normalised(eps, *values):
@@ -25,7 +25,7 @@ class LayerNormLSTM(Cell):
     """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: normalises the terms of x and of h, and c.
 
     i, f, o = sigmoid(...),  g = tanh(...) of LN(W_ih x + b_ih) + LN(W_hh h + b_hh), each LN over all gates,
-    c = f c + i g,  h = o tanh(LN(c)). For the equations of the paper use `bias=False`: its b is the shift of LN.
+    c = f c + i g,  h = o tanh(LN(c)). `bias=False` gives the equations of the paper, whose b is the shift of LN.
 
     Args:
         eps: added to the variance.
@@ -75,7 +75,7 @@ class LayerNormGRU(Cell):
         "gain_hh": Parameter(1.0, per_gate=True),
         "shift_hh": Parameter(0.0, per_gate=True),
     }
-    projected = units_stay
+    projected = no_projection
 
     def __init__(self, eps: float = 1e-5) -> None:
         self.eps = eps

@@ -3,11 +3,11 @@
 import torch
 from torch import exp, sigmoid
 
-from glassgate.cell import Cell, units_stay
+from glassgate.cell import Cell, no_projection
 
 
 def positive(x):
-    """x + 1/2 from zero on, else sigmoid(x): continuous, increasing, and never negative."""
+    """x + 1/2 if x >= 0, else sigmoid(x): continuous, increasing, and never negative."""
     return torch.where(x >= 0, x + 0.5, sigmoid(x))
 
 
@@ -30,7 +30,7 @@ class MinGRU(Cell):
     gates = ("z", "n")
     state = ("h",)
     recurrent = False
-    projected = units_stay
+    projected = no_projection
 
     def step(self, a, s):
         z, n = sigmoid(a.z), positive(a.n)
@@ -46,7 +46,7 @@ class MinLSTM(Cell):
     gates = ("f", "i", "n")
     state = ("h",)
     recurrent = False
-    projected = units_stay
+    projected = no_projection
 
     def step(self, a, s):
         f, n = fraction(a.f, a.i), positive(a.n)

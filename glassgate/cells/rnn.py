@@ -2,7 +2,7 @@
 
 import torch
 
-from glassgate.cell import Cell, Parameter, units_stay
+from glassgate.cell import Cell, Parameter, no_projection
 
 
 class RNN(Cell):
@@ -26,7 +26,7 @@ class RNN(Cell):
 
 
 class IndRNN(Cell):
-    """Independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit reads only its own past.
+    """Independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit reads only its own state.
 
     h = relu(W_ih x + b_ih + u h), with one number u per unit; or tanh
 
@@ -38,7 +38,7 @@ class IndRNN(Cell):
     state = ("h",)
     parameters = {"u": Parameter(1.0)}
     recurrent = False
-    projected = units_stay
+    projected = no_projection
 
     def __init__(self, nonlinearity: str = "relu") -> None:
         if nonlinearity not in ("relu", "tanh"):

@@ -18,7 +18,7 @@ class SLSTM(Cell):
     c, n and m together represent one number, so zoneout should act only on the output: `zoneout={"h": 0.1}`.
 
     Args:
-        heads: the number of blocks; units read only their own block.
+        heads: the number of diagonal blocks of `weight_hh`; a unit reads only the units of its block.
     """
 
     gates = ("i", "f", "z", "o")

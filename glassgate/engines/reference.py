@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights, author_names
+from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights, trace_locals
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 
 
@@ -132,7 +132,7 @@ def _recorded(
             recording.grad = {name: d.new_zeros(rows, width) for name, width in widths.items()}
         recording.grad[name][at] += d.detach()
 
-    with author_names(note_gate):
+    with trace_locals(note_gate):
         yield take
 
 

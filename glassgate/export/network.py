@@ -102,7 +102,7 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
         reason = str(error).removesuffix("; it runs on the reference engine")
         place = _place(cell, bool(layer.proj_size))
         raise ExportError(f"{operation}: {reason}{place}; write this step with other operations") from error
-    rest = layer._resting_states(layer.weight_ih_l0.detach(), 1)
+    rest = layer.default_states(layer.weight_ih_l0.detach(), 1)
     directions = [
         DirectionSpec(
             part.label,

@@ -122,7 +122,7 @@ def _case(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[str, Tenso
     hx: list[Tensor | tuple[Tensor, ...]] = []
     for state in layer.cell.state:
         # The states of some cells are positive, or parts of one number, so random ones stay close to the layer's own.
-        each = [v[layer.cell.state.index(state)] for v in layer._resting_states(given["input"], N)]
+        each = [v[layer.cell.state.index(state)] for v in layer.default_states(given["input"], N)]
         each = [v + 0.5 * draw(*v.shape).abs() for v in each]
         if len({v.shape for v in each}) == 1:
             stacked = torch.stack(each)

@@ -145,7 +145,7 @@ def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
     with uncompiled("edit"):
         for layer, edits in changes.items():
             outer = layer._edits
-            layer._edits = edits if outer is None else outer.together(edits)
+            layer._edits = edits if outer is None else outer.followed_by(edits)
         try:
             yield
         finally:

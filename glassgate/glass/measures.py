@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.cell import Cell, author_names
+from glassgate.cell import Cell, trace_locals
 from glassgate.engines.reference import advance
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.retention import retentions
@@ -60,7 +60,7 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
         if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
             found.setdefault(name, value)
 
-    with torch.no_grad(), author_names(take):
+    with torch.no_grad(), trace_locals(take):
         advance(cell, weights, _EXTREME * signs, states)
     return {name: _range(found[name]) for name in cell.gates if name in found}
 

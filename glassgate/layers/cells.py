@@ -1,4 +1,4 @@
-"""One step as a module: the namesakes of `torch.nn.RNNCell`, `GRUCell` and `LSTMCell`, and the same for any cell."""
+"""Modules that compute one step: `RNNCell`, `GRUCell` and `LSTMCell` as in `torch.nn`, and one for any cell."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -18,22 +18,23 @@ from glassgate.engines.reference import advance
 from glassgate.shapes import ShapeError, check_flag, check_like, check_parameters, check_shape, check_size
 
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class RecurrentCell(Shown, nn.Module):
-    """One step of any cell, called by hand.
+    """A module that computes one step of any cell.
 
     Args:
         cell: the equations.
         input_size: H_in.
         hidden_size: H_cell.
         bias: whether there are `bias_ih` and `bias_hh`.
-        device, dtype: of the parameters.
-        init: a scheme of `gg.init`, or several, applied in order over torch's uniform values.
+        device, dtype: the device and dtype of the parameters.
+        init: a scheme of `gg.init`, or several, applied in order after torch's uniform initialisation.
 
     Shapes:
         input: (N, H_in) or (H_in).
-        hx: (N, H_cell) or (H_cell); a tuple with one per state where the cell has several. Zero if not given.
+        hx: (N, H_cell) or (H_cell). For a cell with several states it is a tuple of them. The default is zero.
         output: the new states, like hx.
     """
 
@@ -43,7 +44,7 @@ class RecurrentCell(Shown, nn.Module):
     bias_hh: Tensor
 
     plain: ClassVar[type[Cell] | None] = None
-    """The plain cell of a class that is named as in `torch.nn`."""
+    """The cell of `RNNCell`, `GRUCell` or `LSTMCell`; None for other classes."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class RecurrentCell(Shown, nn.Module):
         yield self.cell, {name: getattr(self, name) for name in names}
 
     def reset_parameters(self) -> None:
-        """Fills the parameters again by the module's scheme."""
+        """Initialises all parameters again."""
         schemes.torch(self)
         for scheme in (self.init,) if callable(self.init) else self.init:
             scheme(self)
@@ -81,18 +82,18 @@ class RecurrentCell(Shown, nn.Module):
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
         sizes, bias = f"{self.input_size}, {self.hidden_size}", "" if self.bias else "bias=False"
-        parts = [sizes, self.cell.in_place_of(self.plain)] if self.plain else [repr(self.cell), sizes]
+        parts = [sizes, self.cell.repr_in_layer(self.plain)] if self.plain else [repr(self.cell), sizes]
         return ", ".join(part for part in (*parts, bias) if part)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """One step: the states after it.
 
         Raises:
-            ShapeError: a form does not fit.
+            ShapeError: a shape does not match.
         """
-        done = self._by_torch(input, hx)
-        if done is not None:
-            return done
+        new = self._by_torch(input, hx)
+        if new is not None:
+            return new
         name = type(self).__name__
         if not isinstance(input, Tensor):
             raise TypeError(f"{name}: input must be a tensor, got {type(input).__name__}")
@@ -126,7 +127,7 @@ class RecurrentCell(Shown, nn.Module):
         return new if len(new) > 1 else new[0]
 
     def _by_torch(self, input: Any, hx: Any) -> Any:
-        """The states after a step that torch has a function for; None where the usual way must look at it."""
+        """The states after the step, computed by a function of torch; None if the call must take the general path."""
         function = stock.step(self.cell)
         if function is None or type(input) is not Tensor or input.dim() != 2 or not is_undisturbed():
             return None
@@ -137,22 +138,19 @@ class RecurrentCell(Shown, nn.Module):
         if hx is None:
             zeros = input.new_zeros(input.shape[0], H)
             hx = (zeros,) * states if states > 1 else zeros
-        given = hx if type(hx) is tuple else (hx,)
+        current = hx if type(hx) is tuple else (hx,)
         weights = [*map(self._parameters.get, _WEIGHTS if self.bias else _WEIGHTS[:2])]
-        tensors = (input, *given, *weights)
+        tensors = (input, *current, *weights)
         if not PLAIN.issuperset(map(type, tensors)) or len({*map(_dtype, tensors)}) > 1 or not input.is_cpu:
             return None
         if [*map(_shape, weights)] != [(rows, D), (rows, H), (rows,), (rows,)][: len(weights)]:
             return None
-        if choose.requested() not in ("auto", "torch") or len(given) != states:
+        if choose.requested() not in ("auto", "torch") or len(current) != states:
             return None
         try:
             return function(input, hx, *weights)
-        except RuntimeError:  # the usual path reports the fault
+        except RuntimeError:  # the general path reports the error
             return None
-
-
-_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class RNNCell(RecurrentCell):

@@ -1,4 +1,4 @@
-"""The namesakes of `torch.nn.RNN`, `GRU` and `LSTM`: the same constructor, plus what `Recurrent` has, keyword-only."""
+"""`RNN`, `GRU` and `LSTM`: the constructors of `torch.nn`, plus the keyword-only options of `Recurrent`."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -30,24 +30,24 @@ class Options(TypedDict, total=False):
     init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]]
 
 
-def _explained(layer: Layer) -> Layer:
-    """The layer with the whole of its signature and of `Recurrent`'s arguments and shapes in `help()`."""
+def _with_full_help(layer: Layer) -> Layer:
+    """Complete a layer's signature and docstring with the arguments and shapes of `Recurrent`, for `help()`."""
     theirs = inspect.signature(Recurrent.__init__).parameters
-    own = list(inspect.signature(layer.__init__).parameters.values())[:-1]
-    whole = [*own, *(theirs[name] for name in Options.__annotations__)]
-    layer.__init__.__signature__ = inspect.Signature(whole, return_annotation=None)  # type: ignore[attr-defined]
+    first = list(inspect.signature(layer.__init__).parameters.values())[:-1]
+    parameters = [*first, *(theirs[name] for name in Options.__annotations__)]
+    layer.__init__.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
     summary, example = inspect.cleandoc(layer.__doc__ or "").split("\n\nExample:")
     arguments = inspect.cleandoc(Recurrent.__doc__ or "").split("Args:\n", 1)[1].split("\n", 2)[2]
     layer.__doc__ = f"{summary}\n{arguments}\n\nExample:{example}"
     return layer
 
 
-@_explained
+@_with_full_help
 class RNN(Recurrent):
-    """`torch.nn.RNN`, and more.
+    """`torch.nn.RNN` with more options.
 
     Args:
-        cell: other equations in its place.
+        cell: the cell to use instead of `gg.cells.RNN`.
         input_size: features of the input, H_in.
         nonlinearity: "tanh" or "relu".
 
@@ -77,20 +77,22 @@ class RNN(Recurrent):
         cell: Cell | None = None,
         **options: Unpack[Options],
     ) -> None:
-        torchs = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
-        super().__init__(cell or cells.RNN(nonlinearity), input_size, hidden_size, num_layers, *torchs, **options)
+        torch_options = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+        super().__init__(
+            cell or cells.RNN(nonlinearity), input_size, hidden_size, num_layers, *torch_options, **options
+        )
         self.nonlinearity = nonlinearity
         self.mode = f"RNN_{nonlinearity.upper()}"
 
 
-@_explained
+@_with_full_help
 class GRU(Recurrent):
-    """`torch.nn.GRU`, and more.
+    """`torch.nn.GRU` with more options.
 
-    With proj_size there are two states, (h, m), as `gg.cells.GRUP` has them.
+    With proj_size there are two states, (h, m), as in `gg.cells.GRUP`.
 
     Args:
-        cell: other equations in its place, such as `gg.cells.GRUv1()`.
+        cell: the cell to use instead of `gg.cells.GRU`, such as `gg.cells.GRUv1()`.
         input_size: features of the input, H_in.
 
     Example:
@@ -119,16 +121,16 @@ class GRU(Recurrent):
         cell: Cell | None = None,
         **options: Unpack[Options],
     ) -> None:
-        torchs = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
-        super().__init__(cell or cells.GRU(), input_size, hidden_size, num_layers, *torchs, **options)
+        torch_options = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+        super().__init__(cell or cells.GRU(), input_size, hidden_size, num_layers, *torch_options, **options)
 
 
-@_explained
+@_with_full_help
 class LSTM(Recurrent):
-    """`torch.nn.LSTM`, and more.
+    """`torch.nn.LSTM` with more options.
 
     Args:
-        cell: other equations in its place.
+        cell: the cell to use instead of `gg.cells.LSTM`.
         input_size: features of the input, H_in.
 
     Example:
@@ -158,5 +160,5 @@ class LSTM(Recurrent):
         cell: Cell | None = None,
         **options: Unpack[Options],
     ) -> None:
-        torchs = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
-        super().__init__(cell or cells.LSTM(), input_size, hidden_size, num_layers, *torchs, **options)
+        torch_options = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+        super().__init__(cell or cells.LSTM(), input_size, hidden_size, num_layers, *torch_options, **options)

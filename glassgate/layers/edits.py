@@ -1,4 +1,4 @@
-"""Edits of gates and states while a layer runs: changed equations for its cell, and the numbers that they read."""
+"""Edits of gates and states while a layer runs: the edited equations of its cell, and the numbers that they read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,22 +20,22 @@ from glassgate.layout import Layout
 from glassgate.shapes import ShapeError
 
 SCALE, PUT = "scale", "put"
-"""The numbers that a changed value reads: its factor, and the value in its place."""
-NONE_FROM = 1e30
-"""Values to put in place are below this; infinity leaves a value as it is."""
+"""The kinds of numbers that an edited value reads: a factor, and a replacement."""
+NO_REPLACEMENT = 1e30
+"""A replacement from this number on, such as infinity, leaves the value unchanged."""
 
 Positions = int | slice | Sequence[int] | Tensor | None
-"""Which units or steps: a number, a slice, several numbers, a mask, or None for all."""
+"""A selection of units or steps: an index, a slice, several indices, a mask, or None for all."""
 
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """One change of a gate or state; `gg.hold`, `gg.scale` and `gg.replace` make them.
+    """One edit of a gate or state, from `gg.hold`, `gg.scale` or `gg.replace`.
 
     Attributes:
         kind: "hold", "scale" or "replace".
         value: the number or tensor.
-        units, steps: where.
+        units, steps: the edited units and steps.
     """
 
     kind: str
@@ -49,10 +49,10 @@ class Edit:
         return self.steps is not None or self.kind == "replace"
 
     def check(self, name: str, width: int) -> None:
-        """Raises unless the units exist and the value fits them."""
+        """Raises unless the units exist and the value has their shape."""
         units, value = positions(f"edit: units of {name!r}", self.units, width), self.value
-        if self.kind != "scale" and torch.as_tensor(value).detach().ge(NONE_FROM).any():
-            raise ValueError(f"edit: the values given for {name!r} must be below {NONE_FROM:g}")
+        if self.kind != "scale" and torch.as_tensor(value).detach().ge(NO_REPLACEMENT).any():
+            raise ValueError(f"edit: the values given for {name!r} must be below {NO_REPLACEMENT:g}")
         if not isinstance(value, Tensor):
             return
         if value.requires_grad:
@@ -66,38 +66,39 @@ class Edit:
                 f"edit: the value for {name!r} must be a number or one for each of {len(units)} units, got {got}"
             )
 
-    def after(self, name: str, factor: Tensor, put: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """The factor of a value and the value in its place, after these changes and this one.
+    def added_to(self, name: str, factor: Tensor, put: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """The factor and the replacement of a value after earlier edits and this one.
 
         Args:
-            name: of the gate or state.
-            factor, put: (L, 1 or N, H), or (1, 1, H) where all steps are alike; infinite where nothing is put.
+            name: the name of the gate or state.
+            factor, put: the factor and the replacement after the earlier edits: (L, 1 or N, H), or (1, 1, H) if all
+                steps are equal. The replacement is infinite if there is none.
             rows: N.
         """
         L, _, H = factor.shape
         steps = positions(f"edit: steps of {name!r}", self.steps, L)
         units = torch.tensor(positions(f"edit: units of {name!r}", self.units, H), dtype=torch.long)
-        hit = torch.zeros(L, 1, H, dtype=torch.bool, device=factor.device)
-        hit[torch.tensor(steps, dtype=torch.long)[:, None], 0, units] = True
+        selected = torch.zeros(L, 1, H, dtype=torch.bool, device=factor.device)
+        selected[torch.tensor(steps, dtype=torch.long)[:, None], 0, units] = True
         if self.kind == "replace":
-            return factor, torch.where(hit, self._values(name, factor, steps, rows), put)
-        each = factor.new_zeros(H)
-        each[units] = self.value.to(factor) if isinstance(self.value, Tensor) else self.value
+            return factor, torch.where(selected, self._values(name, factor, steps, rows), put)
+        value = factor.new_zeros(H)
+        value[units] = self.value.to(factor) if isinstance(self.value, Tensor) else self.value
         if self.kind == "hold":
-            return factor, torch.where(hit, each, put)
-        return torch.where(hit, factor * each, factor), torch.where(hit & put.isfinite(), put * each, put)
+            return factor, torch.where(selected, value, put)
+        return torch.where(selected, factor * value, factor), torch.where(selected & put.isfinite(), put * value, put)
 
     def _values(self, name: str, like: Tensor, steps: list[int], rows: int) -> Tensor:
-        """The values of `replace` for as many steps as the call has; those that are not read may lack."""
+        """The values of `replace`, zero-padded to the length of the call. Only the selected steps must exist."""
         assert isinstance(self.value, Tensor)
         value, L = self.value.to(like), like.shape[0]
-        given, N = value.shape[:2]
-        if N not in (1, rows) or max(steps, default=-1) >= given:
+        length, N = value.shape[:2]
+        if N not in (1, rows) or max(steps, default=-1) >= length:
             raise ShapeError(
                 f"edit: values in the place of {name!r} must be (L, N, H) = ({L}, {rows}, {like.shape[2]}), "
                 f"got {tuple(value.shape)}"
             )
-        return torch.cat([value[:L], value.new_zeros(max(L - given, 0), *value.shape[1:])])
+        return torch.cat([value[:L], value.new_zeros(max(L - length, 0), *value.shape[1:])])
 
 
 def positions(what: str, where: Positions, count: int) -> list[int]:
@@ -123,7 +124,7 @@ class Edits:
     """The edits of one layer.
 
     Args:
-        changes: by part ("layer0.forward") and name of a gate or state, the changes in order.
+        changes: the edits in order, by part ("layer0.forward") and by the name of a gate or state.
     """
 
     def __init__(self, changes: Mapping[str, Mapping[str, Sequence[Edit]]]) -> None:
@@ -131,8 +132,8 @@ class Edits:
         self._cells: dict[tuple[int, str], tuple[Cell, GraphCell]] = {}
         self._noise: dict[str, tuple[Any, dict[str, Tensor]]] = {}
 
-    def together(self, other: "Edits") -> "Edits":
-        """These changes, and then the others."""
+    def followed_by(self, other: "Edits") -> "Edits":
+        """These edits, and then the others."""
         both: dict[str, dict[str, list[Edit]]] = {}
         for changes in (self.changes, other.changes):
             for label, by_name in changes.items():
@@ -141,7 +142,7 @@ class Edits:
         return Edits(both)
 
     def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
-        """The call of one direction with its changes."""
+        """The call of one direction with its edits."""
         by_name = self.changes.get(part.label, {})
         if not by_name:
             return call
@@ -155,14 +156,14 @@ class Edits:
         return call._replace(cell=cell, noise={**call.noise, **noise})
 
     def _factors(self, part: Part, layout: Layout, like: Tensor) -> dict[str, Tensor]:
-        """The factors and the values in place, laid out as noise is: in flat rows or one per sequence."""
+        """The factors and replacements in the layout of noise: in flat rows, or one row per sequence."""
         noise = {}
         for name, edits in self.changes[part.label].items():
             width, per_step = part.widths.get(name, part.hidden_size), any(edit.per_step for edit in edits)
             factor = like.new_ones(layout.length if per_step else 1, 1, width)
             put = torch.full_like(factor, torch.inf)
             for edit in edits:
-                factor, put = edit.after(f"{part.label}.{name}", factor, put, layout.rows)
+                factor, put = edit.added_to(f"{part.label}.{name}", factor, put, layout.rows)
             for kind, values in ((SCALE, factor), (PUT, put)):
                 if kind in kinds(edits):
                     values = values.expand(-1, layout.rows, -1)
@@ -173,59 +174,59 @@ class Edits:
         key = id(cell), part.label
         if key not in self._cells:
             by_name = self.changes[part.label]
-            forms = {name: (kinds(edits), any(edit.per_step for edit in edits)) for name, edits in by_name.items()}
-            self._cells[key] = cell, changeable(cell, projected, forms)
+            numbers = {name: (kinds(edits), any(edit.per_step for edit in edits)) for name, edits in by_name.items()}
+            self._cells[key] = cell, edited_cell(cell, projected, numbers)
         return self._cells[key][1]
 
 
 def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
-    """The kinds of edits of one value."""
+    """The kinds of numbers that these edits of one value need."""
     scales = any(edit.kind == "scale" for edit in edits)
     puts = any(edit.kind != "scale" for edit in edits)
     return (SCALE,) * scales + (PUT,) * puts
 
 
-_changeable: dict[str, GraphCell] = {}
+_edited_cells: dict[str, GraphCell] = {}
 
-Forms = Mapping[str, tuple[tuple[str, ...], bool]]
-"""For each gate or state the kinds of its changes, and whether they differ from step to step."""
+Numbers = Mapping[str, tuple[tuple[str, ...], bool]]
+"""For each edited gate or state: the kinds of numbers that it reads, and whether they differ between steps."""
 
 
-def changeable(cell: Cell, projected: bool, forms: Forms) -> GraphCell:
-    """The cell with `changed_equations`.
+def edited_cell(cell: Cell, projected: bool, numbers: Numbers) -> GraphCell:
+    """The cell with `edited_equations`.
 
     Args:
         cell: the cell, with the noise of its layer's regularisers.
-        projected: whether the output goes through `weight_hr`.
-        forms: the changes.
+        projected: whether the output is projected by `weight_hr`.
+        numbers: the numbers of each edited gate or state.
     """
-    equations = changed_equations(equations_of(cell, projected), forms)
-    return _changeable.setdefault(equations.text, GraphCell(equations))
+    equations = edited_equations(equations_of(cell, projected), numbers)
+    return _edited_cells.setdefault(equations.text, GraphCell(equations))
 
 
-def changed_equations(before: Equations, forms: Forms) -> Equations:
-    """Equations in which gates and states are multiplied by a number, or another number is put in their place.
+def edited_equations(before: Equations, numbers: Numbers) -> Equations:
+    """Equations in which gates and states are multiplied by a factor or replaced by a number.
 
-    The numbers are noise with names such as `scale_f` and `put_f`. A state is changed as it leaves the step, which
-    still reads its own value.
+    The factors and replacements are noise with names such as `scale_f` and `put_f`. The edit of a state applies to the
+    result of the step; the equations of the step itself read the unedited value.
     """
     noise = {
         f"{kind}_{name}": Noise(0.0, False, per_step, name if name in before.state else None)
-        for name, (needed, per_step) in forms.items()
-        for kind in needed
+        for name, (kinds_of_value, per_step) in numbers.items()
+        for kind in kinds_of_value
     }
-    gates = {before.shown[name].name or name: name for name in forms if name not in before.state}
-    changes = {value: partial(_changed, name, forms[name][0]) for value, name in gates.items()}
-    gates_changed = before.replaced(changes, noise=noise)
+    gates = {before.shown[name].name or name: name for name in numbers if name not in before.state}
+    changes = {value: partial(_edited_value, name, numbers[name][0]) for value, name in gates.items()}
+    gates_edited = before.replaced(changes, noise=noise)
     states = tuple(
-        _changed(name, forms[name][0], node) if name in forms else node
-        for name, node in zip(before.state, gates_changed.states, strict=True)
+        _edited_value(name, numbers[name][0], node) if name in numbers else node
+        for name, node in zip(before.state, gates_edited.states, strict=True)
     )
     distinguish(states)
-    return replace(gates_changed, states=states)
+    return replace(gates_edited, states=states)
 
 
-def _changed(name: str, needed: tuple[str, ...], value: Node) -> Node:
+def _edited_value(name: str, kinds_of_value: tuple[str, ...], value: Node) -> Node:
     factor, put = (Node("noise", (f"{kind}_{name}",), value.axis, f"{kind}_{name}") for kind in (SCALE, PUT))
-    new = value * factor if SCALE in needed else value
-    return make("where", put < NONE_FROM, put, new) if PUT in needed else new
+    new = value * factor if SCALE in kinds_of_value else value
+    return make("where", put < NO_REPLACEMENT, put, new) if PUT in kinds_of_value else new

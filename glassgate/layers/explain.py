@@ -1,4 +1,4 @@
-"""Which engine would run a call of a layer, and why not the others."""
+"""`gg.explain` reports which engine would run a call of a layer, and why not the others."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from glassgate.layers.states import State
 
 
 def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
-    """Which engine would run a call, and why not the others.
+    """Reports which engine would run a call, and why not the others.
 
     Args:
         layer: a layer.
-        input, hx, kwargs: as the layer would be called.
+        input, hx, kwargs: the arguments of the call.
 
     Returns:
-        the choice for the call's first layer; print it.
+        the choice for the first layer of the stack. Print it to read the reasons.
 
     Example:
         >>> import torch, glassgate as gg
@@ -27,8 +27,8 @@ def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None =
         ...     gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3)).engine
         'reference'
     """
-    steps, _, initial, anew = layer._arrange(input, hx, **kwargs)
-    choice = choose.choose(steps, layer._calls(initial, anew)[0])
+    steps, _, initial, restart = layer._arrange(input, hx, **kwargs)
+    choice = choose.choose(steps, layer._calls(initial, restart)[0])
     if not kwargs and one_row.torch_function(layer, input, hx) is not None:
         return choose.Choice("torch", {**choice.reasons, "cpu": one_row.REASON})
     return choice

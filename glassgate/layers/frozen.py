@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 STRUCTURE = (*OPTIONS[:1], *OPTIONS[2:], "num_directions", "output_size")
 """Attributes of `Recurrent` that a frozen layer has too, in addition to `hidden_size`."""
-MOST_FORMS = 256
-"""Forms of calls that a layer prepares."""
+_MAX_SIGNATURES = 256
+"""The maximum number of call signatures that a layer prepares."""
 
 
 class FrozenLayer(nn.Module):
-    """A layer whose weights were copied and packed. It is called as a `Recurrent`, and may be called by many threads.
+    """A layer whose weights were copied and packed. It is called like a `Recurrent`, and several threads may call it.
 
     Args:
-        spec: the layer.
-        cell: its equations.
-        weights: of each part, copied by the caller, in the type that is computed in, or int8.
-        learned: of each part, the initial states (W,) if they are learned; else empty.
+        spec: the structure of the layer.
+        cell: the equations of the layer.
+        weights: the weights of each part, copied by the caller, in the dtype of the computation or int8.
+        learned: the learned initial states (W,) of each part; empty if they are not learned.
         precision: one of `engines.frozen.PRECISIONS`.
-        scales: of each part, those of the matrices of int8 by name.
+        scales: for each part, the scales of its int8 matrices by name.
     """
 
     def __init__(
@@ -57,27 +57,26 @@ class FrozenLayer(nn.Module):
         self.scales = scales or [{} for _ in weights]
         self.spec, self.cell, self.weights, self.learned, self.precision = spec, cell, weights, learned, precision
         self.computed_in = torch.float32 if precision == "int8" else weights[0]["weight_ih"].dtype
-        one = self.resting(1)
         directions = [
-            Direction(cell, own, first, part.direction == 1)
-            for part, own, first in zip(spec.parts, weights, one, strict=True)
+            Direction(cell, of_part, initial, part.direction == 1)
+            for part, of_part, initial in zip(spec.parts, weights, self.default_states(1), strict=True)
         ]
         D = spec.num_directions
         self._layers: list[Frozen] = [
             frozen(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
         ]
-        self._forms: dict[Any, _Form | None] = {}
+        self._prepared: dict[Any, _PreparedCall | None] = {}
         self.training = False
 
     def __getattr__(self, name: str) -> Any:
-        # Models read the structure of their layers, such as `num_directions`.
+        # Models read the structure of a layer, such as `num_directions`.
         if name in STRUCTURE:
             return getattr(self.spec, name)
         return super().__getattr__(name)
 
     @property
     def hidden_size(self) -> int | Sequence[tuple[int, ...]]:
-        """The hidden size; where sizes differ, those of each layer."""
+        """The hidden size. If sizes differ, a tuple of sizes for each layer."""
         sizes = {size for of_layer in self.spec.hidden_size for size in of_layer}
         return sizes.pop() if len(sizes) == 1 else self.spec.hidden_size
 
@@ -86,7 +85,7 @@ class FrozenLayer(nn.Module):
         return f"{self.spec.name}, precision={self.precision!r}"
 
     def train(self, mode: bool = True) -> "FrozenLayer":
-        """Does nothing: it always evaluates."""
+        """Does nothing: the layer is always in eval mode."""
         return self
 
     def forward(
@@ -106,9 +105,9 @@ class FrozenLayer(nn.Module):
             recordings: one per part, filled with the gates.
         """
         if lengths is None and resets is None and restart is None and not return_states and recordings is None:
-            form = self._form(input, hx)
-            if form is not None:
-                return form(cast(Tensor, input), hx)
+            call = self._prepared_call(input, hx)
+            if call is not None:
+                return call(cast(Tensor, input), hx)
         return self._general(input, hx, lengths, resets, restart, return_states, recordings)
 
     @torch.no_grad()
@@ -122,18 +121,18 @@ class FrozenLayer(nn.Module):
         return_states: bool,
         recordings: Sequence[Recording] | None,
     ) -> Any:
-        """Any call."""
+        """The results of a call that is not prepared."""
         spec = self.spec
         steps, layout = arrange(spec.name, input, spec.input_size, spec.batch_first, lengths, resets)
         check_like(spec.name, "input", steps.data, spec.dtype, self._device, "the layer")
-        first = self.resting(layout.rows) if hx is None else self._given(hx, steps.data, layout, "hx")
+        initial = self.default_states(layout.rows) if hx is None else self._checked_states(hx, steps.data, layout, "hx")
         if restart is not None and resets is None:
             raise TypeError(f"{spec.name}: restart gives the states that resets fall back to; pass resets too")
-        again = None if restart is None else self._given(restart, steps.data, layout, "restart")
+        fallback = None if restart is None else self._checked_states(restart, steps.data, layout, "restart")
         steps = steps._replace(data=steps.data.to(self.computed_in))
-        outputs, results = self._run(steps, first, again, return_states, recordings)
+        outputs, results = self._run(steps, initial, fallback, return_states, recordings)
         outputs = [v.to(spec.dtype) for v in outputs]
-        results = [Result(*[tuple([v.to(spec.dtype) for v in own]) for own in result]) for result in results]
+        results = [Result(*[tuple([v.to(spec.dtype) for v in part]) for part in result]) for result in results]
         return states.returned(spec.parts, outputs, results, layout, return_states)
 
     def _run(
@@ -144,49 +143,50 @@ class FrozenLayer(nn.Module):
         all_states: bool,
         recordings: Sequence[Recording] | None,
     ) -> tuple[list[Tensor], list[Result]]:
-        """The outputs of the last layer and every direction's result."""
+        """The outputs of the last layer, and the result of each direction of each layer."""
         D, data = self.spec.num_directions, [steps.data]
-        every: list[Result] = []
+        results: list[Result] = []
         for k, layer in enumerate(self._layers):
-            own = slice(k * D, k * D + D)
+            at = slice(k * D, k * D + D)
             inputs = [steps._replace(data=v) for v in (data * D if len(data) == 1 else data)]
-            every += layer.run(
-                inputs, initial[own], restart and restart[own], all_states, recordings and recordings[own]
+            results += layer.run(
+                inputs, initial[at], restart and restart[at], all_states, recordings and recordings[at]
             )
-            below, data = data, merge(self.spec.merge, [result.states[0] for result in every[-D:]])
+            below, data = data, merge(self.spec.merge, [result.states[0] for result in results[-D:]])
             if self.spec.residual and k > 0:
                 data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
-        return data, every
+        return data, results
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "FrozenLayer":
-        """Itself: it never changes."""
+        """The layer itself, because it never changes."""
         return self
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of its numbers by name, as `from_tensors` takes them."""
-        found: dict[str, Tensor] = {}
-        every = zip(self.spec.parts, self.weights, self.learned, self.scales, strict=True)
-        for part, weights, learned, scales in every:
-            found |= {part.names[name]: v for name, v in weights.items()}
-            found |= {f"{part.names[name]}.scale": v for name, v in scales.items()}
-            found |= {f"{state}_0{part.suffix}": v for state, v in zip(part.widths, learned, strict=False)}
-        return found
+        """All tensors of the layer by name, as `from_tensors` expects them."""
+        tensors: dict[str, Tensor] = {}
+        for part, weights, learned, scales in zip(
+            self.spec.parts, self.weights, self.learned, self.scales, strict=True
+        ):
+            tensors |= {part.names[name]: v for name, v in weights.items()}
+            tensors |= {f"{part.names[name]}.scale": v for name, v in scales.items()}
+            tensors |= {f"{state}_0{part.suffix}": v for state, v in zip(part.widths, learned, strict=False)}
+        return tensors
 
     @staticmethod
     def from_tensors(spec: Spec, cell: Cell, tensors: Mapping[str, Tensor], precision: str) -> "FrozenLayer":
-        """The layer with these numbers.
+        """The layer with these tensors.
 
         Raises:
-            KeyError: one is missing.
-            ShapeError: one does not fit.
+            KeyError: a tensor is missing.
+            ShapeError: a tensor has the wrong shape, dtype or device.
         """
-        weights, learned, every_scale = [], [], []
+        weights, learned, all_scales = [], [], []
         dtype, device = torch.float64 if precision == "float64" else torch.float32, torch.device("cpu")
         for part in spec.parts:
-            own = {name: tensors[full] for name, full in part.names.items()}
-            integers = {name for name, v in own.items() if v.dtype is torch.int8 and precision == "int8"}
+            of_part = {name: tensors[full] for name, full in part.names.items()}
+            integers = {name for name, v in of_part.items() if v.dtype is torch.int8 and precision == "int8"}
             scales = {name: tensors[f"{part.names[name]}.scale"] for name in integers & {*MATRICES}}
-            for name, v in own.items():
+            for name, v in of_part.items():
                 check_shape(spec.name, part.names[name], v, "a matrix or vector", part.shapes[name])
                 if name not in scales:
                     check_like(spec.name, name, v, dtype, device, "the session")
@@ -194,50 +194,50 @@ class FrozenLayer(nn.Module):
                 check_shape(spec.name, f"{name}.scale", v, "(rows,)", part.shapes[name][:1])
                 check_like(spec.name, f"{name}.scale", v, dtype, device, "the session")
             names = {f"{state}_0{part.suffix}": (width,) for state, width in part.widths.items()}
-            first = {name: tensors[name] for name in names if name in tensors}
-            if first:
-                check_parameters(spec.name, first, names, dtype, device, part.suffix)
-            weights.append(own)
-            learned.append(list(first.values()))
-            every_scale.append(scales)
-        return FrozenLayer(spec, cell, weights, learned, precision, every_scale)
+            initial = {name: tensors[name] for name in names if name in tensors}
+            if initial:
+                check_parameters(spec.name, initial, names, dtype, device, part.suffix)
+            weights.append(of_part)
+            learned.append(list(initial.values()))
+            all_scales.append(scales)
+        return FrozenLayer(spec, cell, weights, learned, precision, all_scales)
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """Sequences that advance one step at a time; see `Stream`.
+        """A stream, which processes sequences one step at a time; see `Stream`.
 
         Args:
-            batch_size: how many side by side.
+            batch_size: the number of sequences.
 
         Raises:
             ValueError: the layer is bidirectional.
         """
         return Stream(self, batch_size)
 
-    def resting(self, rows: int) -> States:
-        """The states that sequences start from, for each part: zero, or the learned ones."""
+    def default_states(self, rows: int) -> States:
+        """The initial states of each part if a call has none: zero, or the learned ones."""
         initial = []
         for part, learned in zip(self.spec.parts, self.learned, strict=True):
-            rest = learned or [
+            one_row = learned or [
                 torch.zeros(width, dtype=self.computed_in, device=self._device) for width in part.widths.values()
             ]
-            initial.append(tuple([v.expand(rows, -1) for v in rest]))
+            initial.append(tuple([v.expand(rows, -1) for v in one_row]))
         return initial
 
     def stepper(self, batch_size: int) -> tuple[Stepper, States]:
-        """A stepper, which advances the layer by one step, and the states that it starts from."""
-        first = [tuple([v.contiguous() for v in own]) for own in self.resting(batch_size)]
-        copies = [tuple([v.clone() for v in own]) for own in first]
-        return stepper(self._layers, copies, self.spec.residual), first
+        """A stepper, which advances the layer by one step, and its initial states."""
+        initial = [tuple([v.contiguous() for v in part]) for part in self.default_states(batch_size)]
+        copies = [tuple([v.clone() for v in part]) for part in initial]
+        return stepper(self._layers, copies, self.spec.residual), initial
 
-    def _given(self, hx: State, data: Tensor, layout: Layout, called: str) -> States:
-        """States that the caller passed, checked, in the type that is computed in."""
-        found = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, called)
-        return [tuple([v.to(self.computed_in) for v in own]) for own in found]
+    def _checked_states(self, hx: State, data: Tensor, layout: Layout, argument: str) -> States:
+        """The states of a call, checked, in the dtype of the computation."""
+        found = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
+        return [tuple([v.to(self.computed_in) for v in part]) for part in found]
 
-    def _form(self, input: Any, hx: Any) -> "_Form | None":
-        """The prepared form of such calls, if they are plain: tensors on the CPU, sequences of equal length."""
-        given = () if hx is None else hx if type(hx) is tuple else (hx,)
-        for v in (input, *given):
+    def _prepared_call(self, input: Any, hx: Any) -> "_PreparedCall | None":
+        """The prepared call for these arguments, if they are plain CPU tensors; None if there is none."""
+        states = () if hx is None else hx if type(hx) is tuple else (hx,)
+        for v in (input, *states):
             if type(v) is not Tensor or v.dtype is not self.computed_in or not v.is_cpu:
                 return None
         if not is_undisturbed():
@@ -245,29 +245,29 @@ class FrozenLayer(nn.Module):
                 f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
                 "made from"
             )
-        key = input.shape, *[v.shape for v in given]
-        form = self._forms.get(key, _NEW)
-        if form is _NEW:
-            form = _Form.of(self, input, given)
-            if len(self._forms) >= MOST_FORMS:
-                self._forms.clear()
-            self._forms[key] = form
-        return form
+        key = input.shape, *[v.shape for v in states]
+        call = self._prepared.get(key, _NOT_PREPARED)
+        if call is _NOT_PREPARED:
+            call = _PreparedCall.of(self, input, states)
+            if len(self._prepared) >= _MAX_SIGNATURES:
+                self._prepared.clear()
+            self._prepared[key] = call
+        return call
 
     @property
     def _device(self) -> torch.device:
         return self.weights[0]["weight_ih"].device
 
 
-class _Form:
-    """Calls of one form: sequences of equal length, layers whose parts have equal widths.
+class _PreparedCall:
+    """A prepared call of one signature: sequences of equal length, and layers whose parts have equal widths.
 
     Args:
-        layers: each layer's passes, one per direction.
-        shape: of the output of one direction, time-major.
-        final: the shape of each state for all parts.
-        resting: the states to start from if none are given, in these shapes.
-        turned: whether input and output are batch-first.
+        layers: the passes of each layer, one per direction.
+        shape: the time-major shape of the output of one direction.
+        final: the shape of each final state of all parts.
+        default_states: the initial states if a call has none, in these shapes.
+        transposed: whether input and output are batch-first.
     """
 
     def __init__(
@@ -275,45 +275,44 @@ class _Form:
         layers: Sequence[Sequence[PackedPass]],
         shape: tuple[int, ...],
         final: Sequence[tuple[int, ...]],
-        resting: tuple[Tensor, ...],
-        turned: bool,
+        default_states: tuple[Tensor, ...],
+        transposed: bool,
     ) -> None:
-        self._layers, self._resting, self._turned = layers, resting, turned
-        self._resting_at = [v.data_ptr() for v in resting]
-        self._new_output = allocator(shape, resting[0].dtype)
-        self._new_final = [allocator(form, resting[0].dtype) for form in final]
-        self._bytes = [v.nbytes // final[0][0] for v in resting]
+        self._layers, self._default_states, self._transposed = layers, default_states, transposed
+        self._default_states_at = [v.data_ptr() for v in default_states]
+        self._new_output = allocator(shape, default_states[0].dtype)
+        self._new_final = [allocator(form, default_states[0].dtype) for form in final]
+        self._bytes = [v.nbytes // final[0][0] for v in default_states]
 
     @staticmethod
-    def of(layer: FrozenLayer, input: Tensor, given: tuple[Tensor, ...]) -> "_Form | None":
-        """The form of such calls; None if they need the general path, which also reports what does not fit."""
+    def of(layer: FrozenLayer, input: Tensor, states: tuple[Tensor, ...]) -> "_PreparedCall | None":
+        """Prepare calls with these arguments. None if they need the general path, which also reports errors."""
         spec = layer.spec
         widths = {tuple(part.widths.values()) for part in spec.parts}
         if len(widths) > 1 or spec.dtype != layer.computed_in or spec.residual or spec.merge != "concat":
             return None
         if input.dim() not in (2, 3) or input.shape[-1] != spec.input_size or 0 in input.shape:
             return None
-        turned = spec.batch_first and input.dim() == 3
-        shape = input.shape[1::-1] if turned else input.shape[:-1]
-        N, parts, (own,) = shape[1] if len(shape) > 1 else 1, len(spec.parts), widths
-        final = [(parts, *shape[1:], width) for width in own]
-        if given and [tuple(v.shape) for v in given] != final:
+        transposed = spec.batch_first and input.dim() == 3
+        shape = input.shape[1::-1] if transposed else input.shape[:-1]
+        N, parts, (widths_of_states,) = shape[1] if len(shape) > 1 else 1, len(spec.parts), widths
+        final = [(parts, *shape[1:], width) for width in widths_of_states]
+        if states and [tuple(v.shape) for v in states] != final:
             return None
-        every = [each.passes(shape[0], N) for each in layer._layers]
-        layers = [passes for passes in every if passes is not None]
-        if len(layers) < len(every):
+        layers = [passes for each in layer._layers if (passes := each.passes(shape[0], N)) is not None]
+        if len(layers) < len(layer._layers):
             return None
-        by_state = zip(*layer.resting(N), strict=True)
-        resting = tuple([torch.stack(v).view(form) for v, form in zip(by_state, final, strict=True)])
-        return _Form(layers, (*shape, own[0]), final, resting, turned)
+        by_state = zip(*layer.default_states(N), strict=True)
+        default_states = tuple([torch.stack(v).view(shaped) for v, shaped in zip(by_state, final, strict=True)])
+        return _PreparedCall(layers, (*shape, widths_of_states[0]), final, default_states, transposed)
 
     def __call__(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
-        x = input.transpose(0, 1) if self._turned else input
+        x = input.transpose(0, 1) if self._transposed else input
         x = x if x.is_contiguous() else x.contiguous()
-        initial_at = self._resting_at
+        initial_at = self._default_states_at
         if hx is not None:
-            given = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
-            initial_at = [v.data_ptr() for v in given]
+            states = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
+            initial_at = [v.data_ptr() for v in states]
         final = [new() for new in self._new_final]
         final_at, part = [v.data_ptr() for v in final], 0
         for passes in self._layers:
@@ -326,11 +325,11 @@ class _Form:
                 each.run(x.data_ptr(), (*initial_at, output.data_ptr(), *final_at))
                 part += 1
             x = output if len(outputs) == 1 else torch.cat(outputs, -1)
-        return x.transpose(0, 1) if self._turned else x, tuple(final) if len(final) > 1 else final[0]
+        return x.transpose(0, 1) if self._transposed else x, tuple(final) if len(final) > 1 else final[0]
 
 
-_NEW: Any = object()
-"""Stands for a form that was not called before."""
+_NOT_PREPARED: Any = object()
+"""Marks a signature that has not occurred yet."""
 
 
 def freeze_layer(
@@ -339,9 +338,9 @@ def freeze_layer(
     """A copy of a layer, in eval mode, whose weights no longer change.
 
     Args:
-        layer: the layer; it may be in training mode, whose noise is left out.
-        precision: one of `engines.frozen.PRECISIONS`; the layer's own type if not given.
-        keep: which matrices stay in float32 if the precision is int8, by the names of their parameters.
+        layer: the layer, in training or eval mode.
+        precision: one of `engines.frozen.PRECISIONS`. The default is the dtype of the layer.
+        keep: takes the name of a parameter, and returns whether its matrix stays in float32 if the precision is int8.
 
     Raises:
         ValueError: the layer is being edited.
@@ -351,28 +350,30 @@ def freeze_layer(
         raise ValueError(
             f"{layer._name}: streams and sessions have no edits; leave the `with gg.edit(...)` block first"
         )
-    every = layer.checked_weights()
-    own = every[0]["weight_ih"].dtype
-    dtype = (
-        COMPUTED_IN.get(own, own) if precision is None else torch.float64 if precision == "float64" else torch.float32
-    )
-    spec = Spec.of(layer, own)
+    originals = layer.checked_weights()
+    layer_dtype = originals[0]["weight_ih"].dtype
+    if precision is None:
+        dtype = COMPUTED_IN.get(layer_dtype, layer_dtype)
+    else:
+        dtype = torch.float64 if precision == "float64" else torch.float32
+    spec = Spec.of(layer, layer_dtype)
     learned: list[list[Tensor]] = [[] for _ in layer._parts]
     if layer.learn_initial_state:
-        learned = [[_copied(v[0], dtype) for v in states] for states in layer._resting_states(every[0]["weight_ih"], 1)]
-    weights = [{name: _copied(v, dtype) for name, v in weights.items()} for weights in every]
+        initial = layer.default_states(originals[0]["weight_ih"], 1)
+        learned = [[_copied(v[0], dtype) for v in states] for states in initial]
+    weights = [{name: _copied(v, dtype) for name, v in weights.items()} for weights in originals]
     scales: list[Weights] = []
     if precision == "int8":
         found = [
-            quantised(own, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
-            for own, part in zip(weights, layer._parts, strict=True)
+            quantised(of_part, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
+            for of_part, part in zip(weights, layer._parts, strict=True)
         ]
-        weights, scales = [own for own, _ in found], [own for _, own in found]
+        weights, scales = [integers for integers, _ in found], [of_part for _, of_part in found]
     cell, projected = layer._eval_cell, bool(layer.proj_size)
     cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(current_equations(cell, projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 
 
 def _copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Memory of its own, without gaps."""
+    """A contiguous copy."""
     return tensor.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)

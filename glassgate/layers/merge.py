@@ -1,19 +1,19 @@
-"""How two directions become one output."""
+"""Merges the outputs of two directions."""
 
 import torch
 from torch import Tensor
 
 
-def merge(how: str, outputs: list[Tensor]) -> list[Tensor]:
-    """What a layer hands on: one tensor (S, W), or one per direction where they never meet.
+def merge(mode: str, outputs: list[Tensor]) -> list[Tensor]:
+    """The output of a layer: one tensor (S, W), or one per direction for "none".
 
     Args:
-        how: "concat", "sum", "mean" or "none".
+        mode: "concat", "sum", "mean" or "none".
         outputs: one per direction, (S, H_out).
     """
-    if len(outputs) == 1 or how == "none":
+    if len(outputs) == 1 or mode == "none":
         return outputs
-    if how == "concat":
+    if mode == "concat":
         return [torch.cat(outputs, -1)]
     total = outputs[0] + outputs[1]
-    return [total if how == "sum" else total / 2]
+    return [total if mode == "sum" else total / 2]

@@ -1,4 +1,4 @@
-"""A training step of a GRU or RNN on one sequence of one step, which torch's own operations compute faster.
+"""A training step of a GRU or RNN on one sequence of one step, which torch's operations compute faster.
 
 The backward pass of our kernels packs the weights and sums gradients over rows. With one row and one step, this costs
 more than the step. `gg.explain` names the reason.
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 REASON = "torch is faster for one row with gradients: it does not pack the weights for the backward pass"
 
 Run = Callable[..., Sequence[Tensor]]
-"""Returns the output and the final states. Takes the input, and the parameters and states in order."""
+"""Takes the input, and the parameters and states in order. Returns the output and the final states."""
 
 
 def computed(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None:
-    """Return the output and final states, computed by torch. None if the call is not plain or has more than one row."""
+    """Return the output and final states, computed by torch. None if the call is not of this kind."""
     run = torch_function(layer, input, hx)
     if run is None:
         return None
@@ -36,7 +36,7 @@ def computed(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | No
 
 
 def torch_function(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
-    """Return the function of torch that computes calls like this one. None if the call is not plain."""
+    """Return the function of torch that computes calls like this one. None if the call is not of this kind."""
     cell = layer._training_cell if layer.training else layer._eval_cell
     kind: type = type(cell)
     if kind not in _NAMES or type(input) is not Tensor or not torch.is_grad_enabled() or not is_plain(input):
@@ -47,33 +47,31 @@ def torch_function(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
         return None
     if input.dtype is not torch.float32 or getattr(layer.weight_ih_l0, "dtype", None) is not torch.float32:
         return None
-    D = layer.num_layers * layer.num_directions
-    if hx is not None and not _fits(hx, (D, 1, layer._parts[0].hidden_size)):
+    if hx is not None and not _is_plain_state(hx, (len(layer._parts), 1, layer._parts[0].hidden_size)):
         return None
     function: Callable[..., Any] = getattr(torch._VF, _name(cell))
     rest = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
 
-    def run(input: Tensor, given: Sequence[Tensor], resets: Any = None, lengths: Any = None) -> Sequence[Tensor]:
-        found: Sequence[Tensor] = function(input, given[-1], given[:-1], *rest)
-        return found
+    def run(input: Tensor, tensors: Sequence[Tensor], resets: Any = None, lengths: Any = None) -> Sequence[Tensor]:
+        results: Sequence[Tensor] = function(input, tensors[-1], tensors[:-1], *rest)
+        return results
 
     return run
 
 
 def same_equations(cell: Cell) -> Callable[[], bool]:
-    """Return a function that returns whether the cell still has its present equations."""
+    """Return a function that checks whether the cell still has its current equations."""
     name = _name(cell)
     return lambda: _name(cell) == name
 
 
 def zero_states(layer: "Recurrent", input: Tensor) -> tuple[Tensor]:
-    """The initial state of a call without `hx`, in the form that torch's functions take."""
-    D = layer.num_layers * layer.num_directions
-    return (input.new_zeros(D, 1, layer._parts[0].hidden_size),)
+    """The initial state of a call without `hx`, in the shape that torch's functions expect."""
+    return (input.new_zeros(len(layer._parts), 1, layer._parts[0].hidden_size),)
 
 
 def _is_plain_layer(layer: "Recurrent") -> bool:
-    """Whether `torch.nn` has a layer of these options; they may have been changed since the layer was made."""
+    """Whether `torch.nn` has a layer with these options. Users may change options after construction."""
     return not (
         layer.is_observed
         or layer.proj_size
@@ -87,13 +85,13 @@ def _is_plain_layer(layer: "Recurrent") -> bool:
     )
 
 
-def _fits(hx: Any, shape: tuple[int, ...]) -> bool:
-    """Whether torch takes the states as they are. Other functions report faults."""
+def _is_plain_state(hx: Any, shape: tuple[int, ...]) -> bool:
+    """Whether torch's function can take the state. The general path reports errors."""
     return type(hx) is Tensor and hx.shape == shape and hx.dtype is torch.float32 and is_plain(hx)
 
 
 _NAMES = {RNN: "rnn_{}", GRU: "gru"}
-"""Of torch's functions. An LSTM of torch packs its weights as ours does."""
+"""The names of torch's functions. LSTM is not included, because torch's LSTM packs its weights like ours."""
 
 
 def _name(cell: Cell) -> str:

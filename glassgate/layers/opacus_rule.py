@@ -20,7 +20,7 @@ def register(layer: type) -> None:
 
 
 class _Bare(nn.Module):
-    """A layer without its hooks, which would count this call as another one of the model."""
+    """A layer without its hooks. Opacus would count a call with hooks as another call of the model."""
 
     def __init__(self, layer: "Recurrent") -> None:
         super().__init__()
@@ -39,11 +39,11 @@ def per_sample_gradients(
 
     Args:
         layer: the layer.
-        activations: its input, (N, L, H_in).
-        backprops: the gradient of its output, (N, L, H). Opacus does not pass gradients of final states.
+        activations: the input of the layer, (N, L, H_in).
+        backprops: the gradient of the output, (N, L, H). Opacus does not pass gradients of final states.
 
     Raises:
-        RuntimeError: the layer draws random numbers in training, which this second pass would draw again.
+        RuntimeError: the layer draws random numbers in training. This second pass would draw different ones.
     """
     random = layer._training_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
     if layer.training and random:

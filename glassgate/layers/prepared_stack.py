@@ -1,4 +1,4 @@
-"""Prepared calls of a stack of layers."""
+"""The prepared calls of a stack of layers."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -40,7 +40,7 @@ class PreparedStack:
 
         Args:
             data, given, mask: as in `run`.
-            recordings: one per direction of each layer, to be filled with the gates; empty without a recording.
+            recordings: one per direction of each layer, which the call fills with the gates; or empty.
         """
         if len(self._layers) > 1 or self._D > 1:
             output, results = self._run(data, given, mask, None, recordings)

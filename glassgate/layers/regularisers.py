@@ -38,13 +38,8 @@ class Noisy(Cell):
     def __init__(
         self, cell: Cell, zoneout: Mapping[str, float], recurrent_dropout: float, on: str, training: bool = True
     ) -> None:
-        self.cell, self.zoneout, self.recurrent_dropout, self.on, self.training = (
-            cell,
-            {state: rate for state, rate in zoneout.items() if rate},
-            recurrent_dropout,
-            on,
-            training,
-        )
+        self.cell, self.recurrent_dropout, self.on, self.training = cell, recurrent_dropout, on, training
+        self.zoneout = {state: rate for state, rate in zoneout.items() if rate}
         self.gates, self.state, self.parameters = cell.gates, cell.state, cell.parameters  # type: ignore[misc]
         self.recurrent, self.heads = cell.recurrent, cell.heads  # type: ignore[misc]
         self.noise = {}
@@ -100,22 +95,24 @@ def regularised(
 
     Raises:
         ValueError: a rate outside [0, 1], a state that the cell lacks, or dropout on the state of a
-            cell without a product of the state.
+            cell without recurrent weights.
     """
     if isinstance(zoneout, Mapping):
         rates = dict(zoneout)
     else:
-        each = zoneout if isinstance(zoneout, tuple | list) else (zoneout,) * len(cell.state)
-        if len(each) != len(cell.state):
+        per_state = zoneout if isinstance(zoneout, tuple | list) else (zoneout,) * len(cell.state)
+        if len(per_state) != len(cell.state):
             raise ValueError(f"{name}: zoneout must be a rate, or one per state {cell.state}, got {zoneout!r}")
-        rates = dict(zip(cell.state, each, strict=True))
+        rates = dict(zip(cell.state, per_state, strict=True))
     for state, rate in rates.items():
         if state not in cell.state:
             raise ValueError(f"{name}: zoneout must name states of the cell, {cell.state}, got {state!r}")
         check_rate(name, f"zoneout of {state}", rate)
     check_rate(name, "recurrent_dropout", recurrent_dropout)
     if recurrent_dropout and on == "state" and not cell.recurrent:
-        raise ValueError(f"{name}: recurrent_dropout_on='state' needs a product with the state, which {cell!r} lacks")
+        raise ValueError(
+            f"{name}: recurrent_dropout_on='state' needs a matrix product with the state, which {cell!r} lacks"
+        )
     if not recurrent_dropout and not any(rates.values()):
         return cell
     return Noisy(cell, rates, recurrent_dropout, on)
@@ -146,7 +143,7 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
 
 
 def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
-    """Apply dropout to flat rows (S, H), with one mask per sequence (Gal and Ghahramani 2016)."""
+    """Apply dropout to flat rows (S, H), with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
     factors = _dropout_factors(data, rows, data.shape[1], rate)
     if steps.batch_sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
@@ -177,7 +174,7 @@ def _drawn(like: Tensor, rows: int, width: int, rate: float, hit: float, miss: f
     bits = torch.randint(-(2**63), 2**63 - 1, (-(-rows * width // 4),), device=like.device).view(torch.int16)
     bits, highest = bits[: rows * width].view(rows, width), math.ceil(rate * 2**16) - 2**15 - 1
     if is_plain(bits) and like.dtype in (torch.float32, torch.float64):
-        # torch would divide these microseconds of work among threads; NumPy does not. `hit` or `miss` is zero.
+        # torch would start threads for these microseconds of work; NumPy does not. Either `hit` or `miss` is zero.
         nonzero = bits.numpy() <= highest if hit else bits.numpy() > highest
         return torch.from_numpy(nonzero * like.new_tensor(hit or miss).numpy())
     return torch.where(bits <= highest, hit, miss).to(like.dtype)

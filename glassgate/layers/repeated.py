@@ -1,7 +1,7 @@
 """Prepared calls: a layer caches the executable for each call signature.
 
-The first call with a signature takes the general path. The second one prepares the executable. From then on, a call
-looks up the executable and runs it.
+The first call with a signature takes the general path. The second call prepares the executable. Later calls look up the
+executable and run it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import profiler
 from torch.nn.utils.rnn import PackedSequence
 
+from glassgate.cell import Cell
 from glassgate.engines import choose
 from glassgate.engines.backend import Packed, Signature
 from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_undisturbed, result_type
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
 _MAX_SIGNATURES = 256
-"""The maximum number of signatures that a layer prepares."""
+"""The maximum number of call signatures that a layer prepares."""
 
-_form = attrgetter("shape", "dtype", "is_cpu", "layout")
-_wants_gradient = attrgetter("requires_grad")
+_metadata = attrgetter("shape", "dtype", "is_cpu", "layout")
+_requires_grad = attrgetter("requires_grad")
 _COMPUTED_DTYPES = frozenset({torch.float32, torch.float64})
 
 
 class Repeated:
-    """The prepared calls of a layer. A copy of a layer has none."""
+    """The cache of a layer's prepared calls. It is empty in a copy of the layer."""
 
     def __init__(self) -> None:
         self._known: _LayerCalls | None = None
@@ -45,10 +46,10 @@ class Repeated:
         return Repeated, ()
 
     def forget(self) -> None:
-        """Drop the prepared calls, because an attribute of the layer has changed."""
+        """Empty the cache, because an attribute of the layer has changed."""
         self._known = None
 
-    def answer(
+    def run(
         self,
         layer: "Recurrent",
         input: Any,
@@ -58,18 +59,18 @@ class Repeated:
         lengths: Any = None,
         return_states: bool = False,
     ) -> Any:
-        """The results of a prepared call; None if the call must take the general path."""
+        """The results of a prepared call. None if the call must take the general path."""
         data = input.data if type(input) is PackedSequence else input
         if type(data) is not Tensor or not is_undisturbed():
             return None
-        observed = return_states, bool(layer._watchers)
-        if observed[1] and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
+        recorded = bool(layer._watchers)
+        if recorded and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
             return None
         known, parameters = self._known, layer._parameters
         if (
             known is None
             or not all(map(is_, map(parameters.get, known.names), known.weights))
-            or [*map(_form, known.weights)] != known.forms
+            or [*map(_metadata, known.weights)] != known.metadata
         ):
             known = self._known = _layer_calls(layer)
             if known is None:
@@ -86,12 +87,13 @@ class Repeated:
         unread_lengths = counts is None and (lengths is not None or data is not input)
         if unread_lengths or not PLAIN.issuperset(map(type, tensors)):
             return None
-        learns = torch.is_grad_enabled() and (observed[1] or any(map(_wants_gradient, (*tensors, *known.weights))))
-        ragged, parts = bool(counts), (len(states), len(restart_states), len(mask))
-        key = (*map(_form, tensors), *parts, ragged, learns, observed, layer.training, choose.setting())
+        learns = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *known.weights))))
+        observed, ragged = (return_states, recorded), bool(counts)
+        numbers = len(states), len(restart_states), len(mask)
+        key = (*map(_metadata, tensors), *numbers, ragged, learns, observed, layer.training, choose.setting())
         if isinstance(counts, Packed):
-            # The number of rows counts only by its order of magnitude: very different sizes use different kernels.
-            key = (data.shape[1:], len(data).bit_length(), len(counts.order), *_form(data)[1:], *key[1:])
+            # Only the order of magnitude of the number of rows matters: very different sizes use different kernels.
+            key = (data.shape[1:], len(data).bit_length(), len(counts.order), *_metadata(data)[1:], *key[1:])
         call = known.calls.get(key)
         if call is None:
             arguments = _Arguments(input, states, restart_states, mask, hx, restart, learns, ragged, *observed)
@@ -99,12 +101,12 @@ class Repeated:
         if call is None or not call.holds():
             return None
         run: Any = call
-        if profiler._is_profiler_enabled:  # under torch.compile this is not reached, so it adds no guard
+        if profiler._is_profiler_enabled:  # torch.compile does not reach this line, so it adds no guard
             run = profiler.record_function(layer.profile_row)(run)
         if isinstance(call, _ObservedCall):
             return run(layer, data, known.weights, states, restart_states, mask, return_states)
-        found = run(data, known.weights, states, restart_states, mask, counts or None)
-        return found if data is input else (PackedSequence(found[0], *input[1:]), found[1])
+        output, hx = run(data, known.weights, states, restart_states, mask, counts or None)
+        return output if data is input else PackedSequence(output, *input[1:]), hx
 
 
 class _Arguments(NamedTuple):
@@ -128,7 +130,7 @@ class _Arguments(NamedTuple):
 
 
 def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
-    """The lengths of a batch; empty if all are equal to that of the input; None if the general path must read them."""
+    """The lengths of a batch, or an empty list if all are equal to L. None if the general path must read them."""
     if type(lengths) is Tensor and lengths.dtype is torch.int64 and lengths.dim() == 1 and lengths.is_cpu:
         lengths = lengths.tolist()
     if type(lengths) is not list or input.dim() != 3 or not {int}.issuperset(map(type, lengths)):
@@ -141,7 +143,7 @@ def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
 
 
 def _packed(input: PackedSequence) -> Packed | None:
-    """The lengths of a `PackedSequence`; None if the general path must read or reject them."""
+    """The lengths of a `PackedSequence`. None if the general path must read or reject them."""
     data, batch_sizes, order, _ = input
     for numbers in (batch_sizes,) if order is None else (batch_sizes, order):
         if type(numbers) is not Tensor or numbers.dtype is not torch.int64 or numbers.dim() != 1 or not numbers.is_cpu:
@@ -160,16 +162,16 @@ class _Call(NamedTuple):
     """A prepared call of one signature."""
 
     run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | Packed | None], Sequence[Tensor]]
-    """A function of the input, the parameters and states in order, the mask of resets, and the lengths of sequences if
-    they differ. It returns the output and the final states. All tensors are contiguous."""
+    """Takes the input, the parameters and states in order, the mask of resets, and the lengths of the sequences if they
+    differ. Returns the output and the final states. All tensors are contiguous."""
     holds: Callable[[], bool]
     """Returns whether the cell still has the same equations."""
-    resting: tuple[Tensor, ...]
+    default_states: tuple[Tensor, ...]
     """The initial states if none are given: zeros."""
     transposed: bool
     """Whether to transpose input and output: the layer is batch-first, and both axes are longer than 1."""
     dtype: torch.dtype | None = None
-    """The type of the parameters, if the results have another type."""
+    """The dtype of the parameters, if the results have another dtype."""
 
     def __call__(
         self,
@@ -185,7 +187,7 @@ class _Call(NamedTuple):
             states, restart_states = tuple(rest[: len(states)]), tuple(rest[len(states) :])
         if self.transposed:
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
-        given = (*weights, *(states or self.resting), *restart_states)
+        given = (*weights, *(states or self.default_states), *restart_states)
         if not all(map(Tensor.is_contiguous, given)):
             given = tuple([v.contiguous() for v in given])
         output, *final = self.run(input.contiguous(), given, mask[0].contiguous() if mask else None, lengths)
@@ -200,7 +202,7 @@ class _ObservedCall(NamedTuple):
     """Returns whether the cells still have the same equations."""
     layout: Layout
     """The layout of the input; all sequences have the same length."""
-    resting: tuple[Tensor, ...]
+    default_states: tuple[Tensor, ...]
     """The initial states if none are given: zeros."""
     transposed: bool
     """Whether to transpose input and output."""
@@ -225,7 +227,7 @@ class _ObservedCall(NamedTuple):
         recordings = [Recording() for _ in layer._parts] if self.records else []
         if self.records and self.learns:
             data = graph_leaf(data, recordings[: layer.num_directions])
-        states = states or self.resting
+        states = states or self.default_states
         given = [v.contiguous() for v in (*weights, *states, *restart_states)]
         output, final, results = self.stack.observed(data, given, resets, recordings)
         if layer._watchers:
@@ -249,17 +251,17 @@ class _LayerCalls:
     """A layer's parameters and prepared calls.
 
     Attributes:
-        names, weights, forms: one per parameter.
+        names, weights, metadata: one per parameter.
         calls: the prepared calls by signature; None for a signature that takes the general path.
     """
 
     def __init__(self, names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
-        self.names, self.weights, self.forms = names, weights, [*map(_form, weights)]
+        self.names, self.weights, self.metadata = names, weights, [*map(_metadata, weights)]
         self._seen: set[Any] = set()
         self.calls: dict[Any, _Call | _ObservedCall | None] = {}
 
     def prepared(self, layer: "Recurrent", key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
-        """Prepare the call of a signature when it occurs again; None at its first call, or if it cannot be prepared."""
+        """Prepare the call of a signature when it occurs again. None at its first call, or if it cannot be prepared."""
         if key not in self._seen:
             if len(self._seen) > 16 * _MAX_SIGNATURES:
                 self._seen.clear()
@@ -273,7 +275,7 @@ class _LayerCalls:
 
 
 def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
-    """Whether kernels can read these tensors: dense CPU tensors of the type of the parameters or of the results."""
+    """Whether kernels can read these tensors: dense CPU tensors with the dtype of the parameters or of the results."""
     input, states, restart_states, mask, *_ = arguments
     tensors = (input.data if type(input) is PackedSequence else input, *states, *restart_states)
     return (
@@ -285,7 +287,7 @@ def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
 
 
 def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
-    """The parameters of a layer, if they are plain CPU tensors of one type; otherwise None: no call can be prepared."""
+    """The parameters of a layer without prepared calls. None if they are not plain CPU tensors of one dtype."""
     names = tuple([name for part in layer._parts for name in part.names.values()])
     found = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
     weights = tuple([weight for weight in found if type(weight) in PLAIN and weight.is_leaf])
@@ -296,28 +298,18 @@ def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
 
 
 def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCall | None:
-    """Prepare calls with the signature of this one, on torch or on kernels; None if a part of it is unsupported."""
+    """Prepare calls with the signature of this one, on torch or on kernels. None if a feature is unsupported."""
     input, states, restart_states, mask, hx, restart, learns, ragged, every_state, recorded = arguments
     shown = every_state or recorded
     cell = layer._training_cell if layer.training else layer._eval_cell
-    dtype = layer.weight_ih_l0.dtype
-    casts = result_type(dtype) is not dtype
-    if ragged and (mask or casts or dtype not in _COMPUTED_DTYPES or cell.noise or layer._edits is not None):
-        return None  # kernels sort only tensors of the type that they compute in; edits have one number per row
-    if shown and (ragged or casts or dtype not in _COMPUTED_DTYPES):
-        return None
-    packed = type(input) is PackedSequence
     run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
     if run is not None:
         return _Call(run, one_row.same_equations(cell), one_row.zero_states(layer, input) if hx is None else (), False)
-    unsupported = layer.recompute or (layer.learn_initial_state and hx is None)
-    if unsupported or (layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))):
+    dtype = layer.weight_ih_l0.dtype
+    casts = result_type(dtype) is not dtype
+    if _needs_general_path(layer, arguments, cell, dtype):
         return None
-    stacked = len(layer._parts) > 1
-    if stacked and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)):
-        return None
-    if cell.noise and casts:
-        return None  # noise must be drawn in the type of the user's input
+    packed, stacked = type(input) is PackedSequence, len(layer._parts) > 1
     if casts:
         input, *rest = computable((input, *states, *restart_states), dtype)
         cast = tuple(rest[: len(states)]), tuple(rest[len(states) :])
@@ -326,17 +318,17 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
-    form = steps.data.shape[:1] if packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
+    leading = steps.data.shape[:1] if packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
     widths = [v.shape[-1] for v in initial[0]]
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
-    signature = Signature(tuple(form), shapes, learns, hx is None, shown, recorded)
+    signature = Signature(tuple(leading), shapes, learns, hx is None, shown, recorded)
     layers, data, parts = [], steps.data, iter(layer._parts)
     for directions in layer._calls(initial, fallback):
         own_steps, ready, draws = steps._replace(data=data), [], []
         for direction in directions:
             part = next(parts)
-            draws.append(_drawing(own_steps, direction, part.hidden_size))
+            draws.append(_noise_source(own_steps, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
             if layer._edits is not None:
                 direction = layer._edits.applied(part, direction, layout)
@@ -346,16 +338,37 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
             return None
         layers.append(call)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
-    resting = tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in state_shapes]) if hx is None else ()
+    default_states = (
+        tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in state_shapes]) if hx is None else ()
+    )
     visible = len(shapes) if shown else 1
     stack = PreparedStack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), visible)
     if shown:
-        return _ObservedCall(stack, layers[0].holds, layout, resting, transposed, recorded, learns)
+        return _ObservedCall(stack, layers[0].holds, layout, default_states, transposed, recorded, learns)
     run = stack.run if stacked else layers[0].run
-    return _Call(run, layers[0].holds, resting, transposed, dtype if casts else None)
+    return _Call(run, layers[0].holds, default_states, transposed, dtype if casts else None)
 
 
-def _drawing(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[], dict[str, Tensor]]:
+def _needs_general_path(layer: "Recurrent", arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:
+    """Whether a call uses a feature that prepared calls do not support."""
+    ragged, shown = arguments.ragged, arguments.every_state or arguments.recorded
+    casts = result_type(dtype) is not dtype
+    computed = not casts and dtype in _COMPUTED_DTYPES
+    draws_masks = layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))
+    stacked = len(layer._parts) > 1
+    return bool(
+        # Kernels sort only tensors of the dtype that they compute in, and edits have one number per row.
+        (ragged and (arguments.mask or not computed or cell.noise or layer._edits is not None))
+        or (shown and (ragged or not computed))
+        or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
+        or (layer.learn_initial_state and arguments.hx is None)
+        or layer.recompute
+        or draws_masks
+        or (stacked and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)))
+    )
+
+
+def _noise_source(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[], dict[str, Tensor]]:
     """A function that draws the noise of a direction. It keeps the shapes of this call, but not its tensors."""
     data, *initial = [v.new_empty(1, 1).expand(v.shape) for v in (steps.data, *direction.initial)]
     return partial(draw, direction.cell, steps._replace(data=data, resets=None), tuple(initial), hidden_size)

@@ -40,7 +40,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
 def _segment(
     name: str, steps: Steps, call: Direction, all_states: bool, state: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
-    """Run one segment, also when it is recomputed, on the engine that the user had named at its first run."""
+    """Run one segment on the engine that was requested at its first run, also when it is recomputed."""
     with engine(name):
         (result,) = run_layer(steps, [call._replace(initial=state)], all_states)
     return *(result.states if all_states else result.states[:1]), *result.final

@@ -1,4 +1,4 @@
-"""The structure of a layer, apart from its equations and weights: for sessions, exports and files."""
+"""The structure of a layer without its equations and weights, for sessions, exports and files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from glassgate.layers.parts import Part
+from glassgate.layers.parts import Part, output_size
 
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spec:
-    """The structure of a layer: everything but its equations and weights.
+    """The structure of a layer: everything except its equations and weights.
 
     Attributes:
-        name: of the layer's class, for messages.
-        dtype: of input, output and states.
-        parts: each direction of each layer.
+        name: the name of the layer's class, for messages.
+        dtype: the dtype of input, output and states.
+        parts: one for each layer and direction.
 
-    The other attributes are arguments of `Recurrent`: those that matter for inference.
+    The other attributes are the arguments of `Recurrent` that matter for inference.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Spec:
 
     @staticmethod
     def of(layer: "Recurrent", dtype: torch.dtype, name: str | None = None) -> "Spec":
-        """The description of a layer whose parameters have this type."""
+        """The structure of a layer whose parameters have this dtype."""
         options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer._sizes}
         return Spec(name or layer._name, dtype, layer._parts, **options)
 
@@ -56,9 +56,8 @@ class Spec:
 
     @property
     def output_size(self) -> int:
-        """Features of the output; those of one direction if directions are not merged."""
-        widths = [next(iter(part.widths.values())) for part in self.parts[-self.num_directions :]]
-        return sum(widths) if self.merge == "concat" else widths[0]
+        """The number of features of the output; that of one direction if directions are not merged."""
+        return output_size(self.parts, self.merge)
 
 
 OPTIONS = tuple(field.name for field in fields(Spec))[3:]

@@ -20,13 +20,17 @@ from glassgate.layers import one_row, opacus_rule, regularisers, segments, state
 from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, Watcher, graph_leaf
-from glassgate.layers.parts import Part, Sizes, sizes_by_layer
+from glassgate.layers.parts import Part, Sizes, check_sizes, output_size, parts_of, sizes_by_layer
 from glassgate.layers.regularisers import regularised
 from glassgate.layers.repeated import Repeated
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_choice, check_flag, check_like, check_parameters, check_rate, check_size
+
+_FLAGS = (
+    "bias", "batch_first", "bidirectional", "residual", "variational_dropout", "learn_initial_state", "recompute",
+)  # fmt: skip
 
 
 class Recurrent(Shown, nn.Module):
@@ -42,12 +46,13 @@ class Recurrent(Shown, nn.Module):
         dropout: probability of zeroing an output between two layers, while training.
         bidirectional: whether there is a second direction, which runs from the last step to the first.
         proj_size: width of the projection `W_hr h` of every output; 0 for none.
-        device, dtype: of the parameters.
+        device, dtype: the device and dtype of the parameters.
         merge: how the outputs of two directions are combined: "concat", "sum", "mean" or "none". With "none", each
             direction reads the output of the same direction in the layer below, and the output of the layer is the
             pair (forward, backward).
         residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
-        zoneout: rate of keeping a unit's old value at a step; one for all states, a tuple, or a dict by state.
+        zoneout: probability that a unit keeps its old value at a step: one for all states, a tuple with one per state,
+            or a dict by state.
         recurrent_dropout: rate of dropout inside the recurrence, while training.
         recurrent_dropout_on: "update" drops entries of the update, with a new mask at each step; "state" drops entries
             of h before its matrix product, with one mask per sequence.
@@ -105,15 +110,8 @@ class Recurrent(Shown, nn.Module):
         check_cell(name, cell)
         check_size(name, "input_size", input_size)
         check_size(name, "num_layers", num_layers)
-        check_flag(name, "bias", bias)
-        check_flag(name, "batch_first", batch_first)
-        check_flag(name, "bidirectional", bidirectional)
-        check_flag(name, "residual", residual)
-        check_flag(name, "learn_initial_state", learn_initial_state)
-        check_flag(name, "recompute", recompute)
         check_rate(name, "dropout", dropout)
         check_rate(name, "weight_dropout", weight_dropout)
-        check_flag(name, "variational_dropout", variational_dropout)
         check_choice(name, "recurrent_dropout_on", recurrent_dropout_on, ("update", "state"))
         check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
         if dropout > 0 and num_layers == 1:
@@ -128,11 +126,14 @@ class Recurrent(Shown, nn.Module):
         self.zoneout, self.weight_dropout, self.variational_dropout = zoneout, weight_dropout, variational_dropout
         self.recurrent_dropout, self.recurrent_dropout_on = recurrent_dropout, recurrent_dropout_on
         self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
+        for flag in _FLAGS:
+            check_flag(name, flag, getattr(self, flag))
         self._training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
         self._eval_cell = regularisers.without_noise(self._training_cell)
         self._sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
-        self._check_sizes()
-        self._parts = tuple(self._make_parts())
+        check_sizes(name, cell, self._sizes, proj_size, merge, bidirectional)
+        self._parts = tuple(parts_of(cell, input_size, self._sizes, proj_size, bias, merge))
+        self.output_size = output_size(self._parts, merge)
         self._edits: Edits | None = None
         self._invalidating = frozenset(self.__dict__) - inherited
         self._watchers: list[Watcher] = []
@@ -153,40 +154,8 @@ class Recurrent(Shown, nn.Module):
 
     @property
     def is_observed(self) -> bool:
-        """Whether calls of this layer are recorded or edited now. Other uses of its parameters never are."""
+        """Whether calls of this layer are being recorded or edited. Reading its parameters is never affected."""
         return bool(self._watchers) or self._edits is not None
-
-    def _check_sizes(self) -> None:
-        name, proj = self._name, self.proj_size
-        if not isinstance(proj, int) or isinstance(proj, bool):
-            raise TypeError(f"{name}: proj_size must be an int, got {proj!r} of type {type(proj).__name__}")
-        if proj < 0:
-            raise ValueError(
-                f"{name}: proj_size should be a positive integer or zero to disable projections, got {proj!r}"
-            )
-        for sizes in self._sizes:
-            if proj >= min(sizes):
-                raise ValueError(f"{name}: proj_size has to be smaller than hidden_size, got {proj} and {min(sizes)}")
-            check_cell(name, self.cell, (*sizes, proj))
-            if len(set(sizes)) > 1 and not proj and self.bidirectional and self.merge in ("sum", "mean"):
-                raise ValueError(f"{name}: merge={self.merge!r} needs two directions of equal size, got {sizes}")
-
-    def _make_parts(self) -> Iterator[Part]:
-        """The parts, one for each layer and direction, in torch's order."""
-        input_sizes = [self.input_size] * self.num_directions
-        for layer, sizes in enumerate(self._sizes):
-            for direction, hidden_size in enumerate(sizes):
-                shapes = self.cell.shapes(input_sizes[direction], hidden_size, self.proj_size, self.bias)
-                widths = dict.fromkeys(self.cell.state, hidden_size) | {
-                    self.cell.state[0]: self.proj_size or hidden_size
-                }
-                suffix = f"_l{layer}{'_reverse' * direction}"
-                label = f"layer{layer}.{('forward', 'reverse')[direction]}"
-                names = {name: name + suffix for name in shapes}
-                yield Part(layer, direction, hidden_size, suffix, label, shapes, names, widths)
-            outputs = [self.proj_size or size for size in sizes]
-            input_sizes = [sum(outputs)] * len(sizes) if self.merge == "concat" else outputs
-        self.output_size = input_sizes[0]
 
     def _make_parameters(self, factory: dict[str, Any]) -> None:
         for part in self._parts:
@@ -207,12 +176,12 @@ class Recurrent(Shown, nn.Module):
         return {name: getattr(self, full) if (w := found.get(full)) is None else w for name, full in part.names.items()}
 
     def checked_weights(self) -> list[Weights]:
-        """The parameters of each layer and direction, in torch's order, after a check of shapes, types and devices."""
-        every = [self._weights(part) for part in self._parts]
-        like = every[0]["weight_ih"]
-        for part, weights in zip(self._parts, every, strict=True):
+        """The parameters of each layer and direction, in torch's order, after a check of shapes, dtypes and devices."""
+        by_part = [self._weights(part) for part in self._parts]
+        like = by_part[0]["weight_ih"]
+        for part, weights in zip(self._parts, by_part, strict=True):
             check_parameters(self._name, weights, part.shapes, like.dtype, like.device, part.suffix)
-        return every
+        return by_part
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -230,20 +199,20 @@ class Recurrent(Shown, nn.Module):
                     getattr(self, f"{state}_0{part.suffix}").zero_()
 
     def flatten_parameters(self) -> None:
-        """Does nothing: the parameters need no common block of memory. It exists for code written for `torch.nn`."""
+        """Does nothing: parameters need no contiguous block of memory. It exists for code written for `torch.nn`."""
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
         sizes = f"{self.input_size}, {self.hidden_size}"
-        parts = [sizes, self.cell.in_place_of(self.plain)] if self.plain else [repr(self.cell), sizes]
-        return ", ".join([part for part in parts if part] + [f"{k}={v!r}" for k, v in self.unusual().items()])
+        parts = [sizes, self.cell.repr_in_layer(self.plain)] if self.plain else [repr(self.cell), sizes]
+        return ", ".join([part for part in parts if part] + [f"{k}={v!r}" for k, v in self.changed_options().items()])
 
-    def unusual(self) -> dict[str, Any]:
+    def changed_options(self) -> dict[str, Any]:
         """The options that differ from their defaults, except device, dtype and init."""
         options = {name: option.default for name, option in inspect.signature(Recurrent.__init__).parameters.items()}
         for name in ("self", "cell", "input_size", "hidden_size", "device", "dtype", "init"):
             del options[name]
-        return {name: value for name, usual in options.items() if (value := getattr(self, name)) != usual}
+        return {name: value for name, default in options.items() if (value := getattr(self, name)) != default}
 
     def forward(
         self,
@@ -276,7 +245,7 @@ class Recurrent(Shown, nn.Module):
                 one or the other.
             TypeError: an argument has the wrong type.
         """
-        prepared = self._repeated.answer(self, input, hx, resets, restart, lengths, return_states)
+        prepared = self._repeated.run(self, input, hx, resets, restart, lengths, return_states)
         if prepared is not None:
             return prepared
         run = self._computed
@@ -329,7 +298,10 @@ class Recurrent(Shown, nn.Module):
         if not isinstance(weight, Tensor):
             raise TypeError(f"{self._name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
         check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
-        initial = self._initial_states(hx, steps.data, layout)
+        if hx is None:
+            initial = self.default_states(steps.data, layout.rows)
+        else:
+            initial = states.from_hx(self._name, self._parts, hx, steps.data, layout)
         if restart is None:
             return steps, layout, initial, None
         if resets is None:
@@ -346,46 +318,43 @@ class Recurrent(Shown, nn.Module):
         recordings: Sequence[Recording] = (),
     ) -> tuple[list[Tensor], list[Result]]:
         """The outputs of the last layer, and the result of each layer and direction."""
-        every: list[Result] = []
-        data = [steps.data]
+        results: list[Result] = []
+        D, data = self.num_directions, [steps.data]
         for layer, calls in enumerate(self._calls(initial, restart_states)):
-            below = data
+            at, below = slice(layer * D, layer * D + D), data
             inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
             if self._edits is not None:
-                parts = self._parts[len(every) : len(every) + len(calls)]
-                calls = [self._edits.applied(part, call, layout) for part, call in zip(parts, calls, strict=True)]
-            own_recordings = recordings[len(every) : len(every) + len(calls)] or None
+                parts = zip(self._parts[at], calls, strict=True)
+                calls = [self._edits.applied(part, call, layout) for part, call in parts]
             if len(inputs) == 1:
-                own_steps = steps if layer == 0 else steps._replace(data=inputs[0])
-                every += self._run_layer(own_steps, calls, all_states, own_recordings)
+                results += self._run_layer(steps._replace(data=inputs[0]), calls, all_states, recordings[at])
             else:
                 for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
-                    every += self._run_layer(
-                        steps._replace(data=v), [call], all_states, own_recordings and [own_recordings[d]]
-                    )
-            data = merge(self.merge, [result.states[0] for result in every[-len(calls) :]])
+                    recording = recordings[at][d : d + 1]
+                    results += self._run_layer(steps._replace(data=v), [call], all_states, recording)
+            data = merge(self.merge, [result.states[0] for result in results[at]])
             if self.residual and layer > 0:
                 data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
-        return data, every
+        return data, results
 
     def _run_layer(
-        self, steps: Steps, calls: list[Direction], all_states: bool, recordings: Sequence[Recording] | None
+        self, steps: Steps, calls: list[Direction], all_states: bool, recordings: Sequence[Recording]
     ) -> list[Result]:
-        if self.recompute and recordings is None and torch.is_grad_enabled():
+        if self.recompute and not recordings and torch.is_grad_enabled():
             return segments.run(steps, calls, all_states)
-        return choose.run(steps, calls, all_states, recordings)
+        return choose.run(steps, calls, all_states, recordings or None)
 
     def _calls(self, initial: States, restart_states: States | None = None) -> list[list[Direction]]:
-        """The calls of the engines, layer by layer, without noise."""
+        """The arguments of the engine for each layer and direction, without noise."""
         D, cell = self.num_directions, self._training_cell if self.training else self._eval_cell
-        every = [
+        calls = [
             Direction(cell, weights, state, part.direction == 1)
             for part, weights, state in zip(self._parts, self.checked_weights(), initial, strict=True)
         ]
         if restart_states is not None:
-            every = [call._replace(restart=state) for call, state in zip(every, restart_states, strict=True)]
-        return [every[k : k + D] for k in range(0, len(every), D)]
+            calls = [call._replace(restart=state) for call, state in zip(calls, restart_states, strict=True)]
+        return [calls[k : k + D] for k in range(0, len(calls), D)]
 
     def _noisy(self, steps: Steps, call: Direction, hidden_size: int) -> Direction:
         """The call, with random factors and weight dropout if the layer uses them."""
@@ -394,8 +363,7 @@ class Recurrent(Shown, nn.Module):
             call = call._replace(weights={**call.weights, "weight_hh": weight})
         if not call.cell.noise:
             return call
-        noise = regularisers.draw(call.cell, steps, call.initial, hidden_size)
-        return call._replace(noise=noise)
+        return call._replace(noise=regularisers.draw(call.cell, steps, call.initial, hidden_size))
 
     def _dropped(self, steps: Steps, data: Tensor, initial: States) -> Tensor:
         """The input of a layer after dropout."""
@@ -418,14 +386,8 @@ class Recurrent(Shown, nn.Module):
 
         return freeze_layer(self).stream(batch_size)
 
-    def _initial_states(self, hx: State | None, data: Tensor, layout: Layout) -> States:
-        """One tuple of states (N, H) for each layer and direction, with rows in the order of ranks; see `Layout`."""
-        if hx is None:
-            return self._resting_states(data, layout.rows)
-        return states.from_hx(self._name, self._parts, hx, data, layout)
-
-    def _resting_states(self, like: Tensor, rows: int) -> States:
-        """The initial states if the user gives none: zero, or the learned ones."""
+    def default_states(self, like: Tensor, rows: int) -> States:
+        """The initial states (N, H) of each part if a call has none: zero, or the learned ones."""
         initial = []
         for part in self._parts:
             if self.learn_initial_state:

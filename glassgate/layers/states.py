@@ -1,4 +1,4 @@
-"""Initial and final states as users give and get them, and as engines do."""
+"""Converts initial and final states between the layouts of users and of engines."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,38 +12,40 @@ from glassgate.layout import Layout
 from glassgate.shapes import ShapeError, check_like, check_shape
 
 State = Tensor | tuple[Any, ...]
-"""hx and its like: a tensor (num_layers * D, N, H), a tuple with one a state, tuples of (N, H) where widths differ."""
+"""States in the layout of `hx`: a tensor (num_layers * D, N, H), or a tuple with one tensor per state.
 
+If widths differ, each tensor is replaced by a tuple of tensors (N, H).
+"""
 
 States = list[tuple[Tensor, ...]]
-"""Those of each layer and direction, (N, H) each, rows by rank."""
+"""The states (N, H) of each layer and direction, with rows in the order of ranks; see `Layout`."""
 
 
 def from_hx(
-    operation: str, parts: Sequence[Part], hx: State, data: Tensor, layout: Layout, called: str = "hx"
+    operation: str, parts: Sequence[Part], hx: State, data: Tensor, layout: Layout, argument: str = "hx"
 ) -> States:
-    """The user's hx, or other states in its form, checked: for each layer and direction its states."""
+    """The states of each layer and direction from the user's `hx`, or from another argument of the same layout."""
     names = tuple(parts[0].widths)
     per_state = (hx,) if len(names) == 1 else hx
     if not isinstance(per_state, tuple | list) or len(per_state) != len(names):
-        wanted = ", ".join(f"{n}_0" for n in names)
+        expected = ", ".join(f"{n}_0" for n in names)
         got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
-        raise ShapeError(f"{operation}: {called} must be a tuple of {len(names)} states ({wanted}), got {got}")
-    given = []
+        raise ShapeError(f"{operation}: {argument} must be a tuple of {len(names)} states ({expected}), got {got}")
+    by_state = []
     for name, value in zip(names, per_state, strict=True):
         letters = "H_out" if name == names[0] else "H_cell"
-        label = f"{name}_0" if called == "hx" else f"{called}'s {name}"
-        every = _by_part(operation, label, letters, value, [part.widths[name] for part in parts], layout)
-        for state in every:
+        label = f"{name}_0" if argument == "hx" else f"{argument}'s {name}"
+        by_part = _by_part(operation, label, letters, value, [part.widths[name] for part in parts], layout)
+        for state in by_part:
             check_like(operation, label, state, data.dtype, data.device, "input")
-        given.append([state.unsqueeze(0) for state in every] if layout.unbatched else every)
-    return [tuple(map(layout.to_ranks, of_part)) for of_part in zip(*given, strict=True)]
+        by_state.append([state.unsqueeze(0) for state in by_part] if layout.unbatched else by_part)
+    return [tuple(map(layout.to_ranks, of_part)) for of_part in zip(*by_state, strict=True)]
 
 
 def _by_part(
     operation: str, name: str, letters: str, value: Any, widths: list[int], layout: Layout
 ) -> Sequence[Tensor]:
-    """One state of every layer and direction, from a stacked tensor or, where widths differ, a tuple."""
+    """One state of every layer and direction, from a stacked tensor or, if widths differ, a tuple."""
     batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
     if len(set(widths)) == 1 and not isinstance(value, tuple | list):
         check_shape(operation, name, value, f"(num_layers * D, {axis}{letters})", (len(widths), *batch, widths[0]))
@@ -59,29 +61,30 @@ def _by_part(
 
 
 def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
-    """The final states of every layer and direction in the form of hx."""
+    """The final states of every layer and direction in the layout of `hx`."""
     states: list[Tensor | tuple[Tensor, ...]] = []
     for of_state in zip(*final, strict=True):
-        every = [layout.to_rows(state) for state in of_state]
+        by_part = [layout.to_rows(state) for state in of_state]
         if layout.unbatched:
-            every = [state.squeeze(0) for state in every]
-        if len(every) == 1:
-            states.append(every[0].unsqueeze(0))
+            by_part = [state.squeeze(0) for state in by_part]
+        if len(by_part) == 1:
+            states.append(by_part[0].unsqueeze(0))
         else:
-            states.append(torch.stack(every) if len({v.shape[-1] for v in every}) == 1 else tuple(every))
+            same_width = len({state.shape[-1] for state in by_part}) == 1
+            states.append(torch.stack(by_part) if same_width else tuple(by_part))
     return states[0] if len(states) == 1 else tuple(states)
 
 
 def returned(
     parts: Sequence[Part], outputs: Sequence[Tensor], results: Sequence[Result], layout: Layout, return_states: bool
 ) -> Any:
-    """The output and the final states of a call in the form of its input; on request also every state at every step.
+    """The output and the final states of a call in the layout of its input, and optionally all states at all steps.
 
     Args:
-        parts, results: each direction of each layer.
-        outputs: of the last layer; one per direction if they are not merged.
-        layout: of the input.
-        return_states: whether to return every state by name.
+        parts, results: one for each layer and direction.
+        outputs: the outputs of the last layer; one per direction if directions are not merged.
+        layout: the layout of the input.
+        return_states: whether to also return every state at every step, by name.
     """
     restored = tuple([layout.restore(out) for out in outputs])
     output = restored if len(restored) > 1 else restored[0]

@@ -1,4 +1,4 @@
-"""One step at a time, with no graph and no new memory: for audio, control and other data that arrive step by step."""
+"""Runs a layer one step at a time, without a graph and new memory: for audio, control and other real-time data."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from glassgate.layers.frozen import FrozenLayer
 
 
-MOST_BLOCKS = 64
-"""Lengths of blocks that a stream keeps native code for."""
+_MAX_BLOCKS = 64
+"""The maximum number of block lengths for which a stream keeps native calls."""
 
 
 class Stream:
@@ -24,11 +24,11 @@ class Stream:
     of one layer are independent of each other. One stream must not be used by two threads at once.
 
     Args:
-        layer: a layer, or several on top of each other, in one direction.
-        batch_size: N, how many sequences run side by side.
+        layer: a layer, or a stack of layers, in one direction.
+        batch_size: N, the number of sequences.
 
     Raises:
-        ValueError: the layer is bidirectional: its second direction starts at the end.
+        ValueError: the layer is bidirectional. Its second direction would start at the end.
 
     Example:
         >>> import torch, glassgate as gg
@@ -52,11 +52,11 @@ class Stream:
         self.batch_size, self._shape = batch_size, (batch_size, spec.input_size)
         self._dtype, self._computed_in = spec.dtype, layer.computed_in
         self._device = layer.weights[0]["weight_ih"].device
-        self._step, self._first = layer.stepper(batch_size)
+        self._step, self._initial = layer.stepper(batch_size)
         self._call: Callable[[int], None] | None = None
-        self._one = self._step.native(1) if spec.dtype is layer.computed_in else None
-        if self._one is not None:
-            self._call, self._output = self._one.call, self._one.output[0]
+        self._one_step = self._step.native(1) if spec.dtype is layer.computed_in else None
+        if self._one_step is not None:
+            self._call, self._output = self._one_step.call, self._one_step.output[0]
         self._blocks: dict[torch.Size, Native] = {}
 
     def step(self, x: Tensor) -> Tensor:
@@ -69,11 +69,11 @@ class Stream:
             the output, (N, H_out). Later steps reuse its memory: clone it to keep it.
 
         Raises:
-            ShapeError: x does not fit.
+            ShapeError: the shape of x does not match.
         """
         call = self._call
         if call is None or x.shape != self._shape or x.dtype is not self._dtype or not (x.is_cpu and x.is_contiguous()):
-            return self._other(x)
+            return self._general_step(x)
         call(x.data_ptr())
         return self._output
 
@@ -87,27 +87,27 @@ class Stream:
             the outputs, (L, N, H_out). Later blocks of the same length reuse their memory: clone it to keep it.
 
         Raises:
-            ShapeError: x does not fit.
+            ShapeError: the shape of x does not match.
         """
         block = self._blocks.get(x.shape)
         if block is None or x.dtype is not self._dtype or not (x.is_cpu and x.is_contiguous()):
-            return self._other_block(x)
+            return self._general_block(x)
         block.call(x.data_ptr())
         return block.output
 
     @torch.no_grad()
-    def _other_block(self, x: Tensor) -> Tensor:
-        """The first block of its length, one of another layout, or without native code."""
+    def _general_block(self, x: Tensor) -> Tensor:
+        """Run a block that is the first of its length, is not contiguous, or has no native code."""
         L = len(x) if x.dim() else 0
         check_shape("Stream", "x", x, "(L, N, H_in)", (max(L, 1), *self._shape))
         check_like("Stream", "x", x, self._dtype, self._device, "the layer")
-        if self._one is None:
+        if self._one_step is None:
             return torch.stack([self.step(x_t).clone() for x_t in x])
         block = self._blocks.get(x.shape)
         if block is None:
             block = self._step.native(L)
             assert block is not None, "a stream with native code for one step has it for blocks"
-            if len(self._blocks) >= MOST_BLOCKS:
+            if len(self._blocks) >= _MAX_BLOCKS:
                 self._blocks.clear()
             self._blocks[x.shape] = block
         x = x.contiguous()
@@ -115,25 +115,25 @@ class Stream:
         return block.output
 
     @torch.no_grad()
-    def _other(self, x: Tensor) -> Tensor:
-        """A step from an input of another type or layout, or without native code."""
+    def _general_step(self, x: Tensor) -> Tensor:
+        """Run a step whose input is not contiguous, has another dtype, or has no native code."""
         check_shape("Stream", "x", x, "(N, H_in)", self._shape)
         check_like("Stream", "x", x, self._dtype, self._device, "the layer")
         return self._step(x.to(self._computed_in).contiguous()).to(self._dtype)
 
     @property
     def states(self) -> list[Sequence[Tensor]]:
-        """Each layer's states after the last step, (N, H_out or H_cell)."""
+        """The states of each layer after the last step, (N, H_out or H_cell)."""
         return [*self._step.states]
 
     @torch.no_grad()
     def reset(self, rows: Tensor | Sequence[int] | None = None) -> None:
-        """Returns sequences to their initial state.
+        """Resets sequences to their initial states.
 
         Args:
-            rows: (N,) bool, or the numbers of the rows; all of them if not given.
+            rows: (N,) bool, or the indices of the rows. The default is all rows.
         """
         index = slice(None) if rows is None else torch.as_tensor(rows, device=self._device)
-        for states, first in zip(self._step.states, self._first, strict=True):
-            for state, value in zip(states, first, strict=True):
+        for states, initial in zip(self._step.states, self._initial, strict=True):
+            for state, value in zip(states, initial, strict=True):
                 state[index] = value[index]

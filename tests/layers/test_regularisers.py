@@ -110,7 +110,7 @@ def test_kernels_equal_the_reference(cell, together):
 def test_every_combination_equals_the_reference(cell, regulariser, dtype):
     options = REGULARISERS[regulariser]
     if not applies(cell, options):
-        with pytest.raises(ValueError, match="needs a product with the state"):
+        with pytest.raises(ValueError, match="needs a matrix product with the state"):
             gg.Recurrent(CELLS[cell](), INPUTS, H, **options)
         return
     for bidirectional, form in product((False, True), FORMS):

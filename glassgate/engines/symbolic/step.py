@@ -9,7 +9,7 @@ from inspect import CO_VARARGS
 from types import FrameType
 from typing import Any
 
-from glassgate.cell import Cell, Named, PreActivations, Recurrent, author_names
+from glassgate.cell import Cell, Named, PreActivations, Recurrent, trace_locals
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
 from glassgate.engines.symbolic.purity import Impure, refuse_impure
@@ -90,7 +90,7 @@ def as_written(
     """The values that `step` returns for leaves in place of tensors, and the values that its author names like a gate.
 
     Nothing is merged yet, and calls of functions are noted as the origin of their results;
-    `calling` is called before each function runs, as in `author_names`.
+    `calling` is called before each function runs, as in `trace_locals`.
     """
 
     def product(u: Any) -> Named:
@@ -121,7 +121,7 @@ def as_written(
             if name in cell.gates and name not in cell.state:
                 gates.setdefault(name, value)
 
-    with author_names(tell, _called, calling):
+    with trace_locals(tell, _called, calling):
         new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
     states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
     for name, node in zip(cell.state, states, strict=True):

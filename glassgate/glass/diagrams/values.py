@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell, Weights, author_names
+from glassgate.cell import Cell, Weights, trace_locals
 from glassgate.engines.reference import advance
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
@@ -66,6 +66,6 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
             named[name] = value.expand(len(x), value.shape[-1])  # a value computed only from parameters has no rows
 
     ih = linear(x, weights["weight_ih"], weights.get("bias_ih"))
-    with author_names(keep):
+    with trace_locals(keep):
         advance(GraphCell(equations), weights, ih, tuple(before))
     return named
