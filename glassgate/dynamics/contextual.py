@@ -1,4 +1,4 @@
-"""Contextual decomposition: every value of a step divided between a phrase and its context, for any cell."""
+"""Contextual decomposition: divides every value of a step between a phrase and its context, for any cell."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -15,14 +15,14 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 NEITHER, PHRASE, CONTEXT, BOTH = range(4)
-"""The four values of a node: of the biases alone, with the phrase, with the context, and with both."""
+"""The indices of a node's four values: with the biases only, with the phrase, with the context, and with both."""
 _LINEAR = frozenset({"add", "sub", "neg", "detach"})
-_OF_ONE_ROW = frozenset({"size", "constant", "parameter"})
-"""Leaves that are the same with and without the phrase."""
+_CONSTANTS = frozenset({"size", "constant", "parameter"})
+"""Leaves that do not depend on the input."""
 
 
-def divided(phrase: Tensor, both: Tensor, neither: Tensor) -> Tensor:
-    """(4, *, n): the four values of a sum of the phrase's part, the context's part and the biases."""
+def decomposed(phrase: Tensor, both: Tensor, neither: Tensor) -> Tensor:
+    """The four values, (4, *, n), of the sum of the phrase's part, the context's part and the biases."""
     return torch.stack([neither, neither + phrase, both - phrase, both])
 
 
@@ -34,38 +34,38 @@ def phrase_of(values: Tensor) -> Tensor:
 class ContextualCell(GraphCell):
     """A cell that divides its states between a phrase and its context (Murdoch, Liu and Yu 2018, arXiv:1801.05453).
 
-    The rules, with the biases always present: a function of one value, such as a sigmoid, is divided by Shapley values.
-    In a product, the part of two phrases and that of a phrase with biases belong to the phrase, the rest to the
-    context. A gate that multiplies a function of a new state, as the output gate of an LSTM does, is not divided, nor
-    is a divisor or a number of a whole row. Products of biases belong to the context.
+    The biases are always present. A function of one value, such as a sigmoid, is divided by Shapley values. In a
+    product, the terms phrase x phrase and phrase x biases belong to the phrase, and all other terms to the context.
+    Three kinds of values are not divided: a gate that multiplies a function of a new state, such as the output gate of
+    an LSTM; a divisor; and a number of a whole row.
 
-    The phrase's part of an input or a state is its tangent in forward-mode differentiation. Linear operations between
-    the layers transform it, too.
+    The phrase's part of an input or a state is its tangent in forward-mode differentiation, so that linear operations
+    between layers transform it too.
 
     Args:
-        equations: of one step.
+        equations: the equations of one step.
         gates: the values that are gates.
-        bias: (gates * H,) that the pre-activations of the input contain, or None.
+        bias: the bias (gates * H,) in the input half of the pre-activations, or None.
     """
 
     def __init__(self, equations: Equations, gates: Collection[Node], bias: Tensor | None) -> None:
         super().__init__(equations)
         self._bias = {} if bias is None else dict(zip(self.gates, bias.chunk(len(self.gates)), strict=True))
-        self._gates, self._after = gates, _after_states(equations)
+        self._gates, self._after = gates, _depending_on_states(equations)
 
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
-        """The states after a step, each with the phrase's part as its tangent."""
+        """The states after a step. The tangent of each is the phrase's part."""
         products: dict[Node, Named] = {}
 
         def leaf(node: Node) -> Any:
             match node.op:
                 case "ih":
-                    value, phrase = _parts(getattr(a.ih, node.args[0]))
+                    value, phrase = _value_and_phrase(getattr(a.ih, node.args[0]))
                     bias = self._bias.get(node.args[0])
-                    return divided(phrase, value, torch.zeros_like(value) if bias is None else bias.expand_as(value))
+                    return decomposed(phrase, value, torch.zeros_like(value) if bias is None else bias.expand_as(value))
                 case "state":
-                    value, phrase = _parts(getattr(s, node.args[0]))
-                    return divided(phrase, value, torch.zeros_like(value))
+                    value, phrase = _value_and_phrase(getattr(s, node.args[0]))
+                    return decomposed(phrase, value, torch.zeros_like(value))
                 case "hh":
                     gate, of = node.args
                     if of not in products:
@@ -88,7 +88,7 @@ class ContextualCell(GraphCell):
         for node in self.equations.nodes:
             step.add(node)
             if node in states:
-                step.close(node)
+                step.absorb_biases(node)
         new = [step.value(node) for node in self.equations.states]
         return tuple(make_dual(values[BOTH], phrase_of(values)) for values in new)
 
@@ -97,7 +97,7 @@ class _Step:
     """The values of the nodes of one step.
 
     Args:
-        leaf: the value of a node that is not elementwise.
+        leaf: returns the value of a node that is not elementwise.
         gates: the values that are gates.
         after: the values that depend on new states.
     """
@@ -105,31 +105,31 @@ class _Step:
     def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], after: Collection[Node]) -> None:
         self._leaf, self._gates, self._after = leaf, gates, after
         self._values: dict[Node, Any] = {}
-        # The value of which a node is a function, without any other; None for a constant.
+        # The only value that a node is a function of; None for a constant.
         self._source: dict[Node, Node | None] = {}
         self._sums: dict[Node, Tensor] = {}
 
     def value(self, node: Node) -> Any:
-        """(4, *, n): the node's four values as a sum of parts; a constant is as it is."""
+        """The four values of a node, (4, *, n), as a sum of parts; a constant is returned unchanged."""
         if self._source[node] is None:
             return self._values[node]
         if node not in self._sums:
             values = self._values[node]
-            self._sums[node] = divided(phrase_of(values), values[BOTH], values[NEITHER])
+            self._sums[node] = decomposed(phrase_of(values), values[BOTH], values[NEITHER])
         return self._sums[node]
 
-    def close(self, node: Node) -> None:
-        """Divide a new state between the phrase and the context alone: the biases join the context."""
+    def absorb_biases(self, node: Node) -> None:
+        """Divide a new state between the phrase and the context only: the biases become part of the context."""
         if self._source[node] is not None:
             values = self.value(node)
-            self._values[node] = divided(phrase_of(values), values[BOTH], torch.zeros_like(values[BOTH]))
+            self._values[node] = decomposed(phrase_of(values), values[BOTH], torch.zeros_like(values[BOTH]))
             self._source[node] = node
             self._sums.pop(node)
 
     def add(self, node: Node) -> None:
-        """Compute a node, whose inputs are known."""
+        """Compute a node from its inputs, which have been added before."""
         if node.op not in OPERATIONS:
-            self._source[node] = None if node.op in _OF_ONE_ROW else node
+            self._source[node] = None if node.op in _CONSTANTS else node
             self._values[node] = self._leaf(node)
             return
         sources = {self._source[arg] for arg in node.inputs} - {None}
@@ -138,48 +138,48 @@ class _Step:
             self._values[node] = computed(node.op, tuple(args), None)
             self._source[node] = next(iter(sources), None)
         else:
-            self._values[node], self._source[node] = self._of_several(node), node
+            self._values[node], self._source[node] = self._combined(node), node
         if node.axis == "1" and self._source[node] is not None and not self._is_linear(node):
-            self._values[node], self._source[node] = _whole(self._values[node]), node
+            self._values[node], self._source[node] = _undivided(self._values[node]), node
 
     def _is_linear(self, node: Node) -> bool:
         """Whether the value is a linear function of the values that depend on the input."""
         constant = [not isinstance(arg, Node) or self._source[arg] is None for arg in node.args]
         return node.op in _LINEAR or (node.op == "mul" and any(constant)) or (node.op == "div" and constant[1])
 
-    def _of_several(self, node: Node) -> Tensor:
+    def _combined(self, node: Node) -> Tensor:
         """The four values of an operation on independent values."""
         args = [self._argument(arg) if isinstance(arg, Node) else arg for arg in node.args]
         if node.op == "div":
-            args[1] = _whole(args[1])
+            args[1] = _undivided(args[1])
         elif node.op == "mul":
             for k, (arg, other) in enumerate((node.args, node.args[::-1])):
                 if arg in self._gates and other in self._after:
-                    args[k] = _whole(args[k])
+                    args[k] = _undivided(args[k])
         values: Tensor = computed(node.op, tuple(args), None)
         if node.op != "mul":
             return values
-        return divided(values[PHRASE] - values[NEITHER], values[BOTH], values[NEITHER])
+        return decomposed(values[PHRASE] - values[NEITHER], values[BOTH], values[NEITHER])
 
     def _argument(self, node: Node) -> Any:
-        """A sum of parts, or for a mask the mask of the full value."""
+        """The value of an input as a sum of parts. A mask is that of the full value."""
         if node.op not in MASKS or self._source[node] is None:
             return self.value(node)
-        return _whole(self._values[node])
+        return _undivided(self._values[node])
 
 
-def _whole(values: Tensor) -> Tensor:
-    """The full value in all four places."""
+def _undivided(values: Tensor) -> Tensor:
+    """The value with phrase and context, as all four values."""
     return values[BOTH].expand_as(values)
 
 
-def _parts(value: Tensor) -> tuple[Tensor, Tensor]:
+def _value_and_phrase(value: Tensor) -> tuple[Tensor, Tensor]:
     """A value and its phrase's part."""
     primal, tangent = unpack_dual(value)
     return primal, torch.zeros_like(primal) if tangent is None else tangent
 
 
-def _after_states(equations: Equations) -> set[Node]:
+def _depending_on_states(equations: Equations) -> set[Node]:
     """The new states other than the output, and the values that depend on them."""
     found = set(equations.states[1:])
     for node in equations.nodes:

@@ -1,4 +1,4 @@
-"""The contribution of each input to an answer, by four methods. The rules of two are in other modules."""
+"""The contribution of each input to a score, by four methods; see `contextual.py` and `propagation.py` for two."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -39,21 +39,21 @@ class Relevance(NamedTuple):
     """The contributions of the parts of an input to a score."""
 
     tokens: Tensor
-    """In the shape of an input of token numbers; for an input of numbers, without its last axis."""
+    """One number per token or step: the shape of the token IDs, or of numeric features without the last axis."""
     features: Tensor | None
-    """(*tokens, E): of each number of an embedding or of the input; None for "contextual"."""
+    """The contribution of each number of the embedding or input, (*tokens, E); None for "contextual"."""
     scores: Tensor
     """The explained scores, one per row."""
     biases: float
-    """The contribution of biases to the sum of all scores ("lrp" only); zero initial states contribute nothing."""
+    """The contribution of biases to the sum of all scores ("lrp" only). Zero initial states contribute nothing."""
 
     @property
     def unexplained(self) -> float:
         """The sum of all scores without the contributions of tokens and biases.
 
-        It is 0 where the method conserves relevance. Constants that equations add, like the 0.5 of a MinGRU, and
-        initial states that are passed to the model keep theirs. For "contextual" it also contains the biases and the
-        interactions between tokens.
+        It is 0 if the method conserves relevance. It contains the relevance of constants in the equations, such as the
+        0.5 of a MinGRU, and of initial states that are passed to the model. For "contextual" it also contains the
+        biases and the interactions between tokens.
         """
         return (self.scores.double().sum() - self.tokens.double().sum()).item() - self.biases
 
@@ -61,28 +61,32 @@ class Relevance(NamedTuple):
 def relevance(
     model: nn.Module, input: Tensor, target: Target, *, method: str = "lrp", points: int = 32, **arguments: Any
 ) -> Relevance:
-    """The contribution of each token, or each step of a series, to one score of a model.
+    """The contribution of each token, or of each step of a series, to one score of a model.
 
-    "lrp" is layer-wise relevance propagation with the rules of Arras et al. (2017, arXiv:1706.07206; 2019,
-    arXiv:1909.12114) on the graph of the cell: in a product of a gate and a signal all relevance goes to the signal, a
-    nonlinearity passes it on as it is, and a sum divides it in proportion to its terms. It is conserved: tokens and
-    biases add up to the score. Around the layers a tanh passes relevance on, and the weights of a softmax are gates.
-    "contextual" is contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with each token as a phrase; see
-    `contribution`. "gradient" is gradient times input. "integrated" is the integral of gradients from a zero input
-    (Sundararajan et al. 2017, arXiv:1703.01365); its tokens add up to the difference of the scores.
+    - "lrp": layer-wise relevance propagation with the rules of Arras et al. (2017, arXiv:1706.07206; 2019,
+      arXiv:1909.12114) on the graph of the cell. In a product of a gate and a signal all relevance goes to the signal.
+      A nonlinearity passes it on unchanged. A sum divides it in proportion to its terms. Outside of the layers, a tanh
+      passes relevance on, and the weights of a softmax are gates. Relevance is conserved: tokens and biases add up to
+      the score.
+    - "contextual": contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with each token as a phrase; see
+      `contribution`.
+    - "gradient": gradient times input.
+    - "integrated": the integral of gradients from a zero input (Sundararajan et al. 2017, arXiv:1703.01365). The tokens
+      add up to the score minus the score of the zero input.
 
     Args:
-        model: a module with recurrent layers of this package. It runs in eval mode and is left as it was.
-        input: the model's input: token numbers that an `nn.Embedding` reads, or numbers.
-        target: the score: the number of a class in the last axis of the output, one for each row, indices of one
-            score of each row such as (step, class), or a function from the output of the model to one score per row.
+        model: a module with recurrent layers of this package. It runs in eval mode. Its mode is restored afterwards.
+        input: the model's input: token IDs that an `nn.Embedding` reads, or numeric features.
+        target: selects the score: the index of a class in the last axis of the output, a tensor with one index per
+            row, a tuple of indices such as (step, class), or a function from the output of the model to one score per
+            row.
         method: "lrp", "contextual", "gradient" or "integrated".
-        points: of the integral.
-        arguments: passed on to the model.
+        points: the number of points of the integral.
+        arguments: keyword arguments of the model.
 
     Raises:
-        TypeError: the model has no recurrent layer of this package, or no embedding reads its token numbers.
-        NotTraceable: "lrp" or "contextual" of a cell that has no graph.
+        TypeError: the model has no recurrent layer of this package, or no embedding reads the token IDs.
+        NotTraceable: the method is "lrp" or "contextual", and a cell has no graph.
 
     Example:
         >>> import torch, glassgate as gg
@@ -102,12 +106,12 @@ def relevance(
     layers = _layers("relevance", model)
     if method == "lrp":
         with propagated(model) as biases:
-            return _of_gradients(model, input, target, arguments, biases)
-    with _evaluated(model):
+            return _gradient_times_input(model, input, target, arguments, biases)
+    with _eval_mode(model):
         if method == "integrated":
-            return _integrated(model, input, target, points, arguments)
+            return _integrated_gradients(model, input, target, points, arguments)
         if method == "gradient":
-            return _of_gradients(model, input, target, arguments, [])
+            return _gradient_times_input(model, input, target, arguments, [])
         scores, features = _scored(model, input, target, arguments, Tensor.detach)
         step_axis = _step_axis(layers, features.shape[:-1], scores)
         steps = features.shape[step_axis]
@@ -122,16 +126,16 @@ def contribution(model: nn.Module, input: Tensor, target: Target, phrase: Tensor
     """The contribution of a phrase to a score, by contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453).
 
     Every value of the network is the sum of the phrase's part, which contains the interactions of its tokens, and the
-    context's part. The rules are those of the authors' program for an LSTM; `ContextualCell` lists them for any cell.
+    context's part. For an LSTM the rules are those of the authors' program; `ContextualCell` lists them for any cell.
     The score minus the result is the contribution of the context.
 
     Args:
         model, input, target, arguments: as for `relevance`.
-        phrase: bool, true for the tokens of the phrase, in the shape of an input of token numbers, or of an input of
-            numbers without its last axis.
+        phrase: a bool mask of the tokens of the phrase, with the shape of the token IDs, or of numeric features
+            without the last axis.
 
     Returns:
-        One number per row, as the scores.
+        One number per row.
 
     Raises:
         ShapeError: the phrase has another shape.
@@ -153,7 +157,7 @@ def contribution(model: nn.Module, input: Tensor, target: Target, phrase: Tensor
             f"contribution: phrase must be bool, one per token, {tuple(shape)}, got {phrase.dtype} "
             f"{tuple(phrase.shape)}"
         )
-    with _evaluated(model):
+    with _eval_mode(model):
         return _contributions(model, input, target, arguments, layers, phrase.unsqueeze(0))[0]
 
 
@@ -169,9 +173,9 @@ def _layers(operation: str, model: nn.Module) -> list[Recurrent]:
 
 @contextmanager
 def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
-    """Inside, the gradient of a score, times any value of the model, is the relevance of that value by "lrp".
+    """Change the model so that the gradient of a score times a value is the relevance of the value by "lrp".
 
-    Yields the biases: the parameters that are added to something. Their gradients are computed, too.
+    Yields the additive parameters, such as biases, with gradients enabled.
 
     Raises:
         TypeError: the model has no recurrent layer of this package.
@@ -179,7 +183,7 @@ def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
     """
     layers, biases = _layers("relevance", model), _biases(model)
     frozen = [bias for bias in biases if not bias.requires_grad]
-    with _evaluated(model), _explained(layers, _lrp), Outside():
+    with _eval_mode(model), _with_rule(layers, _lrp), Outside():
         try:
             for bias in frozen:
                 bias.requires_grad_()
@@ -190,20 +194,20 @@ def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
 
 
 @contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in eval mode, and gradients are computed."""
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put the model in eval mode, and enable gradients."""
     training = {module: module.training for module in model.modules()}
     try:
         model.eval()
         with torch.enable_grad():
             yield
     finally:
-        for module, was in training.items():
-            module.training = was
+        for module, mode in training.items():
+            module.training = mode
 
 
 def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> int:
-    """The axis of the steps among those of the tokens, from the number of scores or the layout of the first layer."""
+    """The axis of the steps in the shape of the tokens, from the number of scores or the layout of the first layer."""
     if len(shape) < 2 or shape[0] != shape[1]:
         return int(len(shape) > 1 and shape[0] == scores.numel())
     return int(layers[0].batch_first)
@@ -212,7 +216,7 @@ def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> in
 def _contributions(
     model: nn.Module, input: Tensor, target: Target, arguments: Any, layers: list[Recurrent], phrases: Tensor
 ) -> Tensor:
-    """(K, N): the contribution of each phrase, (K, *tokens), to each score."""
+    """The contributions (K, N) of each phrase (K, *tokens) to each score."""
     _, features = _scored(model, input, target, arguments, Tensor.detach)
 
     def score(values: Tensor) -> Tensor:
@@ -222,17 +226,17 @@ def _contributions(
         found: Tensor = jvp(score, (features,), (features * phrase.unsqueeze(-1),))[1]
         return found
 
-    with torch.no_grad(), engine("reference"), _explained(layers, _contextual), warnings.catch_warnings():
-        # Of torch.func itself, which compiles its own functions when it is first used.
+    with torch.no_grad(), engine("reference"), _with_rule(layers, _contextual), warnings.catch_warnings():
+        # torch.func raises this warning about its own functions when it is first used.
         warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
         found: Tensor = vmap(part, chunk_size=PHRASES_AT_ONCE)(phrases)
     return found
 
 
-def _of_gradients(
+def _gradient_times_input(
     model: nn.Module, input: Tensor, target: Target, arguments: Any, biases: Sequence[Tensor]
 ) -> Relevance:
-    """Gradient times input; in a model with the rules of "lrp" that is the relevance."""
+    """Gradient times input. In a model whose cells follow the rules of "lrp", this is the relevance."""
     scores, features = _scored(model, input, target, arguments, _leaf(1.0))
     d_features, *d_biases = torch.autograd.grad(scores.sum(), [features, *biases], materialize_grads=True)
     of_biases = sum(float((bias.detach().double() * d).sum()) for bias, d in zip(biases, d_biases, strict=True))
@@ -240,8 +244,8 @@ def _of_gradients(
     return Relevance(values.sum(-1), values, scores.detach(), of_biases)
 
 
-def _integrated(model: nn.Module, input: Tensor, target: Target, points: int, arguments: Any) -> Relevance:
-    """The mean gradient on the way from a zero input, by the midpoint rule, times the input."""
+def _integrated_gradients(model: nn.Module, input: Tensor, target: Target, points: int, arguments: Any) -> Relevance:
+    """The mean gradient on the line from a zero input, by the midpoint rule, times the input."""
     total: Tensor | None = None
     for k in range(points):
         scores, features = _scored(model, input, target, arguments, _leaf((k + 0.5) / points))
@@ -256,35 +260,37 @@ def _integrated(model: nn.Module, input: Tensor, target: Target, points: int, ar
 
 
 def _biases(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that are added to something: biases, learned initial states, own parameters of cells."""
+    """The additive parameters: biases, learned initial states, and extra parameters of cells."""
     added = set()
     for prefix, layer in model.named_modules():
         for part in layer._parts if isinstance(layer, Recurrent) else ():
-            own = [full for name, full in part.names.items() if name in layer.cell.parameters]
+            extra = [full for name, full in part.names.items() if name in layer.cell.parameters]
             states = [f"{state}_0{part.suffix}" for state in part.widths]
-            added |= {f"{prefix}.{name}".lstrip(".") for name in (*own, *states)}
+            added |= {f"{prefix}.{name}".lstrip(".") for name in (*extra, *states)}
     return [weight for name, weight in model.named_parameters() if name in added or "bias" in name.rpartition(".")[2]]
 
 
 def _leaf(scale: float) -> Change:
-    """The values times a factor, as a leaf that gets a gradient."""
+    """A function that scales values and returns them as a leaf that requires a gradient."""
     return lambda values: (values.detach() * scale).requires_grad_()
 
 
 def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, change: Change) -> tuple[Tensor, Tensor]:
-    """The scores of the changed input or of its changed embedding, and that input or embedding, (*tokens, E)."""
+    """Apply `change` to the input or its embedding, and return the scores and the changed tensor, (*tokens, E)."""
     if input.is_floating_point():
         leaf = change(input)
         return _score(model(leaf, **arguments), target), leaf
     found: list[Tensor] = []
 
-    def take(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    def change_embedding(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         if output.shape[:-1] != input.shape:
             return output
         found.append(change(output))
         return found[-1]
 
-    hooks = [module.register_forward_hook(take) for module in model.modules() if isinstance(module, nn.Embedding)]
+    hooks = [
+        module.register_forward_hook(change_embedding) for module in model.modules() if isinstance(module, nn.Embedding)
+    ]
     try:
         output = model(input, **arguments)
     finally:
@@ -292,7 +298,7 @@ def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, cha
             hook.remove()
     if len(found) != 1:
         raise TypeError(
-            f"relevance: the token numbers {tuple(input.shape)} must be read by one nn.Embedding, {len(found)} read "
+            f"relevance: the token IDs {tuple(input.shape)} must be read by one nn.Embedding, {len(found)} read "
             "them; call the part of the model after its embeddings with their output instead"
         )
     return _score(output, target), found[0]
@@ -315,11 +321,11 @@ def _score(output: Any, target: Target) -> Tensor:
 
 
 Rule = Callable[[Equations, set[Node], Direction], Cell]
-"""From the equations of a cell, its gates and a call to the cell that takes its place in that call."""
+"""Takes the equations of a cell, its gates and a call, and returns the cell that replaces it in that call."""
 
 
-class _Explained:
-    """Puts other cells in the place of that of a layer while it runs."""
+class _CellReplacement:
+    """Replaces the cell of a layer in each call. It has the interface of `Edits`."""
 
     def __init__(self, layer: Recurrent, rule: Rule) -> None:
         cell = layer._eval_cell
@@ -327,7 +333,7 @@ class _Explained:
         self._gates = _gates(cell, self._equations)
 
     def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
-        """The call with another cell."""
+        """The call with the other cell."""
         return call._replace(cell=self._rule(self._equations, self._gates, call))
 
 
@@ -342,19 +348,20 @@ def _contextual(equations: Equations, gates: set[Node], call: Direction) -> Cell
 
 
 @contextmanager
-def _explained(layers: list[Recurrent], rule: Rule) -> Iterator[None]:
-    before = [layer._edits for layer in layers]
+def _with_rule(layers: list[Recurrent], rule: Rule) -> Iterator[None]:
+    """Replace the cells of the layers."""
+    previous = [layer._edits for layer in layers]
     with uncompiled("relevance"):
         try:
             for layer in layers:
-                layer._edits = _Explained(layer, rule)  # type: ignore[assignment]
+                layer._edits = _CellReplacement(layer, rule)  # type: ignore[assignment]
             yield
         finally:
-            for layer, edits in zip(layers, before, strict=True):
+            for layer, edits in zip(layers, previous, strict=True):
                 layer._edits = edits
 
 
 def _gates(cell: Cell, equations: Equations) -> set[Node]:
-    """The values that the cell's author calls gates and that are between 0 and 1."""
+    """The gates of the cell whose values are between 0 and 1."""
     kinds = ranges(cell)
     return {node for gate, node in equations.shown.items() if kinds.get(gate) == "gate"}

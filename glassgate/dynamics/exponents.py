@@ -11,7 +11,7 @@ from glassgate.layers.stack import Recurrent
 from glassgate.shapes import check_size
 
 Z_95 = 1.959964
-"""Standard errors on each side of a 95 % confidence interval."""
+"""Half the width of a 95 % confidence interval, in standard errors."""
 
 
 class Lyapunov(NamedTuple):
@@ -29,17 +29,17 @@ class Lyapunov(NamedTuple):
 
 
 def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, warm_up: int = 0) -> Lyapunov:
-    """The k leading Lyapunov exponents along the trajectories that inputs drive.
+    """The k leading Lyapunov exponents along the trajectories of a layer under given inputs.
 
-    k orthogonal directions are carried through the Jacobian of each step and made orthogonal again (QR). The exponents
-    are the mean logarithms of the lengths that they would have taken.
+    The Jacobian of each step maps k orthogonal directions, which are then made orthogonal again (QR). The exponents are
+    the mean logarithms of their growth factors.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         inputs: (L, N, H_in): N sequences of L steps, from different seeds or passages.
-        k: how many exponents, at most S, the number of state variables.
-        hx: initial states, flat (N, S) or in the form of the layer's `hx`; the layer's own where not given.
-        warm_up: first steps that do not count, while states reach their attractor and directions align.
+        k: the number of exponents, at most S, the number of state variables.
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`. The default is those of the layer.
+        warm_up: the number of first steps to ignore, in which states reach their attractor and directions align.
 
     Raises:
         ValueError: k is larger than S, or no step is left after the warm-up.
@@ -73,9 +73,9 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
     total = directions.new_zeros(rows, k)
     at_once = max(1, next(network.chunks(1)).stop // max(rows, 1))
     for first in range(0, steps, at_once):
-        chosen = slice(first, min(first + at_once, steps))
-        every = network.jacobian(states[:-1][chosen].flatten(0, 1), inputs[chosen].flatten(0, 1))
-        for t, step in enumerate(every.unflatten(0, (-1, rows)), first):
+        at = slice(first, min(first + at_once, steps))
+        jacobians = network.jacobian(states[:-1][at].flatten(0, 1), inputs[at].flatten(0, 1))
+        for t, step in enumerate(jacobians.unflatten(0, (-1, rows)), first):
             directions, lengths = torch.linalg.qr(step @ directions)
             if t >= warm_up:
                 total += lengths.diagonal(dim1=1, dim2=2).abs().clamp_min(torch.finfo(torch.float64).tiny).log()
@@ -86,5 +86,5 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
 
 
 def _fixed_noise(size: int, k: int) -> Tensor:
-    """So that no start is orthogonal to a direction that grows; the same at every call."""
+    """Noise that is the same at every call. It keeps the first directions from being orthogonal to a growing one."""
     return torch.randn(size, k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

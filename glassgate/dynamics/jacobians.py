@@ -10,19 +10,19 @@ from glassgate.layers.stack import Recurrent
 
 
 def jacobian(layer: Recurrent, states: Any, input: Tensor, *, by_gate: bool = False) -> Any:
-    """The derivative of the states after one step by the states before it, exact, from the graph of the cell.
+    """The exact derivative of the states after one step with respect to the states before it.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         states: (B, S): the states of all layers side by side, layer by layer in the order of `cell.state`; or in the
-            form of `hx`: (num_layers, B, H), for a cell of several states a tuple.
+            form of `hx`: (num_layers, B, H), or a tuple of these for a cell with several states.
         input: (B, H_in), or (H_in,) for all rows.
-        by_gate: whether to return the parts of the Jacobian by the last gate on the way from state to state. The entry
-            "direct" passes no gate. The parts add up to the Jacobian.
+        by_gate: whether to split the Jacobian by the last gate on each path from state to state. The part "direct"
+            has the paths without a gate. The parts add up to the Jacobian.
 
     Returns:
-        (B, S, S): row i, column j is the derivative of number i after the step by number j before it. With `by_gate`
-        a dict of such tensors.
+        (B, S, S): row i, column j is the derivative of number i after the step with respect to number j before it.
+        With `by_gate`, a dict of such tensors.
 
     Raises:
         ShapeError: states or input do not fit the layer.
@@ -50,8 +50,8 @@ class Trajectory:
     """The states of a layer over a sequence, with the Jacobian of each step.
 
     Attributes:
-        states: (L + 1, N, S), before the first step and after each one, in float64.
-        jacobians: (L, N, S, S), of each step.
+        states: (L + 1, N, S), before the first step and after each step, in float64.
+        jacobians: (L, N, S, S), one per step.
         labels: the slot of each column of S, for example "layer0.c".
     """
 
@@ -59,15 +59,14 @@ class Trajectory:
         self.states = states
         steps, rows, _ = inputs.shape
         before, x = states[:-1].flatten(0, 1), inputs.flatten(0, 1)
-        every = [network.jacobian(before[at], x[at]) for at in network.chunks(steps * rows)]
-        self.jacobians = torch.cat(every).unflatten(0, (steps, rows))
+        jacobians = [network.jacobian(before[at], x[at]) for at in network.chunks(steps * rows)]
+        self.jacobians = torch.cat(jacobians).unflatten(0, (steps, rows))
         self.labels = tuple(slot.label for slot in network.slots for _ in range(slot.columns.stop - slot.columns.start))
 
     def product(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """(N, S, S): the derivative of the states after step `stop` - 1 by the states before step `start`."""
-        chosen = self.jacobians[start:stop]
+        """(N, S, S): the derivative of the states after step `stop` - 1 with respect to those before step `start`."""
         total = torch.eye(self.states.shape[2], dtype=torch.float64).expand(self.states.shape[1], -1, -1)
-        for step in chosen:
+        for step in self.jacobians[start:stop]:
             total = step @ total
         return total
 
@@ -90,7 +89,7 @@ def trajectory(layer: Recurrent, inputs: Tensor, hx: Any = None) -> Trajectory:
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         inputs: (L, N, H_in).
-        hx: initial states, flat (N, S) or in the form of the layer's `hx`; the layer's own where not given.
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`. The default is those of the layer.
 
     Example:
         >>> import torch, glassgate as gg

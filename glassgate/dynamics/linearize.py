@@ -1,4 +1,4 @@
-"""The derivative of one step by its states, from the graph of the cell's equations, for many rows at once."""
+"""The derivative of one step with respect to its states, from the graph of the cell, for many rows at once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,31 +14,30 @@ from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 DIRECT = "direct"
-"""The label of derivatives that have passed no gate."""
+"""The label of derivatives along paths without a gate."""
 
 
 @dataclass
 class Tangent:
-    """The derivative of one value (B, n) by the flat state (B, S).
+    """The derivative of one value (B, n) with respect to the flat state (B, S).
 
-    Most values depend on a state unit by unit. That part is a diagonal, stored by the state's columns; the rest is
-    dense.
+    Most values depend on a state unit by unit. That part of the derivative is diagonal; the rest is dense.
 
     Attributes:
-        diagonals: (B, n) by the first column of a state of n numbers.
+        diagonals: the diagonals (B, n), by the first column of the state.
         dense: (B, n, S), or None for zero.
     """
 
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     dense: Tensor | None = None
 
-    def scaled(self, by: Tensor) -> "Tangent":
-        """Each number's derivative times a factor, (B, n)."""
-        dense = None if self.dense is None else by.unsqueeze(-1) * self.dense
-        return Tangent({at: by * d for at, d in self.diagonals.items()}, dense)
+    def scaled(self, factor: Tensor) -> "Tangent":
+        """The derivative of each number times a factor, (B, n)."""
+        dense = None if self.dense is None else factor.unsqueeze(-1) * self.dense
+        return Tangent({at: factor * d for at, d in self.diagonals.items()}, dense)
 
     def plus(self, other: "Tangent") -> "Tangent":
-        """The sum of two."""
+        """The sum of two derivatives."""
         diagonals = dict(self.diagonals)
         for at, d in other.diagonals.items():
             diagonals[at] = diagonals[at] + d if at in diagonals else d
@@ -63,8 +62,8 @@ class Tangent:
             return Tangent()
         return self.multiplied(rows.new_ones(1, rows.shape[1]), size)
 
-    def filled(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
-        """All of it, (B, n, S), for reading only."""
+    def to_dense(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
+        """The derivative as one dense tensor (B, n, S), which callers must not modify."""
         if not self.diagonals and self.dense is not None:
             return self.dense
         dense = like.new_zeros(rows, width, size) if self.dense is None else self.dense.clone()
@@ -74,7 +73,7 @@ class Tangent:
 
 
 class Linearization:
-    """One layer's step as its graph, ready to be differentiated forward.
+    """The step of one layer, for forward-mode differentiation.
 
     Args:
         equations: the graph of the step.
@@ -90,7 +89,7 @@ class Linearization:
             self._recurrent = dict(zip(equations.gates, (self._full(block) for block in blocks), strict=True))
 
     def _full(self, weight: Tensor) -> Tensor:
-        """A gate's recurrent weights as one matrix, whatever the number of heads."""
+        """The recurrent weights of a gate as one matrix, for any number of heads."""
         return torch.block_diag(*weight.chunk(self.equations.heads))
 
     def _row(self, name: str, gate: str) -> Tensor:
@@ -105,15 +104,15 @@ class Linearization:
         size: int,
         gates: bool = False,
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-        """The new states, and their derivatives by the flat state.
+        """The new states, and their derivatives with respect to the flat state.
 
         Args:
             input: (B, H_in).
             d_input: its derivative (B, H_in, S), or None for zero.
             states: (B, W) each.
-            columns: where each state is in the flat state.
+            columns: the columns of each state in the flat state.
             size: S.
-            gates: whether derivatives are split by the last gate that they pass.
+            gates: whether to split derivatives by the last gate on each path.
 
         Returns:
             (B, W) for each state, and (B, W, S) for each state by label: "total", or the gates' names and "direct".
@@ -134,7 +133,7 @@ class Linearization:
             label: [
                 d[node]
                 .get(DIRECT if label == "total" else label, Tangent())
-                .filled(rows, values[node].shape[1], size, input)
+                .to_dense(rows, values[node].shape[1], size, input)
                 for node in self.equations.states
             ]
             for label in labels
@@ -181,7 +180,7 @@ class Linearization:
         start: Mapping[str, int],
         size: int,
     ) -> dict[str, Tangent]:
-        """The derivative of a node by label; empty where it is zero."""
+        """The derivative of a node, by label; empty if it is zero."""
         match node.op:
             case "state":
                 return {DIRECT: Tangent({start[node.args[0]]: torch.ones_like(values[node])})}

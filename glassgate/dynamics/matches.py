@@ -1,4 +1,4 @@
-"""Steps of a data set at which units behave as in a given pattern, by an index of all states (as in LSTMVis)."""
+"""Finds steps of a data set at which units behave as in a given pattern, with an index of all states as in LSTMVis."""
 
 import json
 import os
@@ -20,9 +20,9 @@ _KEY = "glassgate_index"
 _LEVELS = 255
 _STEPS_AT_ONCE = 2**18
 ACTIVE = 1.0
-"""The distance from its mean, in standard deviations, beyond which a unit is active."""
-MOST_UNITS = 8
-"""The number of units that a search chooses."""
+"""A unit is active if it differs from its mean by more than this number of standard deviations."""
+_MAX_ACTIVE_UNITS = 8
+"""The maximum number of active units that are returned."""
 
 
 class NotAnIndex(ValueError):
@@ -46,22 +46,22 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """Every state at every step of some sequences, in 8 bits per number, and the text of each step.
+    """Every state at every step of a data set, in 8 bits per number, and the text of each step.
 
     Attributes:
-        states: uint8 (H, T) by state, for example "layer0.forward.h", over all T steps one sequence after another.
-        low, step: (H,) by state: a state is `low + step * states`.
+        states: uint8 (H, T) by state, for example "layer0.forward.h". T is the length of all sequences together.
+        low, step: (H,) by state; the value of a state is `low + step * states`.
         deviation: (H,) by state: the standard deviation of each unit.
         starts: (K + 1,) int64: the first step of each sequence, and T.
-        letters: uint8, the texts of all steps in UTF-8.
-        ends: (T,) int64: where the text of each step ends in `letters`.
+        letters: uint8, the concatenated texts of all steps in UTF-8.
+        ends: (T,) int64: the end of the text of each step in `letters`.
         about: a description of the data, for example its file and the version of the weights.
 
     Example:
         >>> import torch, glassgate as gg
         >>> layer = gg.LSTM(2, 8)
-        >>> *_, every = layer(torch.randn(50, 4, 2), return_states=True)
-        >>> index = gg.dynamics.Index.of({name: v[:, n].detach() for name, v in every.items()} for n in range(4))
+        >>> *_, states = layer(torch.randn(50, 4, 2), return_states=True)
+        >>> index = gg.dynamics.Index.of({name: v[:, n].detach() for name, v in states.items()} for n in range(4))
         >>> pattern = index.values("layer0.forward.h", 2)[10:15]
         >>> found = gg.dynamics.search(index, "layer0.forward.h", pattern, units=[3, 5])
         >>> found[0][:3]
@@ -84,21 +84,21 @@ class Index:
         texts: Iterable[Sequence[str]] = (),
         about: Mapping[str, str] | None = None,
     ) -> "Index":
-        """The index of some sequences.
+        """Build the index of a data set.
 
         Args:
-            sequences: for each one the states (L, H) by name, on any device.
-            texts: for each one the text of its L steps, or none at all.
+            sequences: the states (L, H) of each sequence by name, on any device.
+            texts: the texts of the L steps of each sequence; empty for an index without texts.
             about: a description of the data.
 
         Raises:
-            ValueError: the sequences are empty, or the texts do not fit them.
+            ValueError: the sequences are empty, or the number of texts is not the number of steps.
         """
-        every: dict[str, list[Tensor]] = {}
+        by_state: dict[str, list[Tensor]] = {}
         lengths = []
         for sequence in sequences:
             for name, values in sequence.items():
-                every.setdefault(name, []).append(values.detach().to("cpu", torch.float16))
+                by_state.setdefault(name, []).append(values.detach().to("cpu", torch.float16))
             lengths.append(len(next(iter(sequence.values()))))
         words = [word.encode() for text in texts for word in text] or [b""] * sum(lengths)
         if not lengths or len(words) != sum(lengths):
@@ -107,13 +107,13 @@ class Index:
                 f"{len(words)} texts"
             )
         states, low, step, deviation = {}, {}, {}, {}
-        for name, parts in every.items():
+        for name, parts in by_state.items():
             values = torch.cat(parts).T.contiguous()
             low[name], high = (v.float() for v in values.aminmax(dim=1))
             step[name] = (high - low[name]).clamp_min(1e-6) / _LEVELS
             states[name] = torch.empty(values.shape, dtype=torch.uint8)
             deviation[name] = torch.empty_like(low[name])
-            for unit, row in enumerate(values):  # one at a time, since float32 takes four times the memory
+            for unit, row in enumerate(values):  # one at a time: all in float32 would take four times the index
                 states[name][unit] = ((row.float() - low[name][unit]) / step[name][unit]).round().to(torch.uint8)
                 deviation[name][unit] = row.float().std(correction=0)
         starts = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int64)
@@ -123,7 +123,7 @@ class Index:
 
     @property
     def steps(self) -> int:
-        """T, the number of all steps."""
+        """T, the total number of steps."""
         return int(self.starts[-1])
 
     def values(self, name: str, sequence: int) -> Tensor:
@@ -131,7 +131,7 @@ class Index:
 
         Raises:
             KeyError: the name of the state is unknown.
-            IndexError: the number of the sequence is too large.
+            IndexError: the sequence does not exist.
         """
         self._check(name)
         if not 0 <= sequence < len(self.starts) - 1:
@@ -140,21 +140,22 @@ class Index:
         return (self.low[name][:, None] + self.step[name][:, None] * self.states[name][:, start:stop]).T
 
     def text(self, sequence: int, start: int, stop: int) -> list[str]:
-        """The text of some steps of a sequence; steps outside of it are left out."""
+        """The texts of a range of steps of a sequence. Steps outside of the sequence are left out."""
         first, last = self.starts[sequence : sequence + 2].tolist()
         start, stop = max(first, first + start), min(last, first + stop)
         ends = [int(self.ends[start - 1]) if start else 0, *self.ends[start:stop].tolist()]
         return [bytes(self.letters[a:b].tolist()).decode() for a, b in pairwise(ends)]
 
     def active(self, name: str, values: Tensor, start: int, stop: int) -> list[int]:
-        """The units that are active at all of some steps, those first that are not active just before and after.
+        """The units that are active at every step of a range; first those that are inactive just before and after it.
 
-        A unit is active if it is more than one standard deviation of the data set away from its mean, on one side.
+        A unit is active if it differs from its mean over the data set by more than one standard deviation, in the same
+        direction at all these steps.
 
         Args:
-            name: of the state.
-            values: (L, H), a sequence.
-            start, stop: its steps.
+            name: the name of the state.
+            values: (L, H), the state in a sequence.
+            start, stop: the range of steps.
         """
         self._check(name)
         scaled = (values.float() - self.mean(name)) / self.deviation[name].clamp_min(1e-6)
@@ -164,7 +165,7 @@ class Index:
         around = torch.cat([scaled[max(0, start - 1) : start], scaled[stop : stop + 1]]) * sign
         outside = around.amax(0) if len(around) else torch.zeros_like(least)
         order = ((outside < ACTIVE).float() * 1e3 + least).argsort(descending=True)
-        return [unit for unit in order.tolist() if least[unit] > ACTIVE][:MOST_UNITS]
+        return [unit for unit in order.tolist() if least[unit] > ACTIVE][:_MAX_ACTIVE_UNITS]
 
     def mean(self, name: str) -> Tensor:
         """(H,): the mean of each unit of a state."""
@@ -175,7 +176,7 @@ class Index:
             raise KeyError(f"Index: no state {name!r}; there are {', '.join(self.states)}")
 
     def save(self, path: str | Path) -> None:
-        """Write the index to a safetensors file, all of it or none.
+        """Write the index to a safetensors file. An existing file is replaced only by a complete one.
 
         Raises:
             ModuleNotFoundError: safetensors is not installed; `pip install glassgate[tasks]` installs it.
@@ -226,24 +227,24 @@ _BY_NAME, _WHOLE = ("states", "low", "step", "deviation"), ("starts", "letters",
 def search(
     index: Index, name: str, pattern: Tensor, units: Sequence[int], *, matches: int = 10, apart: int | None = None
 ) -> list[Match]:
-    """The steps of a data set at which some units are closest to a pattern, the closest first.
+    """Find the steps of a data set at which some units are closest to a pattern, the closest first.
 
-    As in LSTMVis (Strobelt et al. 2018, arXiv:1606.07461), the reader marks steps and units, and finds where else the
-    units behave in the same way. The distance of a window is the root mean square difference over its steps and units,
-    in standard deviations of each unit. Matches do not overlap and do not cross the end of a sequence.
+    As in LSTMVis (Strobelt et al. 2018, arXiv:1606.07461), a user marks steps and units, and finds other steps at which
+    the units behave in the same way. The distance of a window is the root mean square difference over its steps and
+    units, in standard deviations of each unit. Matches do not overlap and do not cross the end of a sequence.
 
     Args:
-        index: of the data set.
-        name: of the state, for example "layer0.forward.h".
+        index: the index of the data set.
+        name: the name of the state, for example "layer0.forward.h".
         pattern: (L, H), all units at the marked steps.
         units: the units to compare.
-        matches: how many to find at most.
-        apart: the number of steps between the starts of two matches, at least; L if None.
+        matches: the maximum number of matches.
+        apart: the minimum number of steps between the starts of two matches. The default is L.
 
     Raises:
         KeyError: the name of the state is unknown.
         ShapeError: the pattern has another number of units.
-        ValueError: a unit does not exist, or none is named.
+        ValueError: a unit does not exist, or `units` is empty.
 
     Example:
         See `Index`.
@@ -276,20 +277,20 @@ def search(
 
 
 def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Tensor:
-    """(T,): of the window that begins at each step; infinite where it crosses the end of a sequence."""
+    """The distance (T,) of the window that begins at each step; infinite if it crosses the end of a sequence."""
     length, total = len(pattern), index.steps
     found = torch.full((total,), torch.inf)
     deviation = index.deviation[name][units].clamp_min(1e-6)
     step = index.step[name][units] / deviation
-    wanted = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * step).T
+    target = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * step).T
     rows = index.states[name]
     for start in range(0, total - length + 1, _STEPS_AT_ONCE):
         stop = min(total, start + _STEPS_AT_ONCE + length - 1)
-        here = torch.stack([rows[unit, start:stop] for unit in units])
-        values = step[:, None] * (here - _LEVELS / 2)
+        codes = torch.stack([rows[unit, start:stop] for unit in units])
+        values = step[:, None] * (codes - _LEVELS / 2)
         squares = conv1d(values.square().sum(0)[None, None], torch.ones(1, 1, length))[0, 0]
-        products = conv1d(values[None], wanted[None])[0, 0]
-        mean = (squares - 2 * products + wanted.square().sum()).clamp_min(0) / wanted.numel()
+        products = conv1d(values[None], target[None])[0, 0]
+        mean = (squares - 2 * products + target.square().sum()).clamp_min(0) / target.numel()
         found[start : start + len(mean)] = mean.sqrt()
     for end in index.starts[1:].tolist():
         found[max(0, end - length + 1) : end] = torch.inf

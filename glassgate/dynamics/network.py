@@ -1,4 +1,4 @@
-"""A layer in eval mode as a discrete dynamical system: one flat state vector, and the map of one step, in float64."""
+"""A layer in eval mode as a discrete dynamical system: a flat state vector and the map of one step, in float64."""
 
 import copy
 import warnings
@@ -16,8 +16,8 @@ from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 
-ROWS_AT_ONCE = 2**24
-"""The number of elements of all Jacobians that are in memory at a time: 128 MB of float64."""
+MAX_ELEMENTS = 2**24
+"""The maximum number of elements of all Jacobians in memory: 128 MB of float64."""
 
 
 class Slot(NamedTuple):
@@ -39,8 +39,8 @@ class Network:
         layer: a `gg.Recurrent` or a subclass such as `gg.LSTM`, of one direction. Its weights are copied to float64.
 
     Raises:
-        TypeError: it is not a recurrent layer of this package.
-        ValueError: it has two directions.
+        TypeError: `layer` is not a recurrent layer of this package.
+        ValueError: the layer has two directions.
     """
 
     def __init__(self, operation: str, layer: Recurrent) -> None:
@@ -62,7 +62,7 @@ class Network:
         self._linearizations = self._linearized()
 
     def _calls(self) -> list[Direction]:
-        """The evaluation cell, weights and initial states of each layer."""
+        """The cell in eval mode, the weights and the initial states of each layer."""
         like = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
         _, _, initial, _ = self.layer._arrange(like.unsqueeze(0))
         return [call for calls in self.layer._calls(initial) for call in calls]
@@ -75,7 +75,7 @@ class Network:
                 at += state.shape[1]
 
     def _linearized(self) -> list[Linearization] | None:
-        """The graph of each layer's step; None if a cell has none."""
+        """The graph of the step of each layer; None if a cell has no graph."""
         try:
             graphs = [current_equations(call.cell, "weight_hr" in call.weights) for call in self._directions]
         except NotTraceable as error:
@@ -92,39 +92,38 @@ class Network:
         """(S,): the initial state of every sequence."""
         return torch.cat([state[0] for call in self._directions for state in call.initial])
 
-    def of_layer(self, layer: int) -> list[Slot]:
+    def slots_of(self, layer: int) -> list[Slot]:
         """The slots of one layer."""
         return [slot for slot in self.slots if slot.layer == layer]
 
     def flat(self, states: Any, name: str = "states") -> Tensor:
-        """Flat states (B, S) from flat ones, or from the form of `hx`: (num_layers, B, H), or a tuple of these.
+        """Flat states (B, S), from flat states or from the form of `hx`: (num_layers, B, H), or a tuple of these.
 
         Raises:
-            ShapeError: the shape fits neither form.
+            ShapeError: the states have neither form.
         """
         if isinstance(states, Tensor) and states.dim() <= 2 and states.shape[-1] == self.size:
             return torch.atleast_2d(states.detach().double())
         names = self._directions[0].cell.state
         parts = states if isinstance(states, tuple | list) else (states,)
-        every = dict.fromkeys(slot.label for slot in self.slots)
         found: dict[str, Tensor] = {}
-        for state, of_layers in zip(names, parts, strict=False):
-            for layer, value in enumerate(of_layers):
+        for state, by_layer in zip(names, parts, strict=False):
+            for layer, value in enumerate(by_layer):
                 found[f"layer{layer}.{state}"] = torch.atleast_2d(torch.as_tensor(value).detach().double())
         widths = {slot.label: slot.columns.stop - slot.columns.start for slot in self.slots}
-        if found.keys() != every.keys() or any(v.shape[-1] != widths[k] or v.dim() != 2 for k, v in found.items()):
+        if found.keys() != widths.keys() or any(v.shape[-1] != widths[k] or v.dim() != 2 for k, v in found.items()):
             shapes = ", ".join(str(tuple(v.shape)) for v in parts if isinstance(v, Tensor))
             raise ShapeError(
                 f"{self.operation}: {name} must be (B, S) with S = {self.size}, the states {', '.join(widths)} side by "
                 f"side, or in the form of hx, got {shapes}"
             )
-        return torch.cat([found[label] for label in every], 1)
+        return torch.cat([found[label] for label in widths], 1)
 
     def inputs(self, input: Tensor, rows: int) -> Tensor:
         """One input per row, (B, H_in), from (H_in,) or (B, H_in).
 
         Raises:
-            ShapeError: it has another shape.
+            ShapeError: the input has another shape.
         """
         width = self.layer.input_size
         input = torch.as_tensor(input).detach().to("cpu", torch.float64)
@@ -139,8 +138,8 @@ class Network:
         new: list[Tensor] = []
         below = input
         for layer, (cell, weights, *_) in enumerate(self._directions):
-            own = tuple(states[:, slot.columns] for slot in self.of_layer(layer))
-            after = advance(cell, weights, linear(below, weights["weight_ih"], weights.get("bias_ih")), own)
+            before = tuple(states[:, slot.columns] for slot in self.slots_of(layer))
+            after = advance(cell, weights, linear(below, weights["weight_ih"], weights.get("bias_ih")), before)
             below = self._input_above(layer, after[0], below)
             new += after
         return torch.cat(new, 1)
@@ -153,10 +152,10 @@ class Network:
         return self.layer.residual and layer > 0 and width == width_below
 
     def jacobian(self, states: Tensor, input: Tensor) -> Tensor:
-        """(B, S, S): the derivative of the next state (rows) with respect to the present state (columns)."""
-        return (
-            self.jacobian_by_gate(states, input)["total"] if self._linearizations else self._by_autograd(states, input)
-        )
+        """(B, S, S): the derivative of the next state (rows) with respect to the current state (columns)."""
+        if self._linearizations is None:
+            return self._by_autograd(states, input)
+        return self.jacobian_by_gate(states, input)["total"]
 
     def jacobian_by_gate(self, states: Tensor, input: Tensor, gates: bool = False) -> dict[str, Tensor]:
         """The Jacobian as "total". With `gates`, also its parts by the last gate on a path, and "direct" for no gate.
@@ -167,14 +166,14 @@ class Network:
         if self._linearizations is None:
             raise ValueError(f"{self.operation}: the parts of gates need a cell that has a graph; see gg.check(cell)")
         rows = states.shape[0]
-        # Without gates every entry is written below.
+        # Without gates, the loop writes every entry.
         shape = rows, self.size, self.size
         total = {"total": states.new_zeros(shape) if gates else states.new_empty(shape)}
         below, d_below = input, None
         for layer, linearization in enumerate(self._linearizations):
-            slots = self.of_layer(layer)
-            own = [states[:, slot.columns] for slot in slots]
-            new, d_new = linearization.run(below, d_below, own, [slot.columns for slot in slots], self.size, gates)
+            slots = self.slots_of(layer)
+            before = [states[:, slot.columns] for slot in slots]
+            new, d_new = linearization.run(below, d_below, before, [slot.columns for slot in slots], self.size, gates)
             for label, parts in d_new.items():
                 whole = total.setdefault(label, torch.zeros_like(total["total"]))
                 for slot, part in zip(slots, parts, strict=True):
@@ -199,18 +198,18 @@ class Network:
 
     def chunks(self, rows: int) -> Iterator[slice]:
         """Slices of rows whose Jacobians fit into memory together."""
-        size = max(1, ROWS_AT_ONCE // self.size**2)
+        size = max(1, MAX_ELEMENTS // self.size**2)
         return (slice(at, at + size) for at in range(0, rows, size))
 
     def run(self, inputs: Tensor, hx: Any = None) -> Tensor:
         """(L + 1, N, S): the flat states before the first step and after each one, on the layer's kernels.
 
         Args:
-            inputs: (L, N, H_in), whatever `batch_first` is.
+            inputs: (L, N, H_in), also for a batch-first layer.
             hx: initial states, flat or in the form of `hx`.
 
         Raises:
-            ShapeError: inputs have another shape.
+            ShapeError: the inputs have another shape.
         """
         if inputs.dim() != 3 or inputs.shape[2] != self.layer.input_size:
             raise ShapeError(
@@ -223,13 +222,13 @@ class Network:
             tuple(start[:, slot.columns].contiguous() for slot in self.slots if slot.label.endswith(f".{name}"))
             for name in self._directions[0].cell.state
         )
-        given = tuple(v if self._differ(v) else torch.stack(v) for v in states)
+        hx = tuple(v if self._shapes_differ(v) else torch.stack(v) for v in states)
         self.layer.batch_first = False
         with torch.no_grad():
-            _, _, every = self.layer(inputs, given if len(given) > 1 else given[0], return_states=True)
-        after = [every[f"layer{slot.layer}.forward.{slot.label.split('.')[1]}"] for slot in self.slots]
+            _, _, visited = self.layer(inputs, hx if len(hx) > 1 else hx[0], return_states=True)
+        after = [visited[f"layer{slot.layer}.forward.{slot.label.split('.')[1]}"] for slot in self.slots]
         return torch.cat([start.unsqueeze(0), torch.cat(after, -1)])
 
     @staticmethod
-    def _differ(states: tuple[Tensor, ...]) -> bool:
+    def _shapes_differ(states: tuple[Tensor, ...]) -> bool:
         return len({state.shape for state in states}) > 1

@@ -1,4 +1,4 @@
-"""The picture of fixed points: in the plane of a trajectory's two principal components, by matplotlib."""
+"""Draws fixed points in the plane of the first two principal components of trajectories, with matplotlib."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Fixed points of a layer under constant input, and the slow points between them (Sussillo and Barak 2013)."""
+"""Fixed points and slow points of a layer under constant input (Sussillo and Barak 2013)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,24 +12,24 @@ from glassgate.dynamics.network import Network
 from glassgate.dynamics.plot import plot
 from glassgate.layers.stack import Recurrent
 
-SHORTEST = 2.0**-10
-"""The smallest fraction of a Newton step that is tried. After it, a damped step that minimises q is taken."""
+MIN_FRACTION = 2.0**-10
+"""The smallest fraction of a Newton step that is tried. If q still does not fall, a damped step minimises q."""
 CONTRACTION = 0.25
-"""Newton's method converges quadratically where each step is shorter than the one before by this factor (Deuflhard)."""
-MOST_REPRESENTATIVES = 128
-"""The number of points that one step of the search compares with all others."""
+"""Newton's method converges quadratically if each step is at most this fraction of the previous one (Deuflhard)."""
+MAX_REPRESENTATIVES = 128
+"""The maximum number of points that one step of the search compares with all others."""
 
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """Points where the state of a network stays, or almost stays.
+    """States that one step maps to themselves, exactly or almost.
 
     Attributes:
         states: (K, S), in float64, slowest first.
         speeds: (K,): q = |F(s) - s|² / 2, where F is one step.
-        jacobians: (K, S, S), of one step at each point.
+        jacobians: (K, S, S), the Jacobian of one step at each point.
         labels: the slot of each column of S, for example "layer0.c".
-        slow: the slow points, where q has a minimum above the tolerance of fixed points; their own `slow` is None.
+        slow: the slow points, where q has a minimum above the tolerance of fixed points. Their `slow` is None.
     """
 
     states: Tensor
@@ -53,7 +53,7 @@ class FixedPoints:
 
     @cached_property
     def unstable_directions(self) -> Tensor:
-        """(K,) int64: how many eigenvalues are outside the unit circle; a saddle has at least one inside, too."""
+        """(K,) int64: the number of eigenvalues outside the unit circle. A saddle also has at least one inside."""
         return (self.eigenvalues.abs() >= 1).sum(1)
 
     @cached_property
@@ -62,13 +62,13 @@ class FixedPoints:
         return 1 / self.eigenvalues.abs().log().abs()
 
     def plot(self, trajectories: Tensor, path: str | Path) -> None:
-        """Draws the points and the visited states, in the plane of the two principal components of these states.
+        """Draws the points and the visited states, in the plane of the first two principal components of these states.
 
-        A line at each point has the direction of its slowest, or fastest growing, eigenvector.
+        A line through each point shows the direction of its slowest or fastest growing eigenvector.
 
         Args:
-            trajectories: (L, N, S) or (L, S): flat states, as `trajectory(layer, inputs).states` has them.
-            path: of the picture. Its suffix is the format: .png, .svg or .pdf.
+            trajectories: (L, N, S) or (L, S): flat states, such as `trajectory(layer, inputs).states`.
+            path: the file of the picture. The suffix selects the format: .png, .svg or .pdf.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed; `pip install glassgate[pictures]` installs it.
@@ -96,21 +96,21 @@ def fixed_points(
 ) -> FixedPoints:
     """The fixed points of a layer under constant input, searched from many starts at once.
 
-    Each start follows Newton's method on F(s) - s = 0. Where a Newton step does not lower the speed q, a damped step
-    minimises q instead (Levenberg-Marquardt). Points closer than `distance` are merged.
+    The search runs Newton's method on F(s) - s = 0 from each start. If a Newton step does not reduce the speed q, a
+    damped step minimises q instead (Levenberg-Marquardt). Points closer than `distance` are merged.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
-        input: (H_in,), constant.
-        starts: (M, S) flat states or states in the form of the layer's `hx`: where the search begins. States that the
-            network visits are good starts, also with some noise: `trajectory(layer, inputs).states.flatten(0, 1)`.
+        input: the constant input, (H_in,).
+        starts: the first states of the search: flat (M, S), or in the form of the layer's `hx`. States that the network
+            visits are good starts, also with some noise: `trajectory(layer, inputs).states.flatten(0, 1)`.
         tolerance: the largest q of a fixed point.
         slow: the largest q of a slow point.
         distance: the Euclidean distance between two states below which they are merged.
         steps: the maximum number of steps of the search.
 
     Raises:
-        ShapeError: starts or input do not fit the layer.
+        ShapeError: starts or input have a wrong shape.
         ValueError: the layer has two directions.
 
     Example:
@@ -124,10 +124,10 @@ def fixed_points(
     network = Network("fixed_points", layer)
     starts = network.flat(starts, "starts")
     x = network.inputs(input, 1)
-    found = torch.cat([_searched(network, starts[rows], x, tolerance, steps) for rows in network.chunks(len(starts))])
+    found = torch.cat([_search(network, starts[rows], x, tolerance, steps) for rows in network.chunks(len(starts))])
     speeds = _speeds(network, found, x)
-    fixed = _merged(found[speeds <= tolerance], distance)
-    others = _merged(found[(speeds > tolerance) & (speeds <= slow)], distance)
+    fixed = _without_duplicates(found[speeds <= tolerance], distance)
+    others = _without_duplicates(found[(speeds > tolerance) & (speeds <= slow)], distance)
     if len(fixed) and len(others):
         others = others[torch.cdist(others, fixed).amin(1) > distance]
     return _points(network, fixed, x, _points(network, others, x))
@@ -151,10 +151,10 @@ def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:
         return (network.step(states, x.expand(len(states), -1)) - states).square().sum(1) / 2
 
 
-def _searched(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
+def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
     """The ends of the searches from these starts, (K, S) with K <= M.
 
-    A row leaves the search if its q is below the tolerance or no longer falls. It is dropped if it converges to the
+    A row leaves the search if its q is below the tolerance or no longer falls. A row is dropped if it converges to the
     same point as another row.
     """
     states = states.clone()
@@ -163,45 +163,45 @@ def _searched(network: Network, states: Tensor, x: Tensor, tolerance: float, ste
     dropped = torch.zeros(len(states), dtype=torch.bool)
     active = torch.arange(len(states))
     for _ in range(steps):
-        # Far below the tolerance, since rounding alone decides there.
+        # The search continues far below the tolerance, where only rounding limits it.
         active = active[(speeds[active] > tolerance * 1e-4) & (damping[active] < 1e12) & speeds[active].isfinite()]
         if not len(active):
             break
-        own, q = states[active], speeds[active]
-        inputs = x.expand(len(own), -1)
+        current, q = states[active], speeds[active]
+        inputs = x.expand(len(current), -1)
         with torch.no_grad():
-            residual = network.step(own, inputs) - own
-        slope = network.jacobian(own, inputs)
+            residual = network.step(current, inputs) - current
+        slope = network.jacobian(current, inputs)
         slope.diagonal(dim1=1, dim2=2).sub_(1)
-        moved, q_moved, length = _newton(network, own, x, q, residual, slope)
+        moved, q_moved, length = _newton(network, current, x, q, residual, slope)
         failed = ~(q_moved < q)
         if failed.any():
             rows = failed.nonzero().squeeze(1)
             length[rows] = torch.nan
-            chosen = active[rows]
+            searches = active[rows]
             moved[rows], q_moved[rows], factors = _damped(
-                network, own[rows], x, q[rows], residual[rows], slope[rows], damping[chosen]
+                network, current[rows], x, q[rows], residual[rows], slope[rows], damping[searches]
             )
-            damping[chosen] *= factors
+            damping[searches] *= factors
         states[active], speeds[active] = moved, q_moved
         contraction = length / lengths[active]
         lengths[active] = length
         # After quadratic convergence the next step would be shorter by about the square of the contraction.
-        same = _same(moved, torch.where(contraction < CONTRACTION, contraction * length, torch.nan))
-        dropped[active[same]] = True
-        active = active[~same]
+        duplicates = _duplicates(moved, torch.where(contraction < CONTRACTION, contraction * length, torch.nan))
+        dropped[active[duplicates]] = True
+        active = active[~duplicates]
     return states[~dropped]
 
 
-def _same(states: Tensor, radii: Tensor) -> Tensor:
-    """(B,) bool: the rows that converge to the same point as another row, which stays.
+def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
+    """(B,) bool: the rows that converge to the same point as another row, which is not marked.
 
     Args:
         states: (B, S).
         radii: (B,): the largest distance to the point; NaN if it is unknown.
     """
     order = radii.argsort()  # NaN is last
-    first = order[:MOST_REPRESENTATIVES]
+    first = order[:MAX_REPRESENTATIVES]
     rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
     distances = torch.cdist(states, states[first], compute_mode="donot_use_mm_for_euclid_dist")
     near = distances <= radii[:, None] + radii[first]
@@ -211,7 +211,7 @@ def _same(states: Tensor, radii: Tensor) -> Tensor:
 def _damped(
     network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, slope: Tensor, damping: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The damped step of each row (Levenberg-Marquardt) where q falls, q after it, and the change of the damping."""
+    """The states after a damped step of each row (Levenberg-Marquardt) if q falls, their q, and damping factors."""
     normal = slope.mT @ slope
     normal.diagonal(dim1=1, dim2=2).add_((damping * normal.diagonal(dim1=1, dim2=2).amax(1))[:, None])
     tried = states + torch.linalg.solve(normal, -(slope.mT @ residual.unsqueeze(2))).squeeze(2)
@@ -224,12 +224,12 @@ def _damped(
 def _newton(
     network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, slope: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The Newton step of each row, shortened until q falls, q after it, and the length of the whole step."""
+    """The states after a Newton step of each row, shortened until q falls, their q, and the length of the full step."""
     step, info = torch.linalg.solve_ex(slope, -residual)
     step = torch.where((info == 0)[:, None] & step.isfinite().all(1, keepdim=True), step, 0.0)
     moved, q_moved = states + step, _speeds(network, states + step, x)
     fraction = 0.5
-    while fraction >= SHORTEST:
+    while fraction >= MIN_FRACTION:
         rows = (~(q_moved < q)).nonzero().squeeze(1)
         if not len(rows):
             break
@@ -239,7 +239,7 @@ def _newton(
     return moved, q_moved, step.norm(dim=1)
 
 
-def _merged(states: Tensor, distance: float) -> Tensor:
+def _without_duplicates(states: Tensor, distance: float) -> Tensor:
     """One point of each group of points that are closer to it than the distance."""
     kept: list[Tensor] = []
     while len(states):

@@ -11,8 +11,8 @@ from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 from glassgate.engines.symbolic.rewrite import distinguish, merged
 
-SMALLEST = 1e-6
-"""The relevance of a value closer to zero than this is computed as if the value were this one."""
+MIN_MAGNITUDE = 1e-6
+"""A smaller value is replaced by this one in the denominator of a relevance."""
 
 _GATES = ("sigmoid", "softmax")
 _SIGNALS = ("tanh",)
@@ -41,10 +41,10 @@ def conservative(equations: Equations, gates: set[Node]) -> Equations:
     """Equations whose gradient, times the input, is the relevance of the input.
 
     Args:
-        equations: of one step.
+        equations: the equations of one step.
         gates: values between 0 and 1 that only scale others.
     """
-    scales = _scaling(equations, gates)
+    scales = _scales(equations, gates)
 
     def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
         if node in scales or not node.inputs or node.op in ("hh", "hr", "row_sum", "where", *MASKS):
@@ -57,14 +57,14 @@ def conservative(equations: Equations, gates: set[Node]) -> Equations:
             case "mul":
                 a, b = args
                 if not any(constant):
-                    return 0.5 * (a * _held(b)) + 0.5 * (_held(a) * b)
-                return _held(a) * b if constant[0] else a * _held(b)
+                    return 0.5 * (a * _detached(b)) + 0.5 * (_detached(a) * b)
+                return _detached(a) * b if constant[0] else a * _detached(b)
             case "div":
-                return args[0] / _held(args[1])
+                return args[0] / _detached(args[1])
         (x,) = [arg for arg, fixed in zip(args, constant, strict=True) if not fixed]
-        y = make(node.op, *(_held(arg) for arg in args))
-        near = torch.abs(_held(x)) < SMALLEST
-        return x * (y / torch.where(near, SMALLEST, _held(x)))
+        y = make(node.op, *(_detached(arg) for arg in args))
+        near = torch.abs(_detached(x)) < MIN_MAGNITUDE
+        return x * (y / torch.where(near, MIN_MAGNITUDE, _detached(x)))
 
     new = merged(equations.states, rule)
     states = tuple(new[node] for node in equations.states)
@@ -75,17 +75,17 @@ def conservative(equations: Equations, gates: set[Node]) -> Equations:
     )  # fmt: skip
 
 
-def _held(value: Any) -> Any:
+def _detached(value: Any) -> Any:
     """The same value as a constant."""
     is_number = not isinstance(value, Node) or value.op in ("size", "constant")
     return value if is_number else make("detach", value)
 
 
-def _scaling(equations: Equations, gates: set[Node]) -> set[Node]:
-    """The values that only scale others: constants, gates, and functions of only these.
+def _scales(equations: Equations, gates: set[Node]) -> set[Node]:
+    """The values that only scale others: constants, gates, and functions of these.
 
-    A function that is not 0 at 0, as a sigmoid or an exponential is not, makes a gate, since a signal of 0 would
-    have relevance after it.
+    A function f with f(0) != 0, such as a sigmoid or an exponential, also counts. Otherwise a signal of 0 would get
+    relevance.
     """
     found: set[Node] = set()
 
@@ -98,7 +98,7 @@ def _scaling(equations: Equations, gates: set[Node]) -> set[Node]:
             return False
         if all(arg in found or arg.op in MASKS or arg.op == "parameter" for arg in node.inputs):
             return True
-        return len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _starts_above_zero(node)
+        return len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _is_nonzero_at_zero(node)
 
     for node in equations.nodes:
         if scales(node):
@@ -106,7 +106,7 @@ def _scaling(equations: Equations, gates: set[Node]) -> set[Node]:
     return found
 
 
-def _starts_above_zero(node: Node) -> bool:
-    """Whether an elementwise function of one value is other than 0 at 0."""
+def _is_nonzero_at_zero(node: Node) -> bool:
+    """Whether an elementwise function f of one value has f(0) != 0."""
     args = [torch.zeros(()) if isinstance(arg, Node) else torch.tensor(arg) for arg in node.args]
     return bool(OPERATIONS[node.op].compute(*args) != 0)

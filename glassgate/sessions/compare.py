@@ -1,4 +1,4 @@
-"""What a session's precision costs: its gates and states next to those of the same model in float32."""
+"""Compares the gates and states of a session with those of the same model in float32."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -16,11 +16,11 @@ class Difference(NamedTuple):
     """One gate or state of one layer and direction."""
 
     name: str
-    """Such as "encoder.layer0.forward.f"."""
+    """For example "encoder.layer0.forward.f"."""
     largest: float
-    """The largest difference of a number."""
+    """The largest absolute difference."""
     relative: float
-    """The root mean square of the differences over that of the values."""
+    """The root mean square of the differences, divided by that of the values."""
 
 
 class Comparison(NamedTuple):
@@ -35,8 +35,8 @@ class Comparison(NamedTuple):
         return "\n".join(lines)
 
 
-class _Recorded(nn.Module):
-    """A frozen layer that keeps its gates and states."""
+class _RecordingLayer(nn.Module):
+    """A frozen layer that records its gates and states."""
 
     def __init__(self, layer: FrozenLayer) -> None:
         super().__init__()
@@ -44,23 +44,23 @@ class _Recorded(nn.Module):
         self.values: dict[str, Tensor] = {}
 
     def forward(self, *args: Any, return_states: bool = False, **kwargs: Any) -> Any:
-        """The layer's results."""
+        """The results of the layer."""
         recordings = [Recording() for _ in self._layer.spec.parts]
         output, final, states = self._layer(*args, **kwargs, return_states=True, recordings=recordings)
         for part, recording in zip(self._layer.spec.parts, recordings, strict=True):
             self.values |= {f"{part.label}.{gate}": v for gate, v in recording.values.items()}
-            own = {name: v for name, v in states.items() if name.startswith(f"{part.label}.")}
-            self.values |= {name: v.data if isinstance(v, PackedSequence) else v for name, v in own.items()}
+            of_part = {name: v for name, v in states.items() if name.startswith(f"{part.label}.")}
+            self.values |= {name: v.data if isinstance(v, PackedSequence) else v for name, v in of_part.items()}
         return (output, final, states) if return_states else (output, final)
 
 
 def compare(module: nn.Module, exact: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Comparison:
-    """The differences of a frozen model from another one, in one call of both.
+    """The differences between two frozen models in one call of both.
 
     Args:
         module: the model.
-        exact: the same in float32.
-        args, kwargs: of the call.
+        exact: the same model in float32.
+        args, kwargs: the arguments of the call.
     """
     truth = _values(exact, args, kwargs)
     return Comparison([_difference(name, v, truth[name]) for name, v in _values(module, args, kwargs).items()])
@@ -68,11 +68,11 @@ def compare(module: nn.Module, exact: nn.Module, args: Sequence[Any], kwargs: Ma
 
 @torch.no_grad()
 def _values(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """All gates and states of a call by name."""
+    """All gates and states of a call, by name."""
     layers = {name: part for name, part in module.named_modules() if isinstance(part, FrozenLayer)}
-    recorded = {id(layer): _Recorded(layer) for layer in layers.values()}
-    whole = recorded[id(module)] if id(module) in recorded else deepcopy(module, dict(recorded))
-    whole(*args, **kwargs)
+    recorded = {id(layer): _RecordingLayer(layer) for layer in layers.values()}
+    model = recorded[id(module)] if id(module) in recorded else deepcopy(module, dict(recorded))
+    model(*args, **kwargs)
     found: dict[str, Tensor] = {}
     for name, layer in layers.items():
         prefix = f"{name}." if name else ""

@@ -1,4 +1,4 @@
-"""Session files: one safetensors file with tensors, and in its metadata a description in JSON."""
+"""Session files: one safetensors file with the tensors, and a JSON description in its metadata."""
 
 import json
 import os
@@ -20,9 +20,9 @@ from glassgate.sessions.session import STOCK, Session, frozen_layers
 
 FORMAT = 1
 KEY = "glassgate_session"
-"""Where the description is in the file's metadata."""
+"""The key of the description in the file's metadata."""
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-"""Of a layer's input and output."""
+"""The dtypes of the input and output of a layer."""
 
 
 class NotASession(ValueError):
@@ -67,8 +67,8 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
 
     Args:
         path: the file.
-        model: for a session of a whole model, an instance of it, which gives the code that the file does not hold. Its
-            weights are not read, and it stays as it is.
+        model: for a session of a whole model, an instance of the model, because the file does not contain its code. It
+            is not modified, and its weights are not read.
 
     Returns:
         the session.
@@ -76,7 +76,7 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
     Raises:
         OSError: the file does not exist.
         NotASession: (a ValueError) the file is truncated, is not a session, or was written by another version.
-        ValueError: `model` is missing, or it does not fit.
+        ValueError: `model` is missing, or does not match the file.
         EngineError: this processor does not support the session's precision.
 
     Example:
@@ -152,16 +152,16 @@ def _described(layer: FrozenLayer) -> dict[str, Any]:
 
 
 def _layer(described: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> FrozenLayer:
-    """The layer of a description, whose options the layer's own constructor checks."""
+    """The layer of a description. The constructor of `Recurrent` checks the options."""
     cell, options, dtype = GraphCell(parse(described["equations"])), described["options"], described["dtype"]
     if dtype not in DTYPES or options.keys() != set(OPTIONS):
         raise KeyError(f"dtype {dtype!r} and the options {sorted(options)}")
-    sizes = [tuple(of_layer) for of_layer in options["hidden_size"]]
+    sizes = [tuple(each) for each in options["hidden_size"]]
     layer = Recurrent(cell, **{**options, "hidden_size": sizes}, device="meta")
     spec = Spec.of(layer, getattr(torch, dtype), str(described["name"]))
     prefix = f"layer:{name}:"
-    own = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
-    return FrozenLayer.from_tensors(spec, cell, own, described["precision"])
+    of_layer = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
+    return FrozenLayer.from_tensors(spec, cell, of_layer, described["precision"])
 
 
 def _filled(path: str | Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]) -> nn.Module:

@@ -37,20 +37,20 @@ def freeze(
 
     Args:
         module: a recurrent layer, or a model with at least one, in eval mode, on the CPU.
-        precision: type of the weights and matrix products of recurrent layers: "float32", "float64", "bfloat16"
-            (needs AVX512-BF16 or AMX-BF16), or "int8". Inputs, outputs and states have the type of the module. Each
-            layer's own type if not given; float32 for float16 and bfloat16.
+        precision: the dtype of the weights and matrix products of recurrent layers: "float32", "float64", "bfloat16"
+            (needs AVX512-BF16 or AMX-BF16), or "int8". Inputs, outputs and states have the dtype of the module. The
+            default is the dtype of each layer, or float32 if that is float16 or bfloat16.
         keep: for int8, the matrices that stay in float32: names of parameters such as "encoder.weight_ih_l0", where `*`
-            matches any text. Input matrices with fewer than 16 columns always stay.
-        compile_for: pairs (L, N). If `module` is one layer, calls of these shapes are compiled and prepared now rather
-            than at their first call.
+            matches any text. Input matrices with fewer than 16 columns always stay in float32.
+        compile_for: pairs (L, N), only if `module` is one layer. Calls of these shapes are compiled and prepared now
+            instead of at the first call.
 
     Returns:
-        the session. Call it as the module.
+        the session, which is called like the module.
 
     Raises:
         TypeError: `module` is not a module.
-        ValueError: a module is in training mode with dropout or another noise, is not on the CPU, or is edited; or the
+        ValueError: a module is in training mode with dropout or other noise, is not on the CPU, or is edited; or the
             model has no recurrent layer.
         EngineError: the processor or a cell does not support the precision, or the named engine cannot run sessions.
 
@@ -72,8 +72,8 @@ def freeze(
         )
     for L, N in shapes:
         assert isinstance(layer, FrozenLayer)
-        form = (N, L) if layer.spec.batch_first else (L, N)
-        session(torch.zeros(*form, layer.spec.input_size, dtype=layer.spec.dtype))
+        rows = (N, L) if layer.spec.batch_first else (L, N)
+        session(torch.zeros(*rows, layer.spec.input_size, dtype=layer.spec.dtype))
     return session
 
 
@@ -81,11 +81,11 @@ class Session:
     """A model for inference, from `gg.freeze` or `gg.load_session`.
 
     It never changes between two calls of `refresh`, so any number of threads may call it at the same time. Calls build
-    no autograd graph. Kernels release the GIL. Each thread keeps working memory for the largest call that it has made.
+    no autograd graph. Kernels release the GIL. Each thread keeps working memory for its largest call.
 
     Attributes:
         module: the frozen copy: a frozen layer, or a model with frozen layers.
-        source: the module that it was made from; None if it was loaded from a file or is a clone of such a session.
+        source: the original module; None if the session was loaded from a file, or is a clone of such a session.
         precision, keep: the arguments of `gg.freeze`.
     """
 
@@ -103,13 +103,13 @@ class Session:
             return module(*args, **kwargs)
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """Sequences that advance one step at a time; only for a session of one layer.
+        """A stream, which processes sequences one step at a time; only for a session of one layer.
 
         Args:
-            batch_size: how many side by side.
+            batch_size: the number of sequences.
 
         Raises:
-            TypeError: the session is that of a whole model.
+            TypeError: the session is of a whole model.
             ValueError: the layer is bidirectional.
         """
         if not isinstance(self.module, FrozenLayer):
@@ -120,7 +120,7 @@ class Session:
         return self.module.stream(batch_size)
 
     def refresh(self) -> None:
-        """Copy and pack the weights of the module again. Calls in other threads finish with the former ones.
+        """Copy and pack the weights of the module again. Calls that run in other threads finish with the old weights.
 
         Raises:
             RuntimeError: the session was loaded from a file.
@@ -130,17 +130,17 @@ class Session:
         self.module = _snapshot(self.source, self.precision, self.keep)
 
     def clone(self) -> "Session":
-        """A second session that shares the weights. After a `refresh` of one of the two, they differ."""
+        """A second session that shares the weights, until `refresh` is called on one of the two."""
         return Session(self.source, self.module, self.precision, self.keep)
 
     def save(self, path: str | Path) -> None:
         """Write the session to one safetensors file, with its description as JSON in the file's metadata.
 
-        The file holds tensors, sizes and equations, and nothing that can be executed. Of a model, it holds the weights
-        of all modules, but not their code.
+        The file contains tensors, sizes and equations, and no executable code. For a model, it contains the weights of
+        all modules, but not their code.
 
         Args:
-            path: the file. An existing one is replaced only once the new one is complete.
+            path: the file. An existing file is replaced only when the new one is complete.
 
         Raises:
             ValueError: a cell runs on the reference engine, so it has no equations to write.
@@ -153,7 +153,7 @@ class Session:
         """Print the difference of each gate and state from its value in float32.
 
         Args:
-            args, kwargs: of one call, such as a batch of validation data.
+            args, kwargs: the arguments of one call, such as a batch of validation data.
 
         Returns:
             the table that is printed; `rows` has its numbers.
@@ -165,16 +165,16 @@ class Session:
 
         if self.source is None:
             raise RuntimeError("compare: this session was loaded from a file and has no module to compare with")
-        found = compare(self.module, _snapshot(self.source, None, ()), args, kwargs)
-        print(found)
-        return found
+        comparison = compare(self.module, _snapshot(self.source, None, ()), args, kwargs)
+        print(comparison)
+        return comparison
 
     def __repr__(self) -> str:
         return f"Session({self.module!r})"
 
 
 def frozen_layers(module: nn.Module) -> Iterator[tuple[str, FrozenLayer]]:
-    """The frozen layers of a model by name, each once."""
+    """Yield each frozen layer of a model and its name."""
     for name, part in module.named_modules():
         if isinstance(part, FrozenLayer):
             yield name, part
@@ -210,7 +210,7 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
 
 
 def _converted(part: nn.Module) -> Recurrent:
-    """Glassgate's layer with the parameters of one of `torch.nn`."""
+    """Convert a layer of `torch.nn` to one of glassgate with the same parameters."""
     (layer,) = convert(nn.Sequential(part)).children()
     if not isinstance(layer, Recurrent):
         raise ValueError(
@@ -220,7 +220,7 @@ def _converted(part: nn.Module) -> Recurrent:
 
 
 def _check(name: str, part: nn.Module) -> None:
-    """Raise unless a module gives the same result at every call, on the CPU."""
+    """Raise unless a module is on the CPU and gives the same result at every call."""
     label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
     for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
         if tensor.device.type != "cpu":
