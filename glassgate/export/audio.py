@@ -1,4 +1,4 @@
-"""Models of audio effects in the JSON files of other programs: Neural Amp Modeler (`.nam`) and RTNeural."""
+"""Reads and writes models of audio effects in the JSON formats of Neural Amp Modeler (`.nam`) and RTNeural."""
 
 import json
 import os
@@ -22,20 +22,22 @@ _NAM_VERSION = "0.7.0"
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 _KINDS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
 _GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("z", "r", "n")}
-"""The gates of RTNeural's layers, by our names, in their order."""
+"""The gates of RTNeural's layers in their order, by our names."""
 
 
 class Effect(nn.Sequential):
-    """Modules in a row, from samples (N, L, H_in) to samples (N, L, H_out); recurrent layers pass their outputs on.
+    """A sequence of modules that maps samples (N, L, H_in) to samples (N, L, H_out).
+
+    Recurrent layers pass on their output without the final states.
 
     Attributes:
-        sample_rate: of the audio, in Hz; None if it is unknown.
+        sample_rate: the sample rate of the audio in Hz; None if it is unknown.
     """
 
     sample_rate: float | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        """From (N, L, H_in) to (N, L, H_out)."""
+        """Map samples (N, L, H_in) to samples (N, L, H_out)."""
         for module in self:
             result = module(input)
             input = result[0] if isinstance(result, tuple) else result
@@ -46,10 +48,10 @@ def from_nam(path: str | os.PathLike[str]) -> Effect:
     """Reads an LSTM model of Neural Amp Modeler.
 
     Args:
-        path: of a `.nam` file.
+        path: the path of a `.nam` file.
 
     Returns:
-        the LSTM, with the initial states of the file, and the linear layer after it, in eval mode.
+        the LSTM with the initial states of the file, and the linear layer after it, in eval mode.
 
     Raises:
         ExportError: the file cannot be read, is damaged, or contains another architecture.
@@ -77,8 +79,8 @@ def from_nam(path: str | os.PathLike[str]) -> Effect:
         raise ExportError(f"from_nam: {path} is damaged ({type(error).__name__}: {error}); copy it again") from error
     parts: list[Tensor] = []
     with torch.no_grad():
-        for k, (_, given) in enumerate(layer.weights()):
-            parts += [torch.cat([given["weight_ih"], given["weight_hh"]], 1), given["bias_ih"]]
+        for k, (_, params) in enumerate(layer.weights()):
+            parts += [torch.cat([params["weight_ih"], params["weight_hh"]], 1), params["bias_ih"]]
             parts += [layer.get_parameter(f"{state}_0_l{k}") for state in ("h", "c")]
         parts += [head.weight, head.bias]
         sizes = [part.numel() for part in parts]
@@ -86,10 +88,10 @@ def from_nam(path: str | os.PathLike[str]) -> Effect:
             raise ExportError(f"from_nam: {path} must have {sum(sizes)} weights for its sizes, got {weights.numel()}")
         for part, values in zip(parts, weights.split(sizes), strict=True):
             part.copy_(values.view_as(part))
-        for k, (_, given) in enumerate(layer.weights()):
-            given["weight_ih"].copy_(parts[4 * k][:, : given["weight_ih"].shape[1]])
-            given["weight_hh"].copy_(parts[4 * k][:, given["weight_ih"].shape[1] :])
-            given["bias_hh"].zero_()
+        for k, (_, params) in enumerate(layer.weights()):
+            params["weight_ih"].copy_(parts[4 * k][:, : params["weight_ih"].shape[1]])
+            params["weight_hh"].copy_(parts[4 * k][:, params["weight_ih"].shape[1] :])
+            params["bias_hh"].zero_()
     model = Effect(layer, head).eval()
     model.sample_rate = content.get("sample_rate")
     return model
@@ -100,14 +102,14 @@ def to_nam(module: nn.Module, path: str | os.PathLike[str], *, sample_rate: floa
 
     Args:
         module: an `nn.Sequential` of a `gg.LSTM` of any depth in one direction, and `nn.Linear(H, 1)`.
-        path: of the file; by convention it ends in `.nam`.
-        sample_rate: of the audio that the model was trained on, in Hz.
+        path: the path of the file; by convention it ends in `.nam`.
+        sample_rate: the sample rate of the training audio, in Hz.
 
     Returns:
         the path.
 
     Raises:
-        ExportError: the module is another one, or the file cannot be written.
+        ExportError: the module has another structure, or the file cannot be written.
     """
     match flat(module):
         case [Recurrent() as layer, nn.Linear(out_features=1, bias=Tensor()) as head] if _is_plain(layer, cells.LSTM):
@@ -143,7 +145,7 @@ def from_rtneural(path: str | os.PathLike[str]) -> Effect:
     """Reads a model of RTNeural: LSTM, GRU and dense layers and the activations tanh, ReLU and sigmoid.
 
     Args:
-        path: of a JSON file.
+        path: the path of a JSON file.
 
     Returns:
         the modules, in eval mode.
@@ -172,19 +174,21 @@ def from_rtneural(path: str | os.PathLike[str]) -> Effect:
             elif kind in ("dense", "time-distributed-dense"):
                 modules.append(_dense(width, entry))
             elif kind != "activation":
-                known = ", ".join((*_KINDS, "dense", "activation"))
-                raise ExportError(f"from_rtneural: {path} has a layer of type {kind!r}; supported are {known}")
+                supported = ", ".join((*_KINDS, "dense", "activation"))
+                raise ExportError(f"from_rtneural: {path} has a layer of type {kind!r}; supported are {supported}")
             width = int(entry["shape"][-1])
             if activation and kind not in _KINDS:
                 if activation not in _ACTIVATIONS:
-                    known = ", ".join(_ACTIVATIONS)
-                    raise ExportError(f"from_rtneural: {path} has the activation {activation!r}; supported are {known}")
+                    supported = ", ".join(_ACTIVATIONS)
+                    raise ExportError(
+                        f"from_rtneural: {path} has the activation {activation!r}; supported are {supported}"
+                    )
                 modules.append(_ACTIVATIONS[activation]())
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, ExportError):
             raise
         raise ExportError(
-            f"from_rtneural: {path} is no model of RTNeural, or damaged ({type(error).__name__}: {error})"
+            f"from_rtneural: {path} is not a model of RTNeural, or is damaged ({type(error).__name__}: {error})"
         ) from error
     return Effect(*modules).eval()
 
@@ -216,7 +220,7 @@ def to_rtneural(module: nn.Module, path: str | os.PathLike[str]) -> Path:
     Args:
         module: a `gg.LSTM` or `gg.GRU` in one direction without initial states, `nn.Linear`, an activation (tanh,
             ReLU, sigmoid), or an `nn.Sequential` of these.
-        path: of the file.
+        path: the path of the file.
 
     Returns:
         the path.
@@ -248,7 +252,7 @@ def to_rtneural(module: nn.Module, path: str | os.PathLike[str]) -> Path:
 
 
 def _entry(spec: DirectionSpec) -> dict[str, Any]:
-    """A recurrent layer; RTNeural's LSTM has one bias, its GRU has both."""
+    """The entry of a recurrent layer. RTNeural's LSTM has one bias, and its GRU has two."""
     kind = "lstm" if "c" in spec.widths else "gru"
     if any(initial.any() for initial in spec.initial.values()):
         raise ExportError(f"to_rtneural: {spec.label} must start from zero states, got learned initial states")
@@ -265,16 +269,16 @@ def _layer(kind: str, activation: str, size: int, weights: Sequence[Tensor]) -> 
     return {"type": kind, "activation": activation, "shape": [None, None, size], "weights": values}
 
 
-def _reordered(rows: Tensor, given: Sequence[str], wanted: Sequence[str]) -> Tensor:
-    """Blocks of rows, one for each gate, in another order."""
-    blocks = dict(zip(given, rows.chunk(len(given)), strict=True))
-    return torch.cat([blocks[gate] for gate in wanted])
+def _reordered(rows: Tensor, gates: Sequence[str], order: Sequence[str]) -> Tensor:
+    """Blocks of rows, one for each gate, in another order of the gates."""
+    blocks = dict(zip(gates, rows.chunk(len(gates)), strict=True))
+    return torch.cat([blocks[gate] for gate in order])
 
 
 def _is_plain(layer: Recurrent, cell: type) -> bool:
-    """Whether a layer is one of a stock cell, in one direction, with biases."""
-    usual = layer.num_directions == 1 and layer.bias and not layer.proj_size and not layer.residual
-    return bool(type(layer.cell) is cell and usual and isinstance(layer.hidden_size, int))
+    """Whether a layer has this cell, one direction, biases and no other options."""
+    plain = layer.num_directions == 1 and layer.bias and not layer.proj_size and not layer.residual
+    return bool(type(layer.cell) is cell and plain and isinstance(layer.hidden_size, int))
 
 
 def _specs(layer: Recurrent, operation: str) -> list[DirectionSpec]:

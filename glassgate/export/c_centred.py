@@ -1,7 +1,7 @@
-"""Subtracts means over units at export, in the weights, where a step subtracts the mean of a product.
+"""Moves the subtraction of a mean over units from a step into its weights.
 
-The mean over units of W x + b is a product of x, too. W x + b minus its mean is therefore one product with other
-weights, and a layer-normalised step needs no sum over units, and no phase, for this mean.
+The mean over units of W x + b is linear in x. W x + b minus its mean is therefore one matrix product with other
+weights. A layer-normalised step then needs no sum over units, and no phase, for this mean.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ import numpy as np
 from glassgate.export.phases import Affine, Fixed, Item, Numbers, Point, State, Step, Total, ordered
 
 _ROUNDING = 1e-13
-"""A sum in double that is smaller, as a fraction of the sum of magnitudes, is zero."""
+"""A sum in double precision counts as zero if it is at most this fraction of the sum of magnitudes."""
 
 
 def centred(step: Step) -> Step:
-    """Put means over units into the weights of a step, unless it then has more products."""
+    """Move means over units into the weights of a step, unless the weights would become larger."""
     centring = _Centring(step.items)
     new = {name: centring.centred(item) for name, item in step.new.items()}
     items = ordered(new.values())
@@ -30,10 +30,10 @@ def _weights(items: Sequence[Item]) -> int:
 
 
 class _Centring:
-    """The values of a step with means in the weights.
+    """Rewrites the values of a step with means in the weights.
 
-    The form of a value is its matrix, if the value is linear in the vectors of the step's products: a row for each unit
-    (or a single row), a column for the constant and for each number of each vector, in double.
+    A value that is linear in the vectors of the step's products has a form: a matrix in double precision with a row for
+    each unit (or a single row), a column for the constant, and a column for each number of each vector.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -47,7 +47,7 @@ class _Centring:
         self._new: dict[Item, Item | float] = {}
 
     def centred(self, item: Item) -> Item:
-        """The value of a unit."""
+        """The rewritten value."""
         new = self._centred(item)
         assert isinstance(new, Item)  # only single numbers become 0.0
         return new
@@ -56,10 +56,10 @@ class _Centring:
         if not isinstance(item, Item):
             return item
         if item not in self._new:
-            self._new[item] = self._made(item)
+            self._new[item] = self._rewritten(item)
         return self._new[item]
 
-    def _made(self, item: Item) -> Item | float:
+    def _rewritten(self, item: Item) -> Item | float:
         form = self._form(item) if isinstance(item, Point | Total) else None
         if form is not None and item.axis == "1" and not form.any():
             return 0.0
@@ -86,18 +86,18 @@ class _Centring:
         return item
 
     def _product(self, product: Affine, form: Numbers) -> Affine:
-        """A product with the weights of a form."""
+        """The matrix product whose weights and bias are a form."""
         kind = product.products[0].matrix.dtype
         parts = [replace(part, matrix=form[:, self._columns[part.left]].astype(kind)) for part in product.products]
         bias = form[:, 0].astype(kind) if form[:, 0].any() else None
         return replace(product, bias=bias, products=parts, is_centred=True)
 
     def _form(self, item: Item | float) -> Numbers | None:
-        """The matrix of a value; None if it is not linear."""
+        """The form of a value; None if it is not linear."""
         if not isinstance(item, Item):
             return self._constant(np.array([item]))
         if item not in self._forms:
-            self._forms[item] = self._derived(item)
+            self._forms[item] = self._computed_form(item)
         return self._forms[item]
 
     def _constant(self, numbers: Numbers) -> Numbers:
@@ -105,7 +105,7 @@ class _Centring:
         form[:, 0] = numbers
         return form
 
-    def _derived(self, item: Item) -> Numbers | None:
+    def _computed_form(self, item: Item) -> Numbers | None:
         match item:
             case Fixed(values=values):
                 return self._constant(values)
@@ -123,7 +123,7 @@ class _Centring:
                 if left is not None and right is not None:
                     return left + right if op == "add" else left - right
             case Point(op="mul" | "div" as op, args=(Item() as a, float() | Fixed(axis="1") as number)):
-                by = number.values.item() if isinstance(number, Fixed) else number
+                factor = number.values.item() if isinstance(number, Fixed) else number
                 if (scaled := self._form(a)) is not None:
-                    return scaled * by if op == "mul" else scaled / by
+                    return scaled * factor if op == "mul" else scaled / factor
         return None

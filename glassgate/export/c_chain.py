@@ -1,4 +1,4 @@
-"""The functions of one chain of stages in C: its state, `init`, `reset`, `step` and `run`."""
+"""The C functions of one chain of stages: `init`, `reset`, `step` and `run`, and their state."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,20 +7,20 @@ from glassgate.export.c_stages import LevelStage, Stage
 
 
 class Chain:
-    """The declarations and the functions of stages that follow each other.
+    """The declarations and the functions of consecutive stages.
 
     Args:
-        name: begins the names of the functions.
-        stages: in order.
+        name: the prefix of the function names.
+        stages: the stages in order.
         real: "float" or "double".
-        weights: the type of the weights, if they are read from a file; else empty.
-        max_steps: most steps of a call, where several stages have two directions.
+        weights: the type of the weights if they are read from a file; otherwise empty.
+        max_steps: the maximum number of steps of a call, if several stages with two directions need a buffer.
     """
 
     def __init__(self, name: str, stages: Sequence[Stage], real: str, weights: str, max_steps: int) -> None:
         self.name, self.stages, self.real, self.weights, self.max_steps = name, stages, real, weights, max_steps
-        self.both_ways = any(stage.both_ways for stage in stages)
-        self.has_work = self.both_ways and len(stages) > 1
+        self.bidirectional = any(stage.bidirectional for stage in stages)
+        self.needs_buffer = self.bidirectional and len(stages) > 1
         self.input, self.output = stages[0].input, stages[-1].output
         self.arrays = [array for stage in stages for array in stage.arrays]
 
@@ -31,7 +31,7 @@ class Chain:
         states = [f"    {real} {state}[{size}];" for stage in self.stages for state, size in stage.states.items()]
         yield f"/* {name}: {self.input} numbers in, {self.output} numbers out, for each step. */"
         yield f"enum {{ {name}_input_size = {self.input}, {name}_output_size = {self.output} }};"
-        if self.has_work:
+        if self.needs_buffer:
             widest = max(stage.output for stage in self.stages[:-1])
             yield f"enum {{ {name}_max_steps = {self.max_steps} }};"
             states.append(f"    {real} work[2][{self.max_steps * widest}];")
@@ -46,12 +46,12 @@ class Chain:
         yield f"void {name}_init({name}_state *s{self._argument});"
         yield "/* Sets the states of all layers to the initial ones. */"
         yield f"void {name}_reset({name}_state *s);"
-        if not self.both_ways:
+        if not self.bidirectional:
             yield "/* One step. */"
             yield f"void {name}_step({name}_state *s, const {real} *x, {real} *y);"
             yield "/* Several steps, (steps, input_size) to (steps, output_size); returns 0. */"
         else:
-            limit = f" Returns -1 if there are more than {name}_max_steps." if self.has_work else ""
+            limit = f" Returns -1 if there are more than {name}_max_steps." if self.needs_buffer else ""
             yield "/* A block of steps, (steps, input_size) to (steps, output_size). The forward states continue from"
             yield f"   the block before; the reverse direction begins at the block's last step. Returns 0.{limit} */"
         yield f"int {name}_run({name}_state *s, const {real} *x, {real} *y, size_t steps);"
@@ -70,13 +70,13 @@ class Chain:
                 for direction in stage.directions:
                     resets.append(f"    reset_{direction.name}(s);\n")
                     states = [f"{direction.name}_{key}" for key in direction.states]
-                    body = "".join(f"    {self._first(stage, state)}\n" for state in states)
+                    body = "".join(f"    {self._initialise(stage, state)}\n" for state in states)
                     yield f"static void reset_{direction.name}({name}_state *s) {{\n{body}}}\n"
         keep = "    s->weights = w;\n" if self.weights else ""
         yield f"void {name}_reset({name}_state *s) {{\n{''.join(resets) or '    (void)s;' + chr(10)}}}\n"
         yield f"void {name}_init({name}_state *s{self._argument}) {{\n{keep}    {name}_reset(s);\n}}\n"
-        if self.both_ways:
-            yield self._run_both_ways()
+        if self.bidirectional:
+            yield self._run_bidirectional()
         else:
             yield self._step()
             yield (
@@ -85,16 +85,16 @@ class Chain:
                 "    return 0;\n}\n"
             )
 
-    def _first(self, stage: LevelStage, state: str) -> str:
+    def _initialise(self, stage: LevelStage, state: str) -> str:
         """The statement that sets a state to its initial value."""
         source = stage.initial.get(state)
         target = f"s->{state}"
         if source:
-            return self._located(f"memcpy({target}, {source}, sizeof {target});")
+            return self._with_weights(f"memcpy({target}, {source}, sizeof {target});")
         return f"memset({target}, 0, sizeof {target});"
 
-    def _located(self, line: str) -> str:
-        """The line with the weights at their place."""
+    def _with_weights(self, line: str) -> str:
+        """The line, in which weights from a file are read through the state."""
         if self.weights:
             for array in self.arrays:
                 line = re.sub(rf"\b{array.name}\b", f"s->weights->{array.name}", line)
@@ -109,26 +109,26 @@ class Chain:
             if not last:
                 lines.append(f"{self.real} out{k}[{stage.output}];")
             y = "y" if last else f"out{k}"
-            lines += map(self._located, stage.step(x, y))
+            lines += map(self._with_weights, stage.step(x, y))
             x = y
         body = "".join(f"    {line}\n" for line in lines)
         return f"void {self.name}_step({self.name}_state *s, const {self.real} *x, {self.real} *y) {{\n{body}}}\n"
 
-    def _run_both_ways(self) -> str:
+    def _run_bidirectional(self) -> str:
         lines, x = [], "x"
-        if self.has_work:
+        if self.needs_buffer:
             lines.append(f"if (steps > {self.name}_max_steps) return -1;")
         for k, stage in enumerate(self.stages):
             y = "y" if k == len(self.stages) - 1 else f"s->work[{k % 2}]"
             if isinstance(stage, LevelStage):
-                lines += map(self._located, stage.run(x, y))
+                lines += map(self._with_weights, stage.run(x, y))
             else:
                 lines.append("for (size_t t = 0; t < steps; t++) {")
                 step = stage.step(f"{x} + t * {stage.input}", f"{y} + t * {stage.output}")
-                lines += [f"    {line}" for line in map(self._located, step)]
+                lines += [f"    {line}" for line in map(self._with_weights, step)]
                 lines.append("}")
             x = y
         lines.append("return 0;")
         body = "".join(f"    {line}\n" for line in lines)
-        of = f"{self.name}_state *s, const {self.real} *x, {self.real} *y, size_t steps"
-        return f"int {self.name}_run({of}) {{\n{body}}}\n"
+        parameters = f"{self.name}_state *s, const {self.real} *x, {self.real} *y, size_t steps"
+        return f"int {self.name}_run({parameters}) {{\n{body}}}\n"

@@ -1,4 +1,4 @@
-"""`gg.to_c`: a layer or a chain of modules as one header and one C99 file without dependencies."""
+"""`gg.to_c` writes a layer or a chain of modules as a header and a C99 file without dependencies."""
 
 import os
 import re
@@ -31,29 +31,30 @@ def to_c(
 
     - `NAME_init(NAME_state *)` initialises a state in the caller's memory; `NAME_reset` sets it to the initial states
       again.
-    - `NAME_step(NAME_state *, const real *x, real *y)` takes one step: H_in numbers to H_out numbers.
-    - `NAME_run(NAME_state *, const real *x, real *y, size_t steps)` takes several: (steps, H_in) to (steps, H_out).
-      The states stay for the next call. A second direction begins at its initial states in every call.
+    - `NAME_step(NAME_state *, const real *x, real *y)` computes one step: H_in numbers to H_out numbers.
+    - `NAME_run(NAME_state *, const real *x, real *y, size_t steps)` computes several: (steps, H_in) to (steps, H_out).
+      The next call continues from the states of this one. A second direction starts from its initial states in every
+      call.
 
-    No function allocates memory, has global state, takes locks or fails, so they can run in a real-time thread. With
+    No function allocates memory, has global state, takes locks or fails, so all can run in a real-time thread. With
     `weights="file"` the weights are in `NAME.weights`; `NAME_load` reads them into a `NAME_weights`, and `NAME_init`
     takes that as a second argument.
 
     Args:
         module: a layer of any cell, `nn.Linear`, `nn.Embedding`, an activation, or `nn.Sequential` of these. Layers in
-            it pass their output on, not their states. An `nn.ModuleDict` of such modules becomes one file with
+            it pass on their output, not their states. An `nn.ModuleDict` of such modules becomes one file with
             functions for each of them: `NAME_KEY_init`, `NAME_KEY_step` and so on.
-        folder: of the files; it is made if it is missing.
-        name: begins the names of files and functions.
+        folder: the folder of the files; it is created if it is missing.
+        name: the prefix of the names of files and functions.
         weights: "const" for numbers in the C file, "file" for a separate file.
-        max_steps: largest number of steps in a call of `NAME_run`, where a stack with two directions needs memory for
-            them.
+        max_steps: the maximum number of steps in a call of `NAME_run`, if a stack with two directions needs a buffer
+            for them.
 
     Returns:
         the paths of the header and of the C file.
 
     Raises:
-        ExportError: a module cannot be expressed, or the folder cannot be written to.
+        ExportError: a module has no C equivalent, or the folder cannot be written to.
 
     Example:
         >>> import tempfile, glassgate as gg
@@ -79,7 +80,7 @@ def to_c(
 
 
 def _support(code: str) -> str:
-    """The helper functions that the code needs."""
+    """The helper functions of `support.c` that the code uses."""
     blocks = resources.files("glassgate.export").joinpath("support.c").read_text("utf-8").split("\n\n")
     kept: list[str] = []
     for block in reversed(blocks):
@@ -103,11 +104,11 @@ class Program:
 
     Args:
         chains: the stages of each part of the network, by its key.
-        block: units in a block.
+        block: the number of units in a block.
         double: whether numbers are double.
-        name: begins the names of files and functions.
+        name: the prefix of the names of files and functions.
         from_file: whether weights are in a separate file.
-        max_steps: most steps of a call, where several stages have two directions.
+        max_steps: the maximum number of steps of a call, if several stages with two directions need a buffer.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Program:
 
     @property
     def binary(self) -> bytes:
-        """The weights file: the magic number, how many numbers there are, and those, little-endian."""
+        """The weights file: the magic number, the count of numbers, and the numbers, little-endian."""
         values = np.concatenate([array.values.reshape(-1) for array in self.arrays])
         kind = "<f8" if self.double else "<f4"
         return struct.pack("<4sI", b"GGW8" if self.double else b"GGW4", len(values)) + values.astype(kind).tobytes()

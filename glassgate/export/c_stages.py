@@ -1,4 +1,4 @@
-"""The stages of a network in C: levels of a layer, dense layers, embeddings and activations."""
+"""The stages of a network in C: layers of a stack, dense layers, embeddings and activations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,21 +13,21 @@ from glassgate.export.network import Level, levels_of
 from glassgate.layers.stack import Recurrent
 
 _COST = {32: 1.7, 16: 1.0, 8: 0.65, 4: 0.5}
-"""Time of one block of units by its size, roughly; it decides how units are grouped."""
-_MOST_SUMS = 96
-"""Sums that are computed side by side at most: those of a block in 12 registers of 8 numbers."""
+"""The approximate time of one block of units, by its size. The block size with the lowest total is used."""
+_MAX_SUMS = 96
+"""The maximum number of sums that are computed together: those of a block in 12 registers of 8 numbers."""
 _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ReLU: "most(v, all(0))",
     nn.Tanh: "tanhs(v)",
     nn.Sigmoid: "sigmoids(v)",
 }
-_NOTHING = (nn.Identity, nn.Dropout)
-"""Modules that do nothing in eval mode."""
+_NO_OPS = (nn.Identity, nn.Dropout)
+"""Modules without effect in eval mode."""
 
 
 @dataclass
 class Array:
-    """Numbers that the functions read, by the name of the array."""
+    """A named array of constants that the functions read."""
 
     name: str
     values: np.ndarray
@@ -38,11 +38,11 @@ class Stage:
     """A part of the network, from `input` to `output` numbers for each step.
 
     Attributes:
-        name: unique in the network.
-        text: the functions that it needs.
-        arrays: their numbers.
-        states: the size of each array in the network's state, by name.
-        initial: the arrays with the first values of some of these.
+        name: the name of the stage, unique in the network.
+        text: the C functions of the stage.
+        arrays: the constants that they read.
+        states: the size of each state array, by name.
+        initial: the names of the arrays with the initial values of states, by state.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Stage:
     states: dict[str, int] = field(default_factory=dict)
     initial: dict[str, str] = field(default_factory=dict)
 
-    both_ways = False
+    bidirectional = False
 
     def step(self, x: str, y: str) -> Iterator[str]:
         """Lines that compute one step from the numbers at `x` to those at `y`."""
@@ -67,7 +67,7 @@ class LevelStage(Stage):
         self.level = level
         self.directions = [Direction(spec, block, f"{name}{spec.label}") for spec in level.directions]
         super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.widths))
-        self.both_ways = len(self.directions) > 1
+        self.bidirectional = len(self.directions) > 1
         self.text = "\n\n".join(direction.text for direction in self.directions)
         for direction in self.directions:
             self.arrays.append(Array(f"{direction.name}_W", direction.packed.values))
@@ -90,13 +90,13 @@ class LevelStage(Stage):
         yield from self._output(direction, x, y, 0)
 
     def _output(self, direction: Direction, x: str, y: str, k: int) -> Iterator[str]:
-        """Lines that take the new output of a direction to its place."""
+        """Lines that copy the new output of a direction to its place in `y`."""
         spec, level = direction.spec, self.level
         h = f"s->{direction.name}_{next(iter(direction.states))}"
         merged = len(self.directions) > 1 and level.merge in ("sum", "mean")
         first = 0 if merged else sum(d.spec.output_size for d in self.directions[:k])
         place = f"{y} + {first}" if first else y
-        half = number_half(direction.double) if level.merge == "mean" and merged else ""
+        half = _half(direction.double) if level.merge == "mean" and merged else ""
         if merged and k > 0:
             yield f"for (int j = 0; j < {spec.output_size}; j++) ({place})[j] = (({place})[j] + {h}[j]){half};"
         else:
@@ -113,11 +113,11 @@ class LevelStage(Stage):
         """Lines that compute all steps from the first one to the last, then those of the reverse direction."""
         for k, direction in enumerate(self.directions):
             source = f"{x} + t * {self.input}"
-            own = self.level.merge == "none" and direction.spec.input_size != self.input
-            if own and k > 0:
+            separate_inputs = self.level.merge == "none" and direction.spec.input_size != self.input
+            if separate_inputs and k > 0:
                 source += f" + {self.input - direction.spec.input_size}"
             if direction.spec.reverse:
-                yield from (f"reset_{direction.name}(s);",)
+                yield f"reset_{direction.name}(s);"
                 yield "for (size_t t = steps; t-- > 0;) {"
             else:
                 yield "for (size_t t = 0; t < steps; t++) {"
@@ -127,7 +127,7 @@ class LevelStage(Stage):
             yield "}"
 
 
-def number_half(double: bool) -> str:
+def _half(double: bool) -> str:
     """The factor of a mean of two."""
     return " * 0.5" if double else " * 0.5f"
 
@@ -163,7 +163,7 @@ static void {name}(const real *W, const real *x, real *y) {{
 
 
 class EmbeddingStage(Stage):
-    """`nn.Embedding`: the input is the number of a token."""
+    """`nn.Embedding`: the input is a token ID."""
 
     def __init__(self, module: nn.Embedding, name: str) -> None:
         super().__init__(name, 1, module.embedding_dim)
@@ -200,21 +200,20 @@ static void {name}(const real *x, real *y) {{
 
 
 def flat(module: nn.Module) -> list[nn.Module]:
-    """The modules of nested `nn.Sequential`s in order, without those that do nothing in eval mode."""
-    parts = list(module) if isinstance(module, nn.Sequential) else [module]
+    """The modules of nested `nn.Sequential`s in order, except those without effect in eval mode."""
     if isinstance(module, nn.Sequential):
-        return [each for part in parts for each in flat(part)]
-    return [part for part in parts if not isinstance(part, _NOTHING)]
+        return [part for child in module for part in flat(child)]
+    return [] if isinstance(module, _NO_OPS) else [module]
 
 
 def chains_of(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
-    """The stages of a module, or of each part of an `nn.ModuleDict`, by its key; the key of a single module is "".
+    """The stages of a module, or of each part of an `nn.ModuleDict` by its key. The key of a single module is "".
 
     Returns:
         the stages, the number of units in a block, and whether numbers are double.
 
     Raises:
-        ExportError: a part cannot be expressed, or two parts do not fit each other.
+        ExportError: a part has no C equivalent, or the sizes of two parts do not match.
     """
     chains = {
         key: flat(each) for key, each in (module.items() if isinstance(module, nn.ModuleDict) else [("", module)])
@@ -241,7 +240,7 @@ def chains_of(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
 def _stages(
     parts: Sequence[nn.Module], levels: Mapping[Recurrent, Sequence[Level]], block: int, prefix: str
 ) -> list[Stage]:
-    """The stages of modules that follow each other; `prefix` begins the names of their functions."""
+    """The stages of consecutive modules; `prefix` is the prefix of the names of their functions."""
     stages: list[Stage] = []
     for part in parts:
         width = stages[-1].output if stages else None
@@ -271,10 +270,10 @@ def _stages(
 
 
 def _block(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
-    """How many units are computed side by side."""
+    """The number of units that are computed together."""
     directions = [direction for level in levels for direction in level.directions]
     units = [direction.hidden_size for direction in directions]
     units = units or [part.out_features for part in parts if isinstance(part, nn.Linear)] or [16]
     gates = max((len(direction.equations.gates) for direction in directions), default=1)
-    fitting = [block for block in _COST if block * gates <= _MOST_SUMS] or [min(_COST)]
+    fitting = [block for block in _COST if block * gates <= _MAX_SUMS] or [min(_COST)]
     return min(fitting, key=lambda block: sum(-(-n // block) * _COST[block] for n in units))

@@ -1,4 +1,4 @@
-"""One direction as a C function: packed weights, and the text of a step."""
+"""One direction as a C function: its packed weights, and the text of a step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ restrict return short signed sizeof static struct switch typedef union unsigned 
 KEYWORDS = frozenset(_KEYWORDS.split())
 _HELPERS = "W x w u k at part all first least load mask most pick real store total whole lanes"
 _RESERVED = KEYWORDS | frozenset(_HELPERS.split())
-"""Names that a value of a step cannot have in C."""
+"""Names that a value of a step must not have in C."""
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTIONS = {
@@ -30,11 +30,11 @@ _FUNCTIONS = {
 
 @dataclass
 class Packed:
-    """Numbers in the order in which a step reads them, in blocks of units: [block][...][BLOCK].
+    """Weights in the order in which a step reads them, in blocks of units: [block][...][BLOCK].
 
     Attributes:
-        block: units in a block.
-        parts: (blocks, rows, block) each, one for each phase.
+        block: the number of units in a block.
+        parts: the weights of each phase, (blocks, rows, block).
     """
 
     block: int
@@ -42,12 +42,12 @@ class Packed:
 
     @property
     def offset(self) -> int:
-        """The place of the next part."""
+        """The offset of the next part."""
         return sum(part.size for part in self.parts)
 
     @property
     def values(self) -> np.ndarray:
-        """All numbers."""
+        """All weights, flat."""
         flat = [part.reshape(-1) for part in self.parts]
         return np.concatenate(flat) if flat else np.zeros(0)
 
@@ -63,8 +63,8 @@ class Direction:
     """The C function of one direction.
 
     Attributes:
-        name: of the function.
-        states: the name and the padded size of each state's array.
+        name: the name of the function.
+        states: the padded size of the array of each state, by name.
         packed: the weights.
         text: the function.
     """
@@ -106,13 +106,13 @@ class Direction:
         yield "}"
 
     def _is_buffered(self, state: str) -> bool:
-        """Whether a new state cannot take the old one's place at once, because some unit still reads that."""
+        """Whether a new state needs a buffer, because a later operation still reads the old state."""
         old, new = self.step.states[state], self.step.new[state]
         last, one_block = self.step.stored_in(state), self.states[state] == self.block
         for item in self.step.items:
             match item:
                 case Affine(products=products) if any(product.left is old for product in products):
-                    # The products of a block come before its new states, but after those of the block before.
+                    # A block computes its products before its new states, but after the new states of earlier blocks.
                     if item.phase > last or (item.phase == last and not one_block):
                         return True
                 case Point(args=args) if old in args and item.phase > last:
@@ -155,7 +155,7 @@ class Direction:
         self._place |= {item: f"all_{item.name}" for item in here if item in self._stored}
 
     def _scalars(self, level: int) -> Iterator[str]:
-        """The numbers of a level that are the same for all units."""
+        """The values of a level that are the same for all units."""
         for item in self.step.items:
             if isinstance(item, Point) and item.phase == (level, "1") and item not in self._place:
                 self._place[item] = item.name
@@ -163,7 +163,7 @@ class Direction:
                     yield f"    const {self._type(item)} {item.name} = {self._expression(item, scalar=True)};"
 
     def _pointwise(self, phase: Phase, here: Sequence[Affine | Point], totals: Sequence[Total]) -> Iterator[str]:
-        """The lines of one register of units, after the products."""
+        """The pointwise operations on one register of units, after the matrix products."""
         for item in here:
             if isinstance(item, Point) and not self._is_inline(item):
                 yield f"const {self._type(item)} {item.name} = {self._expression(item)};"
@@ -179,7 +179,7 @@ class Direction:
                 yield f"store({target} + at, {self._lanes(self._read(new, phase), new)});"
 
     def _affine(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
-        """The sums of products of a phase, side by side."""
+        """The matrix products of a phase, computed together."""
         biased = [item for item in affine if item.bias is not None]
         for item in affine:
             terms = [product.label for product in item.products] + (["bias"] if item.bias is not None else [])
@@ -199,7 +199,7 @@ class Direction:
             matrices = [self._matrix(product, units) for _, product in chosen]
             terms = matrices[0].shape[1]
             source = self._vector(left)
-            if terms != self.width[left.axis]:  # a unit sees its own head
+            if terms != self.width[left.axis]:  # a unit reads only its own head
                 source = f"({source} + u / {units // self.spec.equations.heads} * {terms})"
             yield f"for (int k = 0; k < {terms}; k++, w += {len(chosen)} * BLOCK)"
             yield "    for (int part = 0; part < ROWS; part++) {"
@@ -210,7 +210,7 @@ class Direction:
                 rows += [self.packed.rows(matrix[:, k], units) for matrix in matrices]
 
     def _matrix(self, product: Product, units: int) -> np.ndarray:
-        """(units, terms): the terms of a unit's own head, if no block of units has two heads."""
+        """The matrix (units, terms). Without blocks that span two heads, it has only the terms of each unit's head."""
         matrix = product.matrix
         if matrix.ndim == 2:
             return matrix
@@ -226,7 +226,7 @@ class Direction:
         return f"all_{left.name}" if left in self._stored else self._place[left]
 
     def _fixed(self, points: Sequence[Point]) -> list[Fixed]:
-        """The numbers for each unit that these lines read."""
+        """The constants per unit that these operations and the new states read."""
         read = [*(arg for point in points for arg in point.args), *self.step.new.values()]
         named = list(dict.fromkeys(arg for arg in read if isinstance(arg, Fixed) and arg.axis != "1"))
         names = {item.name for item in self.step.items if not isinstance(item, Fixed)}
@@ -237,7 +237,7 @@ class Direction:
         return named
 
     def _is_inline(self, item: Point) -> bool:
-        """Whether a value is part of its only reader's line: its author gave it no name."""
+        """Whether a value without a name is written inside the expression of its only reader."""
         kept = item in self._stored or item in self.step.new.values()
         return not item.is_named and not kept and self._uses[item] == 1
 
@@ -248,7 +248,7 @@ class Direction:
         return "mask" if of_masks else "lanes"
 
     def _read(self, arg: Item | float, phase: Phase, loose: bool = False) -> str:
-        """A value in a line of a phase; loose, where a product of it needs no brackets."""
+        """A value in an expression of a phase. `loose`: whether a product needs no brackets there."""
         if not isinstance(arg, Item):
             return number(arg, self.double)
         match arg:
@@ -265,7 +265,7 @@ class Direction:
         return arg.name
 
     def _lanes(self, text: str, arg: Item | float) -> str:
-        """A value where a function takes lanes."""
+        """A value as an argument of a function that takes lanes."""
         return text if isinstance(arg, Item) and arg.axis != "1" else f"all({text})"
 
     def _expression(self, item: Point, scalar: bool = False) -> str:
@@ -333,7 +333,7 @@ def _scalar(op: str, args: Sequence[str]) -> str:
 
 
 def number(value: float, double: bool) -> str:
-    """A number as a literal."""
+    """A number as a C literal."""
     if value != value:
         return "NAN"
     if value in (float("inf"), float("-inf")):

@@ -9,10 +9,10 @@ class ExportError(ValueError):
 
 
 def optional(name: str, operation: str) -> ModuleType:
-    """A package of the extra `export`.
+    """Import a package of the extra `export`.
 
     Raises:
-        ImportError: it is not installed.
+        ImportError: the package is not installed.
     """
     try:
         return import_module(name)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writes files atomically: an error leaves no partial file."""
 
 import os
 import tempfile
@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str], operation: str) -> Iterator[Path]:
 
 
 def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], operation: str) -> list[Path]:
-    """Writes files into a folder, which is made if it is missing; on an error none of them is left.
+    """Writes files into a folder, which is created if it is missing. An error leaves none of them.
 
     Args:
         files: contents by file name.

@@ -1,6 +1,6 @@
 """A layer as JavaScript without dependencies: a function for one step of each direction, and its weights.
 
-`javascript.js` calls these functions step by step; every gate and state can be changed, as `gg.edit` does.
+`javascript.js` calls these functions step by step. Every gate and state can be edited, as with `gg.edit`.
 """
 
 import base64
@@ -37,27 +37,27 @@ public return static super switch this throw true try typeof undefined var void 
 """
 _HELPERS = "Infinity Math NaN at at_out before edit erf multiply now room roundToEven sigmoid t tanh u w x"
 _RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_HELPERS.split())
-"""Names that a value of a step cannot have in JavaScript."""
+"""Names that a value of a step must not have in JavaScript."""
 
 
 def runtime() -> str:
-    """The functions that run the emitted steps."""
+    """The JavaScript functions that run the emitted steps."""
     return files("glassgate.export").joinpath("javascript.js").read_text(encoding="utf-8").strip()
 
 
 @dataclass
 class Weights:
-    """All arrays of a page, one after another.
+    """All arrays of a page, concatenated.
 
     Attributes:
-        half: whether they are stored with 16 bits.
+        half: whether to store 16 bits per number.
     """
 
     half: bool = False
     arrays: list[np.ndarray] = field(default_factory=list)
 
     def add(self, values: Any) -> dict[str, Any]:
-        """Stores an array; returns its place and shape for JavaScript."""
+        """Add an array. Returns its offset and shape for JavaScript."""
         array = np.asarray(values, np.float32)
         start = sum(each.size for each in self.arrays)
         self.arrays.append(array.reshape(-1))
@@ -65,7 +65,7 @@ class Weights:
 
     @property
     def flat(self) -> np.ndarray:
-        """All numbers, (numbers,)."""
+        """All numbers in one array."""
         return np.concatenate(self.arrays) if self.arrays else np.zeros(0, np.float32)
 
     @property
@@ -75,7 +75,7 @@ class Weights:
         return float(np.abs(flat - flat.astype(np.float16)).max(initial=0.0)) if self.half else 0.0
 
     def packed(self) -> dict[str, Any]:
-        """The numbers as text."""
+        """The numbers in base64."""
         stored = self.flat.astype("<f2" if self.half else "<f4")
         return {"bits": 16 if self.half else 32, "base64": base64.b64encode(stored.tobytes()).decode()}
 
@@ -85,7 +85,7 @@ class Script:
     """A layer as JavaScript.
 
     Attributes:
-        steps: the functions, an entry of an object literal for each direction.
+        steps: the functions: one entry of an object literal for each direction.
         layer: the description that `runLayer` of `javascript.js` reads, as JSON.
     """
 
@@ -103,14 +103,14 @@ def emit(
     """Generate the JavaScript of a layer in eval mode.
 
     Args:
-        layer: any cell, depth and directions.
-        weights: where its numbers are stored.
-        name: of the layer in its model, the prefix of the names of directions, as in `gg.edit`.
+        layer: a layer of any cell, depth and number of directions.
+        weights: collects the arrays of the layer.
+        name: the name of the layer in its model, which is the prefix of the labels of directions, as in `gg.edit`.
         operation: the first word of error messages.
-        read: names values that the steps store in addition to gates and states.
+        read: changes the equations, for example to name values that steps store in addition to gates and states.
 
     Raises:
-        ExportError: its cell uses an operation that cannot be expressed; the message names it.
+        ExportError: the cell uses an operation without a JavaScript equivalent. The message names the operation.
     """
     texts, levels = [], []
     for level in levels_of(layer, operation):
@@ -125,7 +125,7 @@ def emit(
 
 
 def editable(equations: Equations) -> Equations:
-    """The equations with a factor and a value to put in place of each gate and state."""
+    """The equations with a factor and a replacement for each gate and state."""
     return edited_equations(equations, dict.fromkeys((*equations.shown, *equations.state), ((SCALE, PUT), True)))
 
 
@@ -133,7 +133,7 @@ class _Emitter:
     """The function of one direction.
 
     Attributes:
-        label: "layer0.forward" and the like.
+        label: for example "layer0.forward".
         text: the function, as an entry of an object literal.
     """
 
@@ -167,7 +167,7 @@ class _Emitter:
 
     @property
     def values(self) -> dict[str, int]:
-        """The values that a step stores, with their numbers of units."""
+        """The number of units of each value that a step stores, by name."""
         found = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
         for item in self.step.items:
             if item in self.stored:
@@ -192,7 +192,7 @@ class _Emitter:
             item.name = name
 
     def _stored(self) -> dict[Item, str]:
-        """The stored values: those with a name, and those that a later phase reads; without states."""
+        """The names of stored values: those with a name, and those that a later phase reads; without states."""
         stored: dict[Item, str] = {}
         taken, crossing = {*self.results.values()}, self.step.crossing
         for item in self.step.items:
@@ -223,23 +223,23 @@ class _Emitter:
             "x": [part["weight"] for part in parts if part["hoisted"]],
             "room": [part["weight"] for part in parts if not part["hoisted"]],
         }
-        yield from (f"  const {{ {', '.join(own)} }} = {source};" for source, own in names.items() if own)
+        yield from (f"  const {{ {', '.join(arrays)} }} = {source};" for source, arrays in names.items() if arrays)
         yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = now;"
-        yield from (f"  const {self._first(axis)} = t * {self.width[axis]};" for axis in self._axes())
+        yield from (f"  const {self._offset(axis)} = t * {self.width[axis]};" for axis in self._axes())
         yield from (f"  {line}" for line in body)
         yield "}"
 
     def _axes(self) -> list[str]:
-        """The axes whose values have a place of their own: of units, and of projected units."""
+        """The axes with separate offsets: units, and projected units."""
         return ["H", "P"] if self.spec.equations.projected else ["H"]
 
-    def _first(self, axis: str) -> str:
-        """The place of the first value of a step in an array of all steps."""
+    def _offset(self, axis: str) -> str:
+        """The variable with the offset of a step in an array of all steps."""
         return "at_out" if axis == "P" and self.spec.equations.projected else "at"
 
     def _now(self, name: str, axis: str) -> str:
-        """A value of this step as stored."""
-        return f"now_{name}[{self._first(axis)} + u]"
+        """The stored value of this step."""
+        return f"now_{name}[{self._offset(axis)} + u]"
 
     def _phase(self, phase: Phase, done: set[Item]) -> Iterator[str]:
         level, axis = phase
@@ -271,9 +271,9 @@ class _Emitter:
         yield "}"
 
     def _sum(self, item: Affine) -> tuple[list[str], str]:
-        """A bias and products with matrices: the lines before the loop over units, and the sum of one unit.
+        """A bias and matrix products: the lines before the loop over units, and the sum of one unit.
 
-        Products with the input are computed for all steps at once, before the first one.
+        Products with the input are computed for all steps at once, before the first step.
         """
         lines, terms, parts = [], [], []
         units = self.width[item.axis]
@@ -289,12 +289,14 @@ class _Emitter:
             hoisted = left is self.step.input and heads == 1
             self.arrays[name] = matrix.reshape(-1, columns)
             vector, start = (
-                (left.name, "0") if isinstance(left, State) else (f"now_{self._place(left)}", self._first(left.axis))
+                (left.name, "0")
+                if isinstance(left, State)
+                else (f"now_{self._stored_name(left)}", self._offset(left.axis))
             )
             if not hoisted:
                 rest = f", {start}, {heads}" if heads > 1 else f", {start}" if start != "0" else ""
                 lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {vector}{rest});")
-            terms.append(f"{name}[{self._first(item.axis)} + u]" if hoisted else f"{name}[u]")
+            terms.append(f"{name}[{self._offset(item.axis)} + u]" if hoisted else f"{name}[u]")
             parts.append(
                 {
                     "weight": name,
@@ -307,24 +309,24 @@ class _Emitter:
         self.products[item.name] = parts
         return lines, " + ".join(terms)
 
-    def _new_name(self, wanted: str) -> str:
-        """A name for an array that no value of the step has."""
+    def _new_name(self, name: str) -> str:
+        """A unique name for an array, with underscores added if necessary."""
         taken = {*self.arrays, *(item.name for item in self.step.items)}
-        while wanted in taken:
-            wanted += "_"
-        return wanted
+        while name in taken:
+            name += "_"
+        return name
 
-    def _place(self, item: Item) -> str:
+    def _stored_name(self, item: Item) -> str:
         """The name under which a value is stored."""
         return self.stored.get(item) or self.results[item]
 
     def _is_inline(self, item: Point) -> bool:
-        """Whether a value is part of the line of its only reader."""
+        """Whether a value is written inside the expression of its only reader."""
         kept = item in self.stored or item in self.results
         return not item.is_named and self.uses[item] <= 1 and not kept and item.axis != "1"
 
     def _read(self, arg: Item | float, phase: Phase, loose: bool = False) -> str:
-        """A value in a line of a phase; `loose` if an expression needs no brackets."""
+        """A value in an expression of a phase. `loose`: whether it needs no brackets there."""
         match arg:
             case float() | int():
                 return number(arg)
@@ -339,7 +341,7 @@ class _Emitter:
                 text = self._expression(arg)
                 return text if loose or arg.op in _FUNCTIONS else f"({text})"
         if isinstance(arg, Affine | Point) and arg.axis != "1" and arg.phase != phase:
-            return self._now(self._place(arg), arg.axis)
+            return self._now(self._stored_name(arg), arg.axis)
         return arg.name
 
     def _expression(self, item: Point) -> str:
@@ -363,12 +365,12 @@ class _Emitter:
         raise AssertionError(f"unknown operation {item.op}")
 
     def _is_flat(self, arg: Item | float) -> bool:
-        """Whether it needs no brackets as an argument of a choice."""
+        """Whether an argument of a conditional expression needs no brackets."""
         return not (isinstance(arg, Point) and arg.op == "where")
 
 
 def number(value: float) -> str:
-    """A number as a literal; a negative one in brackets."""
+    """A number as a JavaScript literal; a negative number has brackets."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

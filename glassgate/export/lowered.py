@@ -1,4 +1,4 @@
-"""The lowered forward pass of a direction in eval mode, with nothing in it that its outputs do not need."""
+"""The lowered forward pass of a direction in eval mode, without operations that its outputs do not need."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,15 +10,15 @@ from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import differentiated
 
 _COSTS = Costs(operations={}, other=1, read=1, carry=1, keep=1)
-"""They decide what training keeps, and exports do not train."""
+"""Costs decide which values training keeps. They have no effect on an export."""
 
 
 def lowered(equations: Equations, form: Form, all_states: bool = False, gates: bool = False) -> Pass:
     """The forward pass of one direction.
 
     Args:
-        equations: one step.
-        form: of the call.
+        equations: the equations of one step.
+        form: the form of the call.
         all_states: whether every state at every step is an output, not only the first one.
         gates: whether every gate at every step is an output.
     """
@@ -29,7 +29,7 @@ def lowered(equations: Equations, form: Form, all_states: bool = False, gates: b
 
 
 def _reduced(program: Pass, ports: Collection[Port]) -> Pass:
-    """The pass with fewer outputs, and without what only the others needed."""
+    """The pass with only these outputs, and without operations that only other outputs need."""
     outputs = {port: program.outputs[port] for port in ports}
     loop = program.loop
     used = {*outputs.values(), *(carry.next for carry in loop.carries), *(carry.initial for carry in loop.carries)}
@@ -44,7 +44,7 @@ def _reduced(program: Pass, ports: Collection[Port]) -> Pass:
 
 
 def _alive(lines: tuple[Line, ...], used: set[Value]) -> tuple[Line, ...]:
-    """The lines that lead to values in `used`, which takes up all that these read."""
+    """The lines that compute values in `used`. The values that these lines read are added to `used`."""
     alive = []
     for line in reversed(lines):
         if line.result in used:
@@ -54,7 +54,7 @@ def _alive(lines: tuple[Line, ...], used: set[Value]) -> tuple[Line, ...]:
 
 
 def extents(equations: Equations, hidden_size: int, output_size: int, input_size: int) -> dict[str, int]:
-    """The numbers of the base axes but steps and sequences."""
+    """The extents of the base axes, except steps and sequences."""
     sizes = {"D": input_size, "H": hidden_size, "P": output_size}
     if equations.heads > 1:
         sizes |= {"U": hidden_size // equations.heads, "V": output_size // equations.heads}

@@ -1,4 +1,4 @@
-"""A layer as emitters read it: its directions, level by level, each with its equations and weights."""
+"""A layer in the form that emitters read: levels of directions, each with its equations and weights."""
 
 import inspect
 import traceback
@@ -21,8 +21,8 @@ class Form:
     """The inputs of an exported layer.
 
     Attributes:
-        step: whether it takes one step and not whole sequences.
-        lengths: whether sequences have lengths of their own.
+        step: whether the model computes one step instead of whole sequences.
+        lengths: whether sequences have different lengths.
         resets: whether states are reset before some steps.
         defaults: whether all inputs but the data have default values.
     """
@@ -38,14 +38,14 @@ class DirectionSpec:
     """One direction of one layer.
 
     Attributes:
-        label: "layer0.forward" and the like.
-        suffix: of its parameters' names: "_l0", "_l0_reverse".
-        equations: one step in eval mode.
+        label: for example "layer0.forward".
+        suffix: the suffix of parameter names, for example "_l0_reverse".
+        equations: the equations of one step in eval mode.
         weights: the cell's parameters by the names of `Cell.shapes`.
         reverse: whether time runs from the last step to the first.
         input_size, hidden_size: H_in and H_cell.
-        widths: of the states, by name; the first one is the output.
-        initial: the first value of each state by name, (W,).
+        widths: the width of each state, by name; the first state is the output.
+        initial: the initial value of each state, by name, (W,).
     """
 
     label: str
@@ -70,7 +70,7 @@ class Level:
 
     Attributes:
         directions: one, or forward and reverse.
-        merge: how two outputs become one: "concat", "sum", "mean", or "none".
+        merge: how two outputs are combined: "concat", "sum", "mean", or "none".
         residual: for each output of the level, whether the level's input is added to it.
     """
 
@@ -80,7 +80,7 @@ class Level:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The features of each of the level's outputs: one, or two with merge "none"."""
+        """The width of each output of the level: one output, or two with merge "none"."""
         outputs = tuple(direction.output_size for direction in self.directions)
         if len(outputs) == 1 or self.merge == "none":
             return outputs
@@ -88,7 +88,7 @@ class Level:
 
 
 def levels_of(layer: Recurrent, operation: str) -> list[Level]:
-    """The levels of a layer in eval mode; its weights are copies on the CPU.
+    """The levels of a layer in eval mode. The weights are copied to the CPU.
 
     Raises:
         ExportError: the layer is being edited, or its cell has no equations.
@@ -100,9 +100,9 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
         equations = current_equations(cell, bool(layer.proj_size))
     except NotTraceable as error:
         reason = str(error).removesuffix("; it runs on the reference engine")
-        place = _place(cell, bool(layer.proj_size))
+        place = _location(cell, bool(layer.proj_size))
         raise ExportError(f"{operation}: {reason}{place}; write this step with other operations") from error
-    rest = layer.default_states(layer.weight_ih_l0.detach(), 1)
+    states = layer.default_states(layer.weight_ih_l0.detach(), 1)
     directions = [
         DirectionSpec(
             part.label,
@@ -115,19 +115,19 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
             part.widths,
             {name: v.detach().cpu().reshape(-1).clone() for name, v in zip(part.widths, initial, strict=True)},
         )
-        for part, weights, initial in zip(parts, layer.checked_weights(), rest, strict=True)
+        for part, weights, initial in zip(parts, layer.checked_weights(), states, strict=True)
     ]
     levels: list[Level] = []
     for first in range(0, len(directions), layer.num_directions):
         level = Level(tuple(directions[first : first + layer.num_directions]), layer.merge, ())
         below = levels[-1].widths if levels else ()
-        residual = tuple(layer.residual and width == under for width, under in zip(level.widths, below, strict=False))
+        residual = tuple(layer.residual and width == input for width, input in zip(level.widths, below, strict=False))
         levels.append(Level(level.directions, layer.merge, residual or (False,) * len(level.widths)))
     return levels
 
 
-def _place(cell: Cell, projected: bool) -> str:
-    """The line of `step` with an operation that cannot be traced."""
+def _location(cell: Cell, projected: bool) -> str:
+    """The file and the line of `step` with the operation that cannot be traced."""
     try:
         equations_of(cell, projected)
     except NotTraceable as refusal:
@@ -136,8 +136,8 @@ def _place(cell: Cell, projected: bool) -> str:
         while error is not None:
             frames += traceback.extract_tb(error.__traceback__)
             error = error.__cause__ or error.__context__
-        own = inspect.getsourcefile(type(cell))
-        lines = [frame for frame in frames if frame.filename == own]
+        source = inspect.getsourcefile(type(cell))
+        lines = [frame for frame in frames if frame.filename == source]
         if lines:
             return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}: {lines[-1].line})"
     return ""

@@ -1,4 +1,4 @@
-"""`gg.from_onnx`: the recurrent nodes of anyone's ONNX model as layers, with their weights."""
+"""`gg.from_onnx` reads the recurrent nodes of an ONNX model as layers, with their weights."""
 
 import os
 from collections.abc import Iterator
@@ -14,25 +14,25 @@ from glassgate.layers.drop_in import GRU, LSTM, RNN
 from glassgate.layers.stack import Recurrent
 
 _GATES = {"RNN": ("h",), "GRU": ("z", "r", "n"), "LSTM": ("i", "o", "f", "g")}
-"""The gates of the operators, by our names, in their order."""
-_USUAL = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+"""The gates of the operators in their order, by our names."""
+_DEFAULT_ACTIVATIONS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _ACTIVATIONS = {name: name.lower() for name in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")}
 
 
 def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
-    """Reads the RNN, GRU and LSTM nodes of an ONNX model as layers, to inspect models that others have trained.
+    """Reads the RNN, GRU and LSTM nodes of an ONNX model as layers, for example to inspect a trained model.
 
-    Two nodes of one input, a forward one and a reverse one, become one layer with two directions. A reverse node alone
-    becomes a layer that takes its input in reverse order.
+    A forward and a reverse node with the same input become one layer with two directions. A single reverse node becomes
+    a layer that takes its input in reverse order.
 
     Args:
-        path: of the model.
+        path: the path of the model.
 
     Returns:
         the layers in eval mode, by the names of their nodes.
 
     Raises:
-        ExportError: the file is not an ONNX model, has no such node, or has one that cannot be expressed.
+        ExportError: the file is not an ONNX model, has no such node, or has a node that no cell can represent.
         ImportError: a package of the extra `export` is missing.
 
     Example:
@@ -48,20 +48,20 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
         optimizer.fold_constants_ir(model)
     except OSError as error:
         raise ExportError(f"from_onnx: cannot read {path}: {error.strerror}") from error
-    except Exception as error:  # of protobuf, whose errors differ by version
-        raise ExportError(f"from_onnx: {path} is no ONNX model ({type(error).__name__}: {error})") from error
+    except Exception as error:  # protobuf raises different errors in different versions
+        raise ExportError(f"from_onnx: {path} is not an ONNX model ({type(error).__name__}: {error})") from error
     nodes = [_Node(node, k) for k, node in enumerate(model.graph.all_nodes()) if node.op_type in _GATES]
     if not nodes:
-        raise ExportError(f"from_onnx: {path} has no RNN, GRU or LSTM node, only {_kinds(model)}")
+        raise ExportError(f"from_onnx: {path} has no RNN, GRU or LSTM node, only {_operators(model)}")
     return {name: layer for name, layer in _layers(nodes)}
 
 
-def _kinds(model: Any) -> str:
+def _operators(model: Any) -> str:
     return ", ".join(sorted({node.op_type for node in model.graph.all_nodes()})[:8]) or "nothing"
 
 
 class _Node:
-    """A recurrent node, read."""
+    """The cell and the parameters of a recurrent node."""
 
     def __init__(self, node: Any, number: int) -> None:
         self.kind, self.name = node.op_type, node.name or f"{node.op_type.lower()}{number}"
@@ -90,41 +90,41 @@ class _Node:
         attributes, kind = self.attributes, self.kind
         if "clip" in attributes:
             raise ExportError(f"from_onnx: node {self.name} ({kind}) has clip={attributes['clip']}, which no cell has")
-        count = len(_USUAL[kind])
-        names = tuple(attributes.get("activations") or _USUAL[kind])
+        count = len(_DEFAULT_ACTIVATIONS[kind])
+        names = tuple(attributes.get("activations") or _DEFAULT_ACTIVATIONS[kind])
         if names[:count] * (len(names) // count) != names or not set(names) <= _ACTIVATIONS.keys():
             known = ", ".join(_ACTIVATIONS)
             raise ExportError(f"from_onnx: node {self.name} ({kind}) has activations {names}; supported are {known}")
-        usual = names[:count] == _USUAL[kind]
-        own = [_ACTIVATIONS[name] for name in names[:count]]
+        default = names[:count] == _DEFAULT_ACTIVATIONS[kind]
+        activations = [_ACTIVATIONS[name] for name in names[:count]]
         before = not attributes.get("linear_before_reset", 0)
         special = (kind == "GRU" and before) or self.peepholes is not None or attributes.get("input_forget")
-        if kind == "RNN" and own[0] in ("tanh", "relu"):
-            return cells.RNN(own[0])
-        if not usual and (special or kind == "RNN"):
+        if kind == "RNN" and activations[0] in ("tanh", "relu"):
+            return cells.RNN(activations[0])
+        if not default and (special or kind == "RNN"):
             raise ExportError(f"from_onnx: node {self.name} ({kind}) has activations {names}, which this cell lacks")
         if kind == "GRU":
-            if usual:
+            if default:
                 return cells.GRUv1() if before else cells.GRU()
-            return cells.ActivatedGRU(*own)
+            return cells.ActivatedGRU(*activations)
         if attributes.get("input_forget"):
             if self.peepholes is not None and self.peepholes.any():
                 raise ExportError(f"from_onnx: node {self.name} has peepholes and coupled gates, which no cell has")
             return cells.CIFG()
         if self.peepholes is not None:
             return cells.PeepholeLSTM()
-        return cells.LSTM() if usual else cells.ActivatedLSTM(*own)
+        return cells.LSTM() if default else cells.ActivatedLSTM(*activations)
 
     @property
     def directions(self) -> Iterator[dict[str, torch.Tensor]]:
         """The parameters of each direction, by the names of `Cell.shapes`."""
-        theirs, ours = _GATES[self.kind], self.cell.gates
+        onnx_gates = _GATES[self.kind]
 
         def by_gate(rows: np.ndarray) -> np.ndarray:
-            blocks = dict(zip(theirs, np.split(rows, len(theirs)), strict=True))
+            blocks = dict(zip(onnx_gates, np.split(rows, len(onnx_gates)), strict=True))
             if isinstance(self.cell, cells.CIFG):  # runtimes compute the forget gate from the input gate
                 blocks["f"] = -blocks["i"]
-            return np.concatenate([blocks[gate] for gate in ours])
+            return np.concatenate([blocks[gate] for gate in self.cell.gates])
 
         W, R = self.weights
         assert W is not None
@@ -141,7 +141,7 @@ class _Node:
 
 
 def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
-    """Each node's layer; a reverse node is part of the layer of its forward node."""
+    """The layer of each node. A reverse node is part of the layer of its forward node."""
     taken: set[int] = set()
     for node in nodes:
         if id(node) in taken:

@@ -1,4 +1,4 @@
-"""A whole layer as nodes of ONNX: depth, directions, merging, residuals and lengths."""
+"""Emits a whole layer as ONNX nodes: depth, directions, merging, residuals and lengths."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ from glassgate.export.onnx_scan import PassEmitter
 
 @dataclass(frozen=True)
 class Call:
-    """What one direction is called with; steps come first.
+    """The inputs of one direction, time-major.
 
     Attributes:
         x: (L, N, H_in).
-        initial: (N, W) for each state.
-        lengths: (N,) int32; None where every sequence has L steps.
-        resets: (L, N) bool; None for none.
+        initial: the initial states, (N, W) each.
+        lengths: (N,) int32; None if every sequence has L steps.
+        resets: (L, N) bool; None without resets.
         single: whether L is 1.
     """
 
@@ -37,7 +37,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one direction: H_in, H_cell, H_out, and the type of its numbers."""
+    """The sizes H_in, H_cell and H_out of one direction, and its dtype."""
 
     input: int
     hidden: int
@@ -51,22 +51,22 @@ def direction(
     """One direction of one layer.
 
     Args:
-        op: where nodes go.
-        equations: one step.
+        op: collects the nodes.
+        equations: the equations of one step.
         weights: parameters by the names of `Cell.shapes`.
-        sizes: of the direction.
+        sizes: the sizes of the direction.
         reverse: whether time runs from the last step to the first.
-        call: its input and states.
+        call: the inputs of the direction.
 
     Returns:
-        the output (L, N, H_out), zero after each sequence's end, and the final states (N, W).
+        the output (L, N, H_out), zero after the end of each sequence, and the final states (N, W).
     """
     operator = onnx_native.operator_for(equations)
     # The recurrent operators of ONNX Runtime compute in float32 only.
     if operator is None or call.resets is not None or sizes.dtype is not ir.DataType.FLOAT:
         return _scan(op, equations, weights, sizes, reverse, call)
     output, final = onnx_native.emit(op, operator, weights, sizes.hidden, reverse, call.x, call.lengths, call.initial)
-    if call.lengths is not None:  # the operators' final states are zero where a sequence has no steps
+    if call.lengths is not None:  # the final states of the operators are zero for a sequence without steps
         empty = op("Equal", op.unsqueeze(call.lengths, 1), op.constant(np.int32(0)))
         final = [op("Where", empty, first, last) for first, last in zip(call.initial, final, strict=True)]
     return output, final
@@ -77,8 +77,8 @@ def _scan(
 ) -> tuple[ir.Value, list[ir.Value]]:
     form = Form(reverse, "bias_ih" in weights, call.lengths is not None, call.resets is not None)
     program = lowered(equations, form)
-    given = {Port(Role.DATA): call.x, Port(Role.LENGTHS): call.lengths, Port(Role.RESETS): call.resets}
-    inputs = {port: value for port, value in given.items() if value is not None}
+    optional = {Port(Role.DATA): call.x, Port(Role.LENGTHS): call.lengths, Port(Role.RESETS): call.resets}
+    inputs = {port: value for port, value in optional.items() if value is not None}
     base = extents(equations, sizes.hidden, sizes.output, sizes.input)
     for name, value in weights.items():
         port = Port(Role.WEIGHT, name)
@@ -97,10 +97,10 @@ def stack(
     """All levels of a layer.
 
     Args:
-        op: where nodes go.
-        levels: of the layer.
-        call: its input; the initial states are in `states`.
-        states: by the label of each direction.
+        op: collects the nodes.
+        levels: the levels of the layer.
+        call: the inputs of the layer, without initial states.
+        states: the initial states, by the label of each direction.
 
     Returns:
         the outputs (two with merge "none"), and the final states by the label of each direction.
@@ -115,13 +115,13 @@ def stack(
                 name: op.initializer(ir.tensor(weight.numpy(), name=f"{name}{spec.suffix}"))
                 for name, weight in spec.weights.items()
             }
-            own = replace(call, x=data[min(k, len(data) - 1)], initial=states[spec.label])
+            inputs = replace(call, x=data[min(k, len(data) - 1)], initial=states[spec.label])
             sizes = Sizes(spec.input_size, spec.hidden_size, spec.output_size, dtype)
             op.scope = f"{spec.label}."
-            output, final[spec.label] = direction(op, spec.equations, weights, sizes, spec.reverse, own)
+            output, final[spec.label] = direction(op, spec.equations, weights, sizes, spec.reverse, inputs)
             op.scope = ""
             outputs.append(output)
-        data = _merged(op, level.merge, outputs)
+        data = _merge(op, level.merge, outputs)
         data = [
             op("Add", value, below[min(k, len(below) - 1)]) if level.residual[k] else value
             for k, value in enumerate(data)
@@ -129,11 +129,11 @@ def stack(
     return data, final
 
 
-def _merged(op: Operators, how: str, outputs: list[ir.Value]) -> list[ir.Value]:
-    """The outputs of a level's directions as the next level reads them; see `layers.merge`."""
-    if len(outputs) == 1 or how == "none":
+def _merge(op: Operators, mode: str, outputs: list[ir.Value]) -> list[ir.Value]:
+    """The merged outputs of the directions of a level; see `layers.merge`."""
+    if len(outputs) == 1 or mode == "none":
         return outputs
-    if how == "concat":
+    if mode == "concat":
         return [op.concat(outputs, 2)]
     total = op("Add", *outputs)
-    return [total if how == "sum" else op("Mul", total, op("CastLike", op("Constant", value_float=0.5), total))]
+    return [total if mode == "sum" else op("Mul", total, op("CastLike", op("Constant", value_float=0.5), total))]

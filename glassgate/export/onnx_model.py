@@ -1,4 +1,4 @@
-"""`gg.to_onnx`: writes a layer or a whole model as an ONNX file, and compares it in ONNX Runtime."""
+"""`gg.to_onnx` writes a layer or a whole model as an ONNX file, and verifies it in ONNX Runtime."""
 
 import logging
 import os
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 OPSET = 18
-"""The first opset with all operators that are used here; most runtimes read it."""
+"""The oldest opset with all operators that are used here. Most runtimes support it."""
 ROWS = "N_or_1"
-"""The extent of inputs with default values: one value for all sequences, or one for each sequence."""
+"""The name of the batch axis of inputs with default values: one value for all sequences, or one per sequence."""
 
 
 def to_onnx(
@@ -49,44 +49,45 @@ def to_onnx(
     RNN, GRU and LSTM, also with peepholes or coupled gates, become the operators of the same name. Every other cell
     becomes a `Scan` over its equations. The batch size and the number of steps stay variable.
 
-    Inputs of the model are `input`, in the form that the layer takes, and
+    Inputs of the model are `input`, in the layout of the layer's input, and
 
     - `lengths` (N,) int64, from 0 to L: the number of steps of each sequence.
     - `resets` (L, N) or (N, L) bool, with `resets=True`.
-    - the initial states by name, `h_0` and `c_0` of an LSTM, (num_layers * D, N, H). Where widths differ, one for each
+    - the initial states by name, `h_0` and `c_0` of an LSTM, (num_layers * D, N, H). If widths differ, one for each
       layer and direction: `h_0_l0`, `h_0_l0_reverse`, and so on, (N, H).
 
     Outputs are `output` (with merge="none" `output` and `output_reverse`) and the final states, `h_n`, `c_n`.
 
-    A whole model is exported by torch's own exporter, `torch.onnx.export(dynamo=True)`, which supports our layers. It
+    A whole model is exported by torch's exporter, `torch.onnx.export(dynamo=True)`, with support for our layers. It
     needs example inputs.
 
     Args:
         module: the layer or model.
-        path: of the file to write.
-        inputs: examples of the arguments of a whole model.
-        dynamic_shapes: of a whole model, the extents that vary, as in `torch.export.export`.
-        step: whether the model takes one step, `input` (N, H_in) to `output` (N, H_out), for streams.
+        path: the path of the file.
+        inputs: example arguments of a whole model.
+        dynamic_shapes: the dynamic axes of a whole model, as in `torch.export.export`.
+        step: whether the model computes one step, `input` (N, H_in) to `output` (N, H_out), for streams.
         lengths: whether the model has the input `lengths`.
-        resets: whether it has the input `resets`.
-        defaults: whether all inputs but `input` have default values (all steps, no resets, the layer's own initial
-            states), so that a call in ONNX Runtime may leave them out. Other runtimes, such as OpenVINO, make constants
-            of inputs with default values.
-        operators: whether RNN, GRU and LSTM become the operators of ONNX; otherwise they become a `Scan`, too. Some
+        resets: whether the model has the input `resets`.
+        defaults: whether all inputs except `input` have default values (all steps, no resets, the initial states of the
+            layer), so that a call in ONNX Runtime may omit them. Other runtimes, such as OpenVINO, treat inputs with
+            default values as constants.
+        operators: whether RNN, GRU and LSTM become the operators of ONNX; otherwise they become a `Scan` too. Some
             runtimes ignore inputs of these operators: OpenVINO 2026.4 ignores lengths and peepholes.
         opset: the version of ONNX's operators.
-        input_names: names of the inputs of a whole model, in their order.
-        output_names: names of its outputs, in their order.
-        metadata: texts by key, to be stored in the file.
-        verify: whether ONNX Runtime runs the model before it is written, and the results are compared with those of the
-            module: of a layer on random input, of a whole model on `inputs`. For a whole model also a list of further
-            examples of the arguments, in other sizes.
+        input_names: names of the inputs of a whole model, in order.
+        output_names: names of the outputs of a whole model, in order.
+        metadata: texts to store in the file, by key.
+        verify: whether to run the model in ONNX Runtime before it is written, and compare the results with those of the
+            module: for a layer on random input, for a whole model on `inputs`. For a whole model this can also be a
+            list of further example arguments, in other sizes.
 
     Returns:
         the path.
 
     Raises:
-        ExportError: the layer cannot be expressed, the results differ, or the file cannot be written. No file is left.
+        ExportError: the layer has no ONNX equivalent, the results differ, or the file cannot be written. No file is
+            left.
         ImportError: a package of the extra `export` is missing.
 
     Example:
@@ -133,7 +134,7 @@ def to_onnx(
 
 @contextmanager
 def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[str, str] | None) -> Iterator[Path]:
-    """A temporary file of the model, which replaces `path` at the end of the block."""
+    """Write the model to a temporary file, which replaces `path` at the end of the block."""
     import onnx
     import onnx_ir as ir
 
@@ -147,7 +148,7 @@ def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[
 def _whole_model(
     module: nn.Module, inputs: tuple[Any, ...] | None, **options: Any
 ) -> tuple[tuple[Any, ...], "ir.Model"]:
-    """The example inputs, checked, and a model from torch's exporter.
+    """Check the example inputs, and export a model with torch's exporter.
 
     Raises:
         ExportError: inputs are missing, or the exporter fails.
@@ -184,14 +185,14 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the error that made the exporter fail."""
+    """The first line of the error that caused the exporter to fail."""
     while error.__cause__ is not None and not isinstance(error, ExportError):
         error = error.__cause__
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class _Model:
-    """One layer as a model with named inputs and outputs."""
+    """Builds the ONNX model of one layer, with named inputs and outputs."""
 
     def __init__(self, layer: Recurrent, form: Form) -> None:
         import onnx_ir as ir
@@ -210,7 +211,7 @@ class _Model:
         self.inputs: list[ir.Value] = []
 
     def build(self, opset: int) -> "ir.Model":
-        """The model."""
+        """Build the model."""
         import onnx_ir as ir
         from onnx_ir.passes.common import RemoveUnusedNodesPass
         from onnxscript.optimizer import fold_constants_ir
@@ -226,8 +227,8 @@ class _Model:
         length = self.lengths(op("Shape", data, start=0, end=1)) if self.form.lengths else None
         resets = None
         if self.form.resets:
-            given = self.input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
-            resets = op("Expand", given, op("Shape", x, start=0, end=2))
+            resets = self.input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
+            resets = op("Expand", resets, op("Shape", x, start=0, end=2))
             resets = op("Transpose", resets, perm=[1, 0]) if batch_first else resets
         outputs, final = stack(op, self.levels, Call(data, (), length, resets, self.step), self.states())
         results: list[ir.Value] = []
@@ -254,7 +255,7 @@ class _Model:
     def input(
         self, name: str, dtype: "ir.DataType", shape: Sequence[int | str], default: np.ndarray | None = None
     ) -> "ir.Value":
-        """One more input, which runtimes may leave out where it has a default value."""
+        """Add an input. A call may omit it if it has a default value."""
         import onnx_ir as ir
 
         if default is None or not self.form.defaults:
@@ -267,7 +268,7 @@ class _Model:
         return value
 
     def output(self, name: str, value: "ir.Value", shape: Sequence[int | str]) -> "ir.Value":
-        """The value under this name, as an output."""
+        """Name a value as an output of the model."""
         import onnx_ir as ir
 
         named = self.op("Identity", value, name=name)
@@ -275,15 +276,15 @@ class _Model:
         return named
 
     def lengths(self, steps: "ir.Value") -> "ir.Value":
-        """The input `lengths` as the operators take it: (N,) int32, L where it is not given."""
+        """Add the input `lengths`, and convert it for the operators: (N,) int32, at most L."""
         import onnx_ir as ir
 
-        op, most = self.op, np.iinfo(np.int32).max
-        given = self.input("lengths", ir.DataType.INT64, [ROWS], np.array([most]))
-        return op("Expand", op("Cast", op("Min", given, steps), to=ir.DataType.INT32), self.rows)
+        op, default = self.op, np.array([np.iinfo(np.int32).max])
+        lengths = self.input("lengths", ir.DataType.INT64, [ROWS], default)
+        return op("Expand", op("Cast", op("Min", lengths, steps), to=ir.DataType.INT32), self.rows)
 
     def states(self) -> "dict[str, list[ir.Value]]":
-        """The initial states by the label of each direction, (N, W) each."""
+        """Add inputs for the initial states. Returns them by the label of each direction, (N, W) each."""
         op = self.op
         directions = [direction for level in self.levels for direction in level.directions]
         found: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}
@@ -304,7 +305,7 @@ class _Model:
         return found
 
     def finals(self, final: "Mapping[str, Sequence[ir.Value]]") -> "list[ir.Value]":
-        """The final states as outputs, in the form of the initial ones."""
+        """The final states as outputs, in the layout of the initial states."""
         outputs = []
         directions = [direction for level in self.levels for direction in level.directions]
         for k, state in enumerate(self.layer.cell.state):

@@ -1,4 +1,4 @@
-"""Cells that are operators of ONNX: RNN, GRU and LSTM, with peepholes and with coupled gates."""
+"""Emits cells as the recurrent operators of ONNX: RNN, GRU and LSTM, also with peepholes or coupled gates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,14 +16,14 @@ from glassgate.export.onnx_ops import Operators
 
 
 class Operator(NamedTuple):
-    """How a cell is written as an operator of ONNX.
+    """The operator of ONNX that computes a cell.
 
     Attributes:
         cell: the cell.
-        kind: the operator.
-        gates: the cell's gate for each gate of the operator, in its order; "-f" for a gate with the sign of f reversed.
-        attributes: of the operator.
-        peepholes: the cell's parameters for the input P, in its order.
+        kind: the name of the operator.
+        gates: the cell's gates in the order of the operator; "-f" is the negated pre-activation of f.
+        attributes: the attributes of the operator.
+        peepholes: the cell's parameters for the input P, in the order of the operator.
     """
 
     cell: Cell
@@ -40,7 +40,7 @@ OPERATORS = (
     Operator(cells.GRUv1(), "GRU", ("z", "r", "n"), {"linear_before_reset": 0}),
     Operator(cells.LSTM(), "LSTM", ("i", "o", "f", "g")),
     Operator(cells.PeepholeLSTM(), "LSTM", ("i", "o", "f", "g"), {}, ("peep_i", "peep_o", "peep_f")),
-    # i = 1 - sigmoid(f) = sigmoid(-f), so it does not matter which of the two gates a runtime couples to the other.
+    # i = 1 - sigmoid(f) = sigmoid(-f). A runtime may compute either gate from the other one.
     Operator(cells.CIFG(), "LSTM", ("-f", "o", "f", "g"), {"input_forget": 1}),
 )
 
@@ -50,7 +50,7 @@ _allowed = ContextVar("operators", default=True)
 
 @contextmanager
 def allowing(operators: bool) -> Iterator[None]:
-    """Whether the recurrent operators of ONNX may be used; torch's exporter passes no options to our translation."""
+    """Allow or forbid the recurrent operators of ONNX in this block. torch's exporter cannot pass this option to us."""
     token = _allowed.set(operators)
     try:
         yield
@@ -59,7 +59,7 @@ def allowing(operators: bool) -> Iterator[None]:
 
 
 def operator_for(equations: Equations) -> Operator | None:
-    """The operator that computes these equations, if there is one and it may be used."""
+    """The operator that computes these equations; None if there is none, or operators are forbidden."""
     return _by_equations().get(equations.text) if _allowed.get() else None
 
 
@@ -81,14 +81,14 @@ def emit(
     """One direction as one node.
 
     Args:
-        op: where nodes go.
-        operator: what `operator_for` found.
+        op: collects the nodes.
+        operator: the result of `operator_for`.
         weights: parameters by the names of `Cell.shapes`.
         hidden_size: H_cell.
         reverse: whether time runs from the last step to the first.
         x: (L, N, H_in).
-        lengths: (N,) int32; None where every sequence has L steps.
-        initial: the states, (N, H_cell) each.
+        lengths: (N,) int32; None if every sequence has L steps.
+        initial: the initial states, (N, H_cell) each.
 
     Returns:
         the output (L, N, H_cell) and the final states (N, H_cell).

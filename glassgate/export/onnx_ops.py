@@ -1,4 +1,4 @@
-"""Nodes of an ONNX graph, written as calls: `op("Add", a, b)`."""
+"""Builds the nodes of an ONNX graph by calls such as `op("Add", a, b)`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ class Operators(ir.tape.Tape):
     """Records the nodes of one graph, or of the body of a loop.
 
     Args:
-        scope: begins the names of all values; graphs inside of each other must not share names.
+        scope: the prefix of the names of all values. Nested graphs must not share names.
     """
 
     def __init__(self, scope: str = "") -> None:
@@ -20,27 +20,27 @@ class Operators(ir.tape.Tape):
         self._names: set[str] = set()
 
     def __call__(self, kind: str, *inputs: ir.Value | None, name: str | None = None, **attributes: Any) -> ir.Value:
-        """A node with one output, and that output.
+        """Add a node with one output, and return the output.
 
         Args:
-            kind: the operator.
-            inputs: values; None for an input that is left out.
-            name: of the output.
-            attributes: of the operator.
+            kind: the name of the operator.
+            inputs: the input values; None for an omitted input.
+            name: the name of the output.
+            attributes: the attributes of the operator.
         """
         value = self.op(kind, _without_trailing(inputs), attributes)
         value.name = self.unique(name or kind.lower())
         return value
 
     def several(self, kind: str, outputs: int, *inputs: ir.Value | None, **attributes: Any) -> Sequence[ir.Value]:
-        """A node with several outputs, and those."""
+        """Add a node with several outputs, and return the outputs."""
         values = self.op_multi_out(kind, _without_trailing(inputs), attributes, num_outputs=outputs)
         for value in values:
             value.name = self.unique(kind.lower())
         return values
 
     def unique(self, name: str) -> str:
-        """The name in this scope, with a number if another value has it."""
+        """The name in this scope, with a number if it is taken."""
         full, number = f"{self.scope}{name}", 1
         while full in self._names:
             number += 1
@@ -49,7 +49,7 @@ class Operators(ir.tape.Tape):
         return full
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[int | str]) -> ir.Value:
-        """An input of the graph; text in its shape is an extent that only the runtime has."""
+        """An input of the graph. A string in its shape is the name of a dynamic extent."""
         return ir.val(self.unique(name), dtype, shape)
 
     def graph(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], name: str) -> ir.Graph:
@@ -57,29 +57,30 @@ class Operators(ir.tape.Tape):
         return ir.Graph(inputs, outputs, nodes=self.nodes, initializers=self.initializers, name=name)
 
     def constant(self, value: Any, name: str | None = None) -> ir.Value:
-        """Numbers that are fixed: an array, or integers, which are int64."""
+        """Add a constant: an array, or integers as int64."""
         array = np.asarray(value, dtype=None if isinstance(value, np.ndarray | np.generic) else np.int64)
         return self("Constant", name=name, value=ir.tensor(array))
 
     def concat(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
-        """Values side by side; one value stays itself."""
+        """Concatenate values. A single value is returned unchanged."""
         return values[0] if len(values) == 1 else self("Concat", *values, axis=axis)
 
     def rows(self, value: ir.Value, start: int, stop: int) -> ir.Value:
-        """Some of the first axis."""
+        """A slice of the first axis."""
         return self("Slice", value, self.constant([start]), self.constant([stop]), self.constant([0]))
 
     def unsqueeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
-        """With more axes of extent one."""
+        """Insert axes of extent one."""
         return self("Unsqueeze", value, self.constant(list(axes)), name=name)
 
     def squeeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
-        """Without some axes of extent one."""
+        """Remove axes of extent one."""
         return self("Squeeze", value, self.constant(list(axes)), name=name)
 
 
 def _without_trailing(inputs: Sequence[ir.Value | None]) -> list[ir.Value | None]:
-    given = list(inputs)
-    while given and given[-1] is None:
-        given.pop()
-    return given
+    """The inputs without omitted ones at the end."""
+    inputs = list(inputs)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return inputs

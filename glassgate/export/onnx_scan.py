@@ -1,4 +1,4 @@
-"""Every other cell in ONNX: the lowered forward pass of a direction, with its loop as the operator Scan."""
+"""Emits the lowered forward pass of any cell as ONNX nodes, with its loop as the operator Scan."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,20 +34,20 @@ _DIRECT = {
     "pow": "Pow", "minimum": "Min", "maximum": "Max", "where": "Where", "lt": "Less", "le": "LessOrEqual",
     "eq": "Equal", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
 }  # fmt: skip
-"""Operations of `symbolic.operations` that are operators of ONNX; `_composed` has the others."""
+"""Operations of `symbolic.operations` that are operators of ONNX; `composed` emits the others."""
 _DYNAMIC = ("T", "N")
-"""Axes whose extent only the runtime has; they are the first ones of every value."""
+"""Axes with a dynamic extent. They are the first axes of every value."""
 
 
 class PassEmitter:
     """Writes a pass as nodes.
 
     Args:
-        op: where nodes go.
+        op: collects the nodes.
         program: the pass.
-        sizes: the extents of the base axes but steps and sequences.
-        dtype: of the numbers.
-        single: whether there is one step, which needs no loop.
+        sizes: the extents of the base axes, except steps and sequences.
+        dtype: the dtype of the numbers.
+        single: whether there is only one step, which needs no loop.
     """
 
     def __init__(
@@ -56,55 +56,57 @@ class PassEmitter:
         self.single = single
         self.outer = self.op = op
         self.program, self.sizes, self.dtype = program, sizes, dtype
-        self.found: dict[Value, ir.Value] = {}
+        self.emitted: dict[Value, ir.Value] = {}
         self.inside: set[Value] = set()
         self.extent: dict[str, ir.Value] = {}
 
     def run(self, inputs: Mapping[Port, ir.Value]) -> dict[Port, ir.Value]:
-        """The outputs of the pass, from its inputs in the shapes of their types."""
+        """Emit the pass. Takes its inputs in the shapes of their types, and returns its outputs."""
         program = self.program
         for port, value in program.inputs.items():
-            self.found[value] = inputs[port]
+            self.emitted[value] = inputs[port]
             for k, axis in enumerate(value.type.axes):
                 if axis in _DYNAMIC and axis not in self.extent:
                     self.extent[axis] = self.op("Shape", inputs[port], start=k, end=k + 1)
         self.lines(program.before)
         (self.step if self.single else self.loop)(program.loop)
         self.lines(program.after)
-        return {port: self.found[value] for port, value in program.outputs.items()}
+        return {port: self.emitted[value] for port, value in program.outputs.items()}
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """Line after line."""
+        """Emit lines in order."""
         for line in lines:
-            self.found[line.result] = self.result(line.operation, line.result.type, line.result.name)
+            self.emitted[line.result] = self.result(line.operation, line.result.type, line.result.name)
 
     def step(self, loop: Loop) -> None:
-        """The only step: sequences have one element."""
+        """Emit the only step: sequences have one element."""
         for carry in loop.carries:
-            self.found[carry.before] = self.found[carry.initial]
+            self.emitted[carry.before] = self.emitted[carry.initial]
         for read in loop.reads:
-            self.found[read.at] = self.op.squeeze(self.found[read.sequence], read.sequence.type.axes.index(loop.axis))
+            axis = read.sequence.type.axes.index(loop.axis)
+            self.emitted[read.at] = self.op.squeeze(self.emitted[read.sequence], axis)
         self.lines(loop.body)
         for carry in loop.carries:
-            self.found[carry.final] = self.found[carry.next]
+            self.emitted[carry.final] = self.emitted[carry.next]
         for write in loop.writes:
             axis = write.sequence.type.axes.index(loop.axis)
-            self.found[write.sequence] = self.op.unsqueeze(self.found[write.value], axis)
+            self.emitted[write.sequence] = self.op.unsqueeze(self.emitted[write.value], axis)
 
     def loop(self, loop: Loop) -> None:
-        """The steps as Scan, whose inputs are the carries, then the sequences."""
-        found, carries = self.found, loop.carries
+        """Emit the loop as Scan. Its inputs are the carries, then the sequences."""
+        emitted, carries = self.emitted, loop.carries
         sequences = [read.sequence for read in loop.reads]
         elements = [read.at for read in loop.reads]
         body = Operators(f"{self.outer.scope}step.")
         for value in (*(carry.before for carry in carries), *elements):
-            found[value] = body.input(value.name, self.typed(value.type), [self.size(a) for a in value.type.axes])
-        inputs = [found[value] for value in (*(carry.before for carry in carries), *elements)]
-        scanned = [found[value] for value in sequences]
+            shape = [self.size(axis) for axis in value.type.axes]
+            emitted[value] = body.input(value.name, self.element_type(value.type), shape)
+        inputs = [emitted[value] for value in (*(carry.before for carry in carries), *elements)]
+        scanned = [emitted[value] for value in sequences]
         active: ir.Value | None = None
         if loop.lengths is not None:
             steps = self.op("Range", self.scalar(0), self.op("Squeeze", self.extent[loop.axis]), self.scalar(1))
-            lengths = self.op("Cast", found[loop.lengths], to=ir.DataType.INT64)
+            lengths = self.op("Cast", emitted[loop.lengths], to=ir.DataType.INT64)
             scanned.append(self.op("Less", self.op.unsqueeze(steps, 1), self.op.unsqueeze(lengths, 0)))
             active = body.input("active", ir.DataType.BOOL, [self.size("N")])
             inputs.append(active)
@@ -112,19 +114,20 @@ class PassEmitter:
         for line in loop.body:
             self.inside.add(line.result)
         self.lines(loop.body)
-        chosen = [self.chosen(active, carry.next, found[carry.before]) for carry in carries]
-        chosen += [self.chosen(active, write.value, self.number(0.0)) for write in loop.writes]
+        chosen = [self.where_active(active, carry.next, emitted[carry.before]) for carry in carries]
+        chosen += [self.where_active(active, write.value, self.number(0.0)) for write in loop.writes]
         self.op = self.outer
-        # An output of a body is a value of its own, even where it is one of the body's inputs or given twice.
+        # Each output of a body must be a separate value, not an input of the body or the same value twice.
         results = [body("Identity", value) for value in chosen]
         values = [*(carry.next for carry in carries), *(write.value for write in loop.writes)]
         for result, value in zip(results, values, strict=True):
-            result.dtype, result.shape = self.typed(value.type), ir.Shape([self.size(a) for a in value.type.axes])
+            result.dtype = self.element_type(value.type)
+            result.shape = ir.Shape([self.size(axis) for axis in value.type.axes])
         graph = body.graph(inputs, results, "step")
         outputs = self.op.several(
             "Scan",
             len(results),
-            *(found[carry.initial] for carry in carries),
+            *(emitted[carry.initial] for carry in carries),
             *scanned,
             body=graph,
             num_scan_inputs=len(scanned),
@@ -132,17 +135,17 @@ class PassEmitter:
             scan_output_directions=[int(loop.reverse)] * len(loop.writes),
         )
         results_of = [*(carry.final for carry in carries), *(write.sequence for write in loop.writes)]
-        found.update(zip(results_of, outputs, strict=True))
+        emitted.update(zip(results_of, outputs, strict=True))
 
-    def chosen(self, active: ir.Value | None, value: Value, otherwise: ir.Value) -> ir.Value:
-        """The value where a row takes part in the step."""
+    def where_active(self, active: ir.Value | None, value: Value, otherwise: ir.Value) -> ir.Value:
+        """The value in rows that are active at this step, and another value in the other rows."""
         if active is None:
-            return self.found[value]
-        return self.op("Where", self.aligned(active, ("N",), value.type.axes), self.found[value], otherwise)
+            return self.emitted[value]
+        return self.op("Where", self.aligned(active, ("N",), value.type.axes), self.emitted[value], otherwise)
 
     def result(self, operation: Operation, of_type: Type, name: str) -> ir.Value:
-        """The nodes of one operation."""
-        op, found = self.op, self.found
+        """Emit the nodes of one operation."""
+        op, emitted = self.op, self.emitted
         match operation:
             case Elementwise(kind, args):
                 values = [self.argument(arg, of_type) for arg in args]
@@ -151,33 +154,33 @@ class PassEmitter:
                 return self.product(a, b, over, of_type, name)
             case Sum(x, over):
                 axes = [x.type.axes.index(axis) for axis in over]
-                return op("ReduceSum", found[x], op.constant(axes), keepdims=0, name=name)
+                return op("ReduceSum", emitted[x], op.constant(axes), keepdims=0, name=name)
             case Constant(number):
                 return self.number(number, name)
             case Size(axis):
                 return self.number(float(self.size(axis)), name)
             case Block(x, axis, index):
-                return op("Gather", found[x], self.scalar(index), axis=x.type.axes.index(axis), name=name)
+                return op("Gather", emitted[x], self.scalar(index), axis=x.type.axes.index(axis), name=name)
             case Take(x, axis, indices, _):
-                return op("Gather", found[x], op.constant(list(indices)), axis=x.type.axes.index(axis), name=name)
+                return op("Gather", emitted[x], op.constant(list(indices)), axis=x.type.axes.index(axis), name=name)
             case Stack(parts, axis):
                 k = of_type.axes.index(axis)
-                return op("Concat", *(op.unsqueeze(found[part], k) for part in parts), axis=k, name=name)
+                return op("Concat", *(op.unsqueeze(emitted[part], k) for part in parts), axis=k, name=name)
             case Reshape(x, _):
-                return self.shaped(found[x], of_type.axes, name)
+                return self.reshaped(emitted[x], of_type.axes, name)
             case Broadcast(x, _):
                 shape = [self.extent.get(axis) or op.constant([self.size(axis)]) for axis in of_type.axes]
-                return op("Expand", self.aligned(found[x], x.type.axes, of_type.axes), op.concat(shape, 0), name=name)
+                return op("Expand", self.aligned(emitted[x], x.type.axes, of_type.axes), op.concat(shape, 0), name=name)
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
     def argument(self, arg: Value | float, of_type: Type) -> ir.Value:
         """An argument of an elementwise operation with a result of this type."""
         if isinstance(arg, Value):
-            return self.aligned(self.found[arg], arg.type.axes, of_type.axes)
+            return self.aligned(self.emitted[arg], arg.type.axes, of_type.axes)
         return self.number(arg)
 
     def composed(self, kind: str, values: Sequence[ir.Value], name: str) -> ir.Value:
-        """An operation that ONNX has no operator for."""
+        """Emit an operation for which ONNX has no operator."""
         op, x = self.op, values[0]
         match kind:
             case "ne":
@@ -196,7 +199,7 @@ class PassEmitter:
                     op("Sub", op("Exp", x), self.number(1.0)),
                     name=name,
                 )
-            case "log1p":  # x log(u) / (u - 1) with u = 1 + x, rounded, keeps them too
+            case "log1p":  # x log(u) / (u - 1) with u = 1 + x, rounded, also keeps these digits
                 one = self.number(1.0)
                 u = op("Add", x, one)
                 near = op("Equal", u, one)
@@ -207,19 +210,19 @@ class PassEmitter:
         raise AssertionError(f"unknown operation {kind}")
 
     def product(self, a: Value, b: Value, over: tuple[str, ...], of_type: Type, name: str) -> ir.Value:
-        """A matrix product of `a` with `b`, for each index of the axes that both keep."""
+        """A batch of matrix products of `a` and `b`; the batch axes are in both and are not contracted."""
         shared = [axis for axis in a.type.axes if axis in b.type.axes and axis not in over]
         rows = [axis for axis in a.type.axes if axis not in (*shared, *over)]
         columns = [axis for axis in b.type.axes if axis not in (*shared, *over)]
         width, height = (math.prod(map(self.size, axes)) for axes in (columns, over))
-        left = self.transposed(self.op, self.found[a], a.type.axes, [*shared, *rows, *over])
+        left = self.transposed(self.op, self.emitted[a], a.type.axes, [*shared, *rows, *over])
         # A weight is transposed once, before the loop.
         op = self.op if b in self.inside else self.outer
-        right = self.transposed(op, self.found[b], b.type.axes, [*shared, *over, *columns])
+        right = self.transposed(op, self.emitted[b], b.type.axes, [*shared, *over, *columns])
         right = op("Reshape", right, op.constant([*map(self.size, shared), height, width]))
         result = self.op("MatMul", left, right)
         axes = (*shared, *rows, *columns)
-        return self.transposed(self.op, self.shaped(result, axes), axes, of_type.axes, name)
+        return self.transposed(self.op, self.reshaped(result, axes), axes, of_type.axes, name)
 
     def transposed(
         self, op: Operators, value: ir.Value, axes: Sequence[str], to: Sequence[str], name: str | None = None
@@ -229,29 +232,29 @@ class PassEmitter:
             return value
         return op("Transpose", value, perm=[list(axes).index(axis) for axis in to], name=name)
 
-    def shaped(self, value: ir.Value, axes: Sequence[str], name: str | None = None) -> ir.Value:
-        """The same elements with these axes; 0 keeps an extent that only the runtime has."""
+    def reshaped(self, value: ir.Value, axes: Sequence[str], name: str | None = None) -> ir.Value:
+        """The same elements with these axes; 0 keeps a dynamic extent."""
         shape = [0 if axis in _DYNAMIC else self.size(axis) for axis in axes]
         return self.op("Reshape", value, self.op.constant(shape), name=name)
 
     def aligned(self, value: ir.Value, axes: tuple[str, ...], to: tuple[str, ...]) -> ir.Value:
-        """The value with extent 1 along axes that it lacks, but for the leading ones, which are broadcast anyway."""
+        """The value with extent 1 along missing axes, except leading ones, which broadcast anyway."""
         first = min((to.index(axis) for axis in axes), default=len(to))
         missing = [k - first for k, axis in enumerate(to) if k > first and axis not in axes]
         return self.op.unsqueeze(value, *missing) if missing else value
 
     def number(self, value: float, name: str | None = None) -> ir.Value:
-        """A number of the pass's type."""
+        """A constant with the dtype of the pass."""
         return self.op.constant(np.asarray(value, self.dtype.numpy()), name)
 
     def scalar(self, value: int) -> ir.Value:
-        """An integer."""
+        """An integer constant."""
         return self.op.constant(np.asarray(value, np.int64))
 
     def size(self, axis: str) -> int | str:
-        """The extent of an axis; its name, where only the runtime has it."""
+        """The extent of an axis, or its name if the extent is dynamic."""
         return axis if axis in _DYNAMIC else self.program.axes.extent(axis, self.sizes)
 
-    def typed(self, of_type: Type) -> ir.DataType:
-        """The elements of a value."""
+    def element_type(self, of_type: Type) -> ir.DataType:
+        """The ONNX type of the elements of a value."""
         return ir.DataType.BOOL if of_type.dtype == "bool" else self.dtype

@@ -1,4 +1,4 @@
-"""Compares a written model in ONNX Runtime with the layer, on random sequences of different lengths."""
+"""Compares a model in ONNX Runtime with the original layer, on random sequences of different lengths."""
 
 import os
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from glassgate.export.network import Form
 from glassgate.layers.stack import Recurrent
 
 TOLERANCE = 1e-5
-"""The largest difference, as a fraction of the largest value if that is above one."""
+"""The largest accepted difference, relative to the largest value if that is above one."""
 
 
 class Session:
-    """A model in ONNX Runtime, with tensors for its inputs and outputs."""
+    """A model in ONNX Runtime that takes and returns tensors."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         runtime = optional("onnxruntime", "to_onnx: verify=True")
@@ -32,7 +32,7 @@ class Session:
         """The outputs by name."""
         try:
             results = self._session.run(None, {name: value.numpy() for name, value in inputs.items()})
-        except Exception as error:  # the classes of ONNX Runtime, one for each error code, have no common base
+        except Exception as error:  # the exception classes of ONNX Runtime have no common base
             raise ExportError(f"to_onnx: ONNX Runtime cannot run the model: {_first_line(error)}") from error
         return dict(zip(self.outputs, map(torch.from_numpy, results), strict=True))
 
@@ -46,16 +46,16 @@ def verify_layer(layer: Recurrent, path: str | os.PathLike[str], form: Form) -> 
     """Raise ExportError if the model and the layer differ.
 
     Args:
-        layer: the layer, which is run in eval mode.
-        path: of the model.
-        form: of the model.
+        layer: the layer, which runs in eval mode.
+        path: the path of the model.
+        form: the form of the model.
     """
     training = layer.training
     layer.eval()
     try:
         model = Session(path)
         for N, L in ((4, 6), (1, 9)):
-            given, expected = _case(layer, N, L, form)
+            given, expected = _random_inputs(layer, N, L, form)
             compare(model(**given), expected, "to_onnx")
             if form.defaults:
                 compare(model(input=given["input"]), _expected(layer, given["input"], form.step), "to_onnx")
@@ -68,9 +68,9 @@ def verify_model(module: nn.Module, path: str | os.PathLike[str], examples: Sequ
     """Raise ExportError if a whole model and its file differ.
 
     Args:
-        module: the model, which is run in eval mode.
-        path: of the file.
-        examples: arguments of the model.
+        module: the model, which runs in eval mode.
+        path: the path of the file.
+        examples: example arguments of the model.
     """
     training = module.training
     model = Session(path)
@@ -79,7 +79,7 @@ def verify_model(module: nn.Module, path: str | os.PathLike[str], examples: Sequ
         for inputs in examples:
             results = pytree.tree_leaves(module(*inputs))
             tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
-            found = model(**{given.name: value for given, value in zip(model.inputs, tensors, strict=True)})
+            found = model(**{input.name: value for input, value in zip(model.inputs, tensors, strict=True)})
             compare(found, dict(zip(model.outputs, results, strict=True)), "to_onnx")
     finally:
         module.train(training)
@@ -102,8 +102,8 @@ def compare(found: dict[str, Tensor], expected: dict[str, Tensor], operation: st
             )
 
 
-def _case(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Random inputs by name, and the layer's outputs by name."""
+def _random_inputs(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Random inputs by name, and the outputs of the layer by name."""
     generator = torch.Generator().manual_seed(N)
     dtype = layer.weight_ih_l0.dtype
 
@@ -121,7 +121,7 @@ def _case(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[str, Tenso
         options["resets"] = given["resets"] = torch.rand(axes, generator=generator) < 0.3
     hx: list[Tensor | tuple[Tensor, ...]] = []
     for state in layer.cell.state:
-        # The states of some cells are positive, or parts of one number, so random ones stay close to the layer's own.
+        # Random states are close to the default states, because some cells need states that are positive or related.
         each = [v[layer.cell.state.index(state)] for v in layer.default_states(given["input"], N)]
         each = [v + 0.5 * draw(*v.shape).abs() for v in each]
         if len({v.shape for v in each}) == 1:
@@ -135,7 +135,7 @@ def _case(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[str, Tenso
 
 
 def _expected(layer: Recurrent, input: Tensor, step: bool, hx: Any = None, **options: Tensor) -> dict[str, Tensor]:
-    """The layer's output and final states by name."""
+    """The output and the final states of the layer, by name."""
     axis = 1 if layer.batch_first else 0
     output, final = layer(input.unsqueeze(axis) if step else input, hx, **options)
     outputs = output if isinstance(output, tuple) else (output,)

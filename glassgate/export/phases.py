@@ -1,7 +1,8 @@
-"""One step of a direction as C and JavaScript compute it: sums of matrix products, then pointwise lines, in phases.
+"""One step of a direction in phases of matrix products and pointwise operations, for the C and JavaScript emitters.
 
-A phase is the part of a step that needs all units of an earlier value: a product with the reset state of a GRU, the
-mean of a row. Every value here is one number for each unit; values with gates become one value for each gate.
+A new phase starts where an operation needs all units of an earlier value, such as the product with the reset state of a
+GRU or the mean of a row. Every value here is one number for each unit. A value with a gate axis becomes one value per
+gate.
 """
 
 import re
@@ -43,9 +44,9 @@ class Item:
     """A value of a step.
 
     Attributes:
-        name: in C.
-        axis: "H" one value for each unit, "P" for each projected unit, "1" one in all.
-        level: the phase in which it is computed.
+        name: the name in the emitted code.
+        axis: "H" for one value per unit, "P" for one per projected unit, "D" for the input, "1" for a single value.
+        level: the number of the phase in which the value is computed.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Item:
 
     @property
     def phase(self) -> Phase:
-        """The phase that computes it."""
+        """The phase that computes the value."""
         return self.level, self.axis
 
     @property
@@ -65,12 +66,12 @@ class Item:
 
 @dataclass(eq=False)
 class State(Item):
-    """A state before the step, the input (axis "D"), or numbers of the caller."""
+    """A state before the step, the input, or numbers that the caller passes, such as noise."""
 
 
 @dataclass(eq=False)
 class Fixed(Item):
-    """Numbers of the layer: one for each unit, or one in all."""
+    """Constants of the layer: one per unit, or a single one."""
 
     values: Numbers
 
@@ -82,7 +83,7 @@ class Product:
     Attributes:
         left: the vector.
         matrix: (units, len(left)), or (heads, units / heads, len(left) / heads).
-        label: in comments, "W_ih x".
+        label: the text in comments, for example "W_ih x".
     """
 
     left: Item
@@ -92,11 +93,11 @@ class Product:
 
 @dataclass(eq=False)
 class Affine(Item):
-    """A sum of products and of a bias: the pre-activation of a gate.
+    """A sum of matrix products and a bias, such as the pre-activation of a gate.
 
     Attributes:
-        bias: one number for each unit.
-        products: with different vectors.
+        bias: one number per unit, or None.
+        products: the matrix products, with different vectors.
         is_centred: whether means over units are subtracted from weights and bias.
     """
 
@@ -125,16 +126,16 @@ class Step:
 
     Args:
         spec: the direction.
-        reserved: names that a value cannot have.
-        observed: whether the values of the gates are results, too.
+        reserved: names that a value must not have.
+        observed: whether the values of the gates are also results.
 
     Attributes:
-        input: x.
-        states: before the step, by name.
-        noise: the numbers that the equations read in addition to weights, by name.
+        input: the input x.
+        states: the states before the step, by name.
+        noise: the noise that the equations read, by name.
         new: the states after the step, by name.
-        gates: by name; empty unless observed.
-        items: all values that these need, each after those that it reads.
+        gates: the gates by name; empty unless observed.
+        items: all values that the results need, in topological order.
     """
 
     def __init__(self, spec: DirectionSpec, reserved: Collection[str] = (), observed: bool = False) -> None:
@@ -166,7 +167,7 @@ class Step:
         gates = {
             port.name: self._at(written[value], None) for port, value in outputs if observed and port.role is Role.GATE
         }
-        self.items, found = _fused({**gates, **new})
+        self.items, found = _fuse_affine({**gates, **new})
         self.new, self.gates = ({name: found[name] for name in names} for names in (new, gates))
 
     @property
@@ -183,12 +184,12 @@ class Step:
 
     @property
     def uses(self) -> Counter[Item]:
-        """How many lines read each value; products and results do not count."""
+        """The number of items that read each value, except matrix products."""
         return Counter(arg for item in self.items if not isinstance(item, Affine) for arg in inputs(item))
 
     @property
     def crossing(self) -> set[Item]:
-        """The values that a later phase reads, or a product."""
+        """The values that a later phase or a matrix product reads."""
         found: set[Item] = set()
         for item in self.items:
             match item:
@@ -199,17 +200,18 @@ class Step:
                     found |= {arg for arg in wide if arg.phase != item.phase}
         return found
 
-    def _name(self, wanted: str) -> str:
-        wanted = f"{wanted}_" if wanted in self._reserved else wanted
-        name, number = wanted, 1
+    def _name(self, base: str) -> str:
+        """A unique name that starts with `base`."""
+        base = f"{base}_" if base in self._reserved else base
+        name, number = base, 1
         while name in self._names:
             number += 1
-            name = f"{wanted}{number}"
+            name = f"{base}{number}"
         self._names.add(name)
         return name
 
     def _axis(self, value: Value) -> str:
-        """The axis of units: a projected output is as wide as "P", and heads and their units are "H"."""
+        """The axis of a value: "P" for projected units, "H" for units, also those of heads, "D" or "1"."""
         axes = set(value.type.axes) - {"T", "N"}
         if "D" in axes:
             return "D"
@@ -218,13 +220,13 @@ class Step:
         return "H" if axes & {"H", "J", "K", "U"} else "1"
 
     def _at(self, value: Value, gate: int | None) -> Item:
-        """The value at one gate, if it has gates."""
+        """The item of a value, or of one gate of it."""
         key = value, gate
         if key not in self._known:
-            self._known[key] = self._found(value, gate)
+            self._known[key] = self._item_of(value, gate)
         return self._known[key]
 
-    def _found(self, value: Value, gate: int | None) -> Item:
+    def _item_of(self, value: Value, gate: int | None) -> Item:
         if value in self._fixed:
             numbers = self._fixed[value]
             numbers = numbers if gate is None else numbers[gate]
@@ -249,8 +251,8 @@ class Step:
             case Reshape(x, _) | Broadcast(x, _):
                 return self._at(x, gate)
             case Sum(x, _):
-                of = self._at(x, gate)
-                return Total(self._name(value.name), "1", of.level + 1, of)
+                summed = self._at(x, gate)
+                return Total(self._name(value.name), "1", summed.level + 1, summed)
             case Contract(a, b, _):
                 return self._product(value, a, b, gate, label)
             case Elementwise(op, args):
@@ -276,7 +278,7 @@ class Step:
 
 
 def _fixed_values(program: Pass, spec: DirectionSpec, base: Mapping[str, int]) -> dict[Value, Numbers]:
-    """All values that depend on weights alone, without steps and sequences."""
+    """All values that depend only on weights, without axes of steps and sequences."""
     weights = {port: value for port, value in program.inputs.items() if port.role is Role.WEIGHT}
     fixed: dict[Value, Line | None] = dict.fromkeys(weights.values())
     lines = []
@@ -295,8 +297,8 @@ def _fixed_values(program: Pass, spec: DirectionSpec, base: Mapping[str, int]) -
     return numbers
 
 
-def _fused(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
-    """All values in order, sums of products and numbers made one `Affine`."""
+def _fuse_affine(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
+    """All values in topological order. Sums of matrix products and constants become one `Affine`."""
     order = ordered(new.values())
     users = Counter(arg for item in order for arg in inputs(item)) + Counter(new.values())
     replaced: dict[Item, Item] = {}
@@ -332,7 +334,7 @@ def _fused(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
 
 
 def inputs(item: Item) -> Iterator[Item]:
-    """The values that a value is computed from."""
+    """The values that a value reads."""
     match item:
         case Point(args=args):
             yield from (arg for arg in args if isinstance(arg, Item))
@@ -343,7 +345,7 @@ def inputs(item: Item) -> Iterator[Item]:
 
 
 def ordered(results: Iterable[Item]) -> list[Item]:
-    """The values that the results need, each after those that it reads."""
+    """The values that the results need, in topological order."""
     done: dict[Item, None] = {}
 
     def visit(item: Item) -> None:

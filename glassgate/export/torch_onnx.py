@@ -62,9 +62,9 @@ def _results(
 
     results: list[ir.Value] = []
     parts: Any = by_direction(plans_from(plans), given)
-    for plan, own in parts:
-        weights = dict(zip(plan.weights, own, strict=False))
-        initial = list(own[len(weights) : len(weights) + len(plan.equations.state)])
+    for plan, tensors in parts:
+        weights = dict(zip(plan.weights, tensors, strict=False))
+        initial = list(tensors[len(weights) : len(weights) + len(plan.equations.state)])
         if plan.restarts or plan.noise:
             raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
         rows = _Rows(op, data, batch_sizes, initial[0])
@@ -77,7 +77,7 @@ def _results(
         output, final = direction(op, plan.equations, weights, sizes, plan.reverse, call)
         results.append(rows.flat(output, out))
         # With `save`, the operator also returns the other states at every step, for the backward pass. An exported
-        # model has no backward pass, so copies of the output take their places.
+        # model has no backward pass, so it returns copies of the output instead.
         results += [op("Identity", results[-1]) for _ in initial[1:]] if save else []
         results += final
     return results

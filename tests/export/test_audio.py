@@ -156,7 +156,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="has the activation 'elu'; supported are tanh, relu, sigmoid"):
         gg.from_rtneural(path)
     path.write_text('{"in_shape": [1], "layers": [{"type": "lstm", "shape": [3], "weights": [[1.0]]}]}')
-    with pytest.raises(ExportError, match="is no model of RTNeural, or damaged"):
+    with pytest.raises(ExportError, match="is not a model of RTNeural, or is damaged"):
         gg.from_rtneural(path)
     path.unlink()
     with pytest.raises(ExportError, match=r"to_nam: expected a Sequential of a gg.LSTM .* got GRU"):

@@ -60,7 +60,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"from_onnx: cannot read .*: No such file"):
         gg.from_onnx(path)
     path.write_text("no model")
-    with pytest.raises(ExportError, match="is no ONNX model"):
+    with pytest.raises(ExportError, match="is not an ONNX model"):
         gg.from_onnx(path)
     with pytest.raises(ExportError, match="has no RNN, GRU or LSTM node, only Relu"):
         gg.from_onnx(write(path, "Relu"))
