@@ -33,20 +33,20 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        claim: the checked property of the cell.
+        what: the checked property of the cell.
         holds: whether the cell has the property.
-        explanation: the cause and the remedy if it does not.
+        meaning: the cause and the remedy if it does not.
         warning: whether the cell is correct even without the property.
     """
 
-    claim: str
+    what: str
     holds: bool
-    explanation: str = ""
+    meaning: str = ""
     warning: bool = False
 
     def __str__(self) -> str:
         mark = "ok  " if self.holds else "WARN" if self.warning else "FAIL"
-        return f"{mark} {self.claim}{'' if self.holds else f': {self.explanation}'}"
+        return f"{mark} {self.what}{'' if self.holds else f': {self.meaning}'}"
 
 
 @dataclass
@@ -103,16 +103,16 @@ def _layer(cell: Cell) -> tuple[Recurrent, Tensor]:
 
 
 def _runs(cell: Cell) -> list[Finding]:
-    claim = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
+    what = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
     try:
         layer, x = _layer(cell)
         with engine("reference"):
             _, _, states = layer(x, return_states=True)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        return [Finding(claim, False, f"it raised {type(error).__name__}: {error}")]
+        return [Finding(what, False, f"it raised {type(error).__name__}: {error}")]
     expected = (STEPS, ROWS, UNITS * cell.heads)
     wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != expected]
-    return [Finding(claim, not wrong, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
+    return [Finding(what, not wrong, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
 
 
 def _rows_are_independent(cell: Cell) -> list[Finding]:
@@ -120,10 +120,10 @@ def _rows_are_independent(cell: Cell) -> list[Finding]:
     with engine("reference"), torch.no_grad():
         separate = torch.cat([layer(x[:, n : n + 1])[0] for n in range(ROWS)], 1)
         holds = torch.allclose(layer(x)[0], separate, atol=1e-9)
-    explanation = (
+    meaning = (
         "the result of a sequence depends on the other sequences of the batch; reduce only over the last dimension"
     )
-    return [Finding("the rows of a batch are independent", holds, explanation)]
+    return [Finding("the rows of a batch are independent", holds, meaning)]
 
 
 def _gradients(cell: Cell) -> list[Finding]:
@@ -134,29 +134,27 @@ def _gradients(cell: Cell) -> list[Finding]:
     def outputs(x: Tensor, *values: Tensor) -> Tensor:
         return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))[0]
 
-    claim = "gradients equal finite differences"
+    what = "gradients equal finite differences"
     try:
         with engine("reference"):
             torch.autograd.gradcheck(outputs, inputs, fast_mode=True)
     except RuntimeError as error:
-        explanation = "a function in step has a wrong derivative, or a jump or kink at the tested point: "
-        return [Finding(claim, False, explanation + str(error).strip().splitlines()[0])]
-    return [Finding(claim, True)]
+        meaning = "a function in step has a wrong derivative, or a jump or kink at the tested point: "
+        return [Finding(what, False, meaning + str(error).strip().splitlines()[0])]
+    return [Finding(what, True)]
 
 
 def _large_inputs(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     with engine("reference"), torch.no_grad():
         finite = bool(layer(100 * x)[0].isfinite().all())
-    explanation = (
-        "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
-    )
-    return [Finding("large inputs give finite outputs", finite, explanation)]
+    meaning = "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
+    return [Finding("large inputs give finite outputs", finite, meaning)]
 
 
 def _digits(cell: Cell) -> list[Finding]:
     """Compares the error in float32 with the unavoidable error from rounding the inputs of each step."""
-    claim = "float32 keeps the digits of shifted and scaled inputs"
+    what = "float32 keeps the digits of shifted and scaled inputs"
     if cell.noise:
         return []
     ratios = []
@@ -186,8 +184,8 @@ def _digits(cell: Cell) -> list[Finding]:
         "subtract the mean before you square, and prefer expm1, log1p, softplus and logsigmoid to a difference or a "
         "logarithm of nearly equal numbers"
     )
-    explanation = f"{where}, {times:.0f} times the error from rounding its inputs; {remedy}"
-    return [Finding(claim, times <= MAX_ERROR_RATIO, explanation, warning=True)]
+    meaning = f"{where}, {times:.0f} times the error from rounding its inputs; {remedy}"
+    return [Finding(what, times <= MAX_ERROR_RATIO, meaning, warning=True)]
 
 
 def _states(
@@ -240,5 +238,5 @@ def _engines(cell: Cell) -> list[Finding]:
     weight = torch.randn(STEPS, ROWS, 2 * UNITS * cell.heads, dtype=torch.float64)
     pairs = zip(results("cpu"), results("reference"), strict=True)
     worst = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
-    explanation = f"they differ by {worst:.1e} of the largest value; this is a bug in glassgate, please report the cell"
-    return [Finding("outputs and gradients of the cpu engine equal the reference's", worst < 1e-8, explanation)]
+    meaning = f"they differ by {worst:.1e} of the largest value; this is a bug in glassgate, please report the cell"
+    return [Finding("outputs and gradients of the cpu engine equal the reference's", worst < 1e-8, meaning)]

@@ -137,7 +137,7 @@ def test_lost_digits_are_a_warning():
     pattern = (
         r"with biases of -?1000, state 'h' has an error of .* times the error from rounding its inputs; subtract the"
     )
-    assert re.search(pattern, warning.explanation)
+    assert re.search(pattern, warning.meaning)
     assert "\n  WARN float32 keeps the digits" in str(report)
 
 
@@ -146,12 +146,12 @@ def test_lost_digits_are_a_warning():
 )
 def test_no_digits_are_lost(cell):
     (finding,) = checking._digits(cell)
-    assert finding.holds, finding.explanation
+    assert finding.holds, finding.meaning
 
 
 def test_digits_of_small_inputs():
     (finding,) = checking._digits(Differences())
-    assert re.search(r"with inputs of about 0.0*1, state .h. has an error of", finding.explanation)
+    assert re.search(r"with inputs of about 0.0*1, state .h. has an error of", finding.meaning)
     assert not finding.holds
 
 

@@ -1,4 +1,4 @@
-"""The importance of each gate, group of units, direction and layer: the loss when it is held at its mean."""
+"""`gg.ablate` measures the importance of gates, units, directions and layers by holding them at their means."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,35 +18,35 @@ T = TypeVar("T")
 
 
 class Ablation(Mapping[str, float]):
-    """The increase of the loss when a part is held at its mean, by name; printed in decreasing order.
+    """The increase of the loss when a part is held at its mean, by the part's name; printed in decreasing order.
 
     Attributes:
-        loss: of the whole network.
+        loss: the loss of the unchanged network.
     """
 
-    def __init__(self, loss: float, worth: Mapping[str, float]) -> None:
-        self.loss, self._worth = loss, dict(sorted(worth.items(), key=lambda pair: -pair[1]))
+    def __init__(self, loss: float, increase: Mapping[str, float]) -> None:
+        self.loss, self._increase = loss, dict(sorted(increase.items(), key=lambda pair: -pair[1]))
 
     def __getitem__(self, name: str) -> float:
-        return self._worth[name]
+        return self._increase[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._worth)
+        return iter(self._increase)
 
     def __len__(self) -> int:
-        return len(self._worth)
+        return len(self._increase)
 
     def __repr__(self) -> str:
         width = max(map(len, self), default=0)
-        lines = [f"loss {self.loss:.4g}; when held at its mean, more by"]
-        return "\n".join([*lines, *(f"  {name:{width}} {worth:+.4g}" for name, worth in self.items())])
+        lines = [f"loss {self.loss:.4g}; increase when a part is held at its mean:"]
+        return "\n".join([*lines, *(f"  {name:{width}} {increase:+.4g}" for name, increase in self.items())])
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td><code>{escape(name)}</code></td><td style='text-align: right'>{worth:+.4g}</td></tr>"
-            for name, worth in self.items()
+            f"<tr><td><code>{escape(name)}</code></td><td style='text-align: right'>{increase:+.4g}</td></tr>"
+            for name, increase in self.items()
         )
-        return f"<table><tr><th>held at its mean</th><th>loss {self.loss:.4g}, and</th></tr>{rows}</table>"
+        return f"<table><tr><th>held at its mean</th><th>increase of the loss {self.loss:.4g}</th></tr>{rows}</table>"
 
 
 def ablate(
@@ -64,20 +64,20 @@ def ablate(
     Args:
         model: a layer, or a model that contains some.
         data: batches of any kind.
-        metric: called with the model and a batch, the loss of that batch; less is better.
+        metric: takes the model and a batch, and returns the loss of the batch; less is better.
         groups: the number of groups of neighbouring units in a direction, or the units of each group.
         steps: the steps at which a part is held; all by default.
 
     Returns:
-        by name, the mean loss without the part less the mean loss with it: a gate ("layer0.forward.f"), a state that is
-        not the output, a direction ("layer0.forward"), its groups ("layer0.forward[0:4]"), and a layer with both its
-        directions ("layer0").
+        the increase of the mean loss for each part: a gate ("layer0.forward.f"), a state other than the output, a
+        direction ("layer0.forward"), a group of its units ("layer0.forward[0:4]"), and a layer with two directions
+        ("layer0").
 
     Example:
         >>> import torch, glassgate as gg
         >>> layer, batches = gg.LSTM(3, 8), [torch.randn(5, 2, 3)]
-        >>> worth = gg.ablate(layer, batches, lambda layer, x: layer(x)[0].square().mean())
-        >>> sorted(worth)[:3]
+        >>> increase = gg.ablate(layer, batches, lambda layer, x: layer(x)[0].square().mean())
+        >>> sorted(increase)[:3]
         ['layer0.forward', 'layer0.forward.c', 'layer0.forward.f']
     """
     batches = list(data)
@@ -85,13 +85,15 @@ def ablate(
     def loss(_: str) -> float:
         return sum(float(metric(model, batch)) for batch in batches) / max(len(batches), 1)
 
-    found = runs_without(model, loss, partial(parts_held, groups=groups, steps=steps), steps is not None)
-    whole = found.pop("")
-    return Ablation(whole, {name: without - whole for name, without in found.items()})
+    losses = runs_without(model, loss, partial(parts_held, groups=groups, steps=steps), steps is not None)
+    unchanged = losses.pop("")
+    return Ablation(unchanged, {name: changed - unchanged for name, changed in losses.items()})
 
 
 Places = Mapping[str, tuple[Recurrent, str, str, int]]
+"""The values that can be edited, as returned by `editable`."""
 Held = dict[str, Edit]
+"""Edits that hold a part at its mean, by the names of gates and states."""
 
 
 def runs_without(
@@ -100,22 +102,22 @@ def runs_without(
     held: Callable[[Places, Mapping[str, Tensor]], Mapping[str, Held]],
     per_step: bool = False,
 ) -> dict[str, T]:
-    """The results of a run with parts held at their means, by name, and of the unchanged model, under the name "".
+    """Run a model with each part held at its mean. Returns the results by part; "" is the unchanged model.
 
     Args:
         model: a layer, or a model that contains some.
-        run: called with each name.
-        held: a function from the editable places and their means to the edits for each name.
-        per_step: whether steps are held, or whole sequences.
+        run: called with the name of each part.
+        held: takes the editable values and their means, and returns the edits for each part.
+        per_step: whether parts are held at selected steps only.
     """
     places = editable(model)
     with torch.no_grad(), _in_eval_mode(model):
         with _means(places) as means:
-            found = {"": run("")}
+            results = {"": run("")}
         for name, edits in held(places, means()).items():
             with applied(_prepared(places, edits, per_step)):
-                found[name] = run(name)
-    return found
+                results[name] = run(name)
+    return results
 
 
 def _add_rows(rows: list[int], call: Observed) -> None:
@@ -123,12 +125,12 @@ def _add_rows(rows: list[int], call: Observed) -> None:
 
 
 def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[str, Tensor], dict[str, list[int]]]:
-    """The editable places, their means over a run, and the number of rows of each call, by the name of the layer."""
+    """The editable values, their means over a run, and the number of rows of each call by the name of the layer."""
     places = editable(model)
     with torch.no_grad(), _in_eval_mode(model), _means(places) as means:
         rows: dict[str, list[int]] = {}
-        for name, (layer, label, own, _) in places.items():
-            prefix = name.removesuffix(f".{label}.{own}")
+        for name, (layer, label, value, _) in places.items():
+            prefix = name.removesuffix(f".{label}.{value}")
             if prefix not in rows:
                 rows[prefix] = []
                 layer._watchers.append(partial(_add_rows, rows[prefix]))
@@ -146,9 +148,9 @@ def held_in_rows(model: nn.Module, places: Places, held: Sequence[Held], length:
 
     Args:
         model: the model whose layers are edited.
-        places: the edited places of the layers.
-        held: for each row the edits by name; only `hold`.
-        length: of the sequences; None for one row of any number of calls.
+        places: the editable values of the layers.
+        held: the edits of each row, all from `hold`.
+        length: the length of the sequences; None for one row and any number of calls.
     """
     changes = held[0] if length is None else _in_rows(places, held, length)
     with torch.no_grad(), _in_eval_mode(model), applied(_prepared(places, changes, True)):
@@ -171,8 +173,8 @@ def _in_rows(places: Places, held: Sequence[Held], length: int) -> Held:
 
 
 def windows_held(places: Places, means: Mapping[str, Tensor], window: tuple[int, int]) -> Held:
-    """All states held at their means in a window of steps."""
-    states = [name for name, (layer, _, own, _) in places.items() if own in layer.cell.state and name in means]
+    """The edits that hold all states at their means in a window of steps."""
+    states = [name for name, (layer, _, value, _) in places.items() if value in layer.cell.state and name in means]
     return {name: hold(means[name], steps=slice(*window)) for name in states}
 
 
@@ -181,18 +183,18 @@ def parts_held(
 ) -> dict[str, Held]:
     """The edits that hold each gate, state, group of units, direction and layer, by name."""
     parts: dict[str, Held] = {}
-    for name, (layer, _, own, width) in places.items():
+    for name, (layer, _, value, width) in places.items():
         if name not in means:
             continue
         label, output = name.rpartition(".")[0], layer.cell.state[0]
         mean = means[name]
-        if own != output:
+        if value != output:
             parts[name] = {name: hold(mean, steps=steps)}
-        if own in layer.cell.state:
+        if value in layer.cell.state:
             parts.setdefault(label, {})[name] = hold(mean, steps=steps)
-        if own in layer.cell.state and layer.num_directions == 2:
+        if value in layer.cell.state and layer.num_directions == 2:
             parts.setdefault(label.rpartition(".")[0], {})[name] = hold(mean, steps=steps)
-        if own == output:
+        if value == output:
             for group in _groups(groups, width):
                 units = positions(f"ablate: units of {name!r}", group, width)
                 parts[f"{label}{_span(units)}"] = {name: hold(mean[units], units=units, steps=steps)}
@@ -204,28 +206,28 @@ def _groups(groups: int | Sequence[Sequence[int]], width: int) -> Sequence[Seque
         return groups
     if isinstance(groups, bool) or groups < 1:
         raise ValueError(f"ablate: groups must be a positive number or lists of units, got {groups!r}")
-    many = min(groups, width)
-    return [range(k * width // many, (k + 1) * width // many) for k in range(many)] if many > 1 else []
+    count = min(groups, width)
+    return [range(k * width // count, (k + 1) * width // count) for k in range(count)] if count > 1 else []
 
 
 def _span(units: Sequence[int]) -> str:
-    """Units as a slice if they are adjacent."""
-    in_a_row = list(units) == list(range(units[0], units[-1] + 1)) if units else False
-    return f"[{units[0]}:{units[-1] + 1}]" if in_a_row else f"[{', '.join(map(str, units))}]"
+    """Units as text: a slice if they are adjacent, otherwise a list."""
+    adjacent = list(units) == list(range(units[0], units[-1] + 1)) if units else False
+    return f"[{units[0]}:{units[-1] + 1}]" if adjacent else f"[{', '.join(map(str, units))}]"
 
 
 def _prepared(places: Places, held: Held, per_step: bool) -> dict[Recurrent, Edits]:
     """The edits, with neutral edits for all other names, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
-    nothing = [hold(0.0, units=[], steps=[] if per_step else None)]
-    for name, (layer, label, own, _) in places.items():
-        changes.setdefault(layer, {}).setdefault(label, {})[own] = [held[name]] if name in held else nothing
+    neutral = [hold(0.0, units=[], steps=[] if per_step else None)]
+    for name, (layer, label, value, _) in places.items():
+        changes.setdefault(layer, {}).setdefault(label, {})[value] = [held[name]] if name in held else neutral
     return {layer: Edits(by_part) for layer, by_part in changes.items()}
 
 
 @contextmanager
 def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
-    """Takes the mean over all steps and sequences of each value, one per unit."""
+    """Yields a function that returns the mean of each value over all steps and sequences, one number per unit."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
@@ -233,14 +235,14 @@ def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
         real = None if call.batch_sizes is None else int(call.batch_sizes.sum())
         for part, result, recording in zip(call.layer._parts, call.results, call.recordings, strict=True):
             values = recording.values | dict(zip(call.layer.cell.state, result.states, strict=True))
-            for own, value in values.items():
-                name, rows = f"{prefix}{part.label}.{own}", value[:real]
+            for short, value in values.items():
+                name, rows = f"{prefix}{part.label}.{short}", value[:real]
                 sums[name] = sums.get(name, 0) + rows.double().sum(0)
                 counts[name] = counts.get(name, 0) + len(rows)
 
     layers: dict[Recurrent, str] = {}
-    for name, (layer, label, own, _) in places.items():
-        layers.setdefault(layer, name.removesuffix(f"{label}.{own}"))
+    for name, (layer, label, value, _) in places.items():
+        layers.setdefault(layer, name.removesuffix(f"{label}.{value}"))
     with ExitStack() as stack:
         for layer, prefix in layers.items():
             layer._watchers.append(partial(take, prefix))
@@ -255,5 +257,5 @@ def _in_eval_mode(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, was in training.items():
-            module.training = was
+        for module, mode in training.items():
+            module.training = mode

@@ -1,4 +1,4 @@
-"""Networks to compare a recording with: the same layers with fresh weights, on the same input."""
+"""Control networks for a recording: the same layers with fresh weights on the same input."""
 
 from copy import deepcopy
 
@@ -10,12 +10,12 @@ from glassgate.layers.stack import Recurrent
 CONTROLS = 4
 """The number of networks with fresh weights that a report compares with."""
 MANY_CONTROLS = 40
-"""The number for rules that take the best of many units and marks, once the first few do not exceed the effect."""
+"""The number for rules that take the best of many units and marks, if the effect exceeds the first few networks."""
 
 
 def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
     """Record each layer of a recording again, with the recorded input and weights drawn from a seed."""
-    found = Recorded()
+    controls = Recorded()
     calls = {}
     for label, call, number in tape.parts():
         calls[label.removesuffix(call.layer._parts[number].label).rstrip(".")] = call
@@ -29,18 +29,15 @@ def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
             torch.manual_seed(seed)
             layer.reset_parameters()
             with watched(layer, Recorded()) as again:
-                first = layer.batch_first
-                layer(
-                    steps.transpose(0, 1) if first else steps,
-                    lengths=lengths,
-                    resets=masks.T if first and masks is not None else masks,
-                )
-        found.take_over(again, name)
-    return found
+                if layer.batch_first:
+                    steps, masks = steps.transpose(0, 1), None if masks is None else masks.T
+                layer(steps, lengths=lengths, resets=masks)
+        controls.take_over(again, name)
+    return controls
 
 
 def _copied(layer: Recurrent) -> Recurrent:
-    """A copy in eval mode, which no recording that is still open watches."""
+    """A copy in eval mode that is not part of active recordings."""
     watchers, layer._watchers = layer._watchers, []
     try:
         return deepcopy(layer).eval()
@@ -49,5 +46,5 @@ def _copied(layer: Recurrent) -> Recurrent:
 
 
 def _first(tape: Recorded, name: str) -> str:
-    """The label of a layer's first direction."""
+    """The label of the first direction of a layer."""
     return next(label for label, *_ in tape.parts() if label.startswith(name))

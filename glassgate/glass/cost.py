@@ -1,4 +1,4 @@
-"""A model in one line, and the cost of its recurrent layers: multiplications, padding, memory."""
+"""A one-line description of a model, and the cost of its recurrent layers: multiplications, padding, memory."""
 
 from collections.abc import Sequence
 
@@ -10,21 +10,21 @@ from glassgate.layers.stack import Recurrent
 
 
 def described(study: Study, task: str = "") -> str:
-    """The model and its input, in a sentence."""
-    each = study.directions[0]
+    """A sentence about the model and its input."""
+    first = study.directions[0]
     layers = len({direction.label.split(".")[0] for direction in study.directions})
     both = " in two directions" if any(direction.reverse for direction in study.directions) else ""
     units = sorted({direction.sizes[1] for direction in study.directions})
-    projected = f", projected to {each.sizes[2]}" if each.sizes[2] != each.sizes[1] else ""
+    projected = f", projected to {first.sizes[2]}" if first.sizes[2] != first.sizes[1] else ""
     total, passages = study.starts[-1], len(study.passages)
     read = f"{total:,} steps" + (f" of {count(passages, 'sequence', 'sequences')}" if passages > 1 else "")
-    words = f"{type(each.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
+    words = f"{type(first.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
     words += f"{' and '.join(map(str, units))} units{projected}, reading {read}."
     return f"{task[0].upper()}{task[1:].replace('-', ' ')} with {words}" if task else words
 
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
-    """The rows of a table: the name and the amount of each cost."""
+    """The rows of a table of costs: name and amount."""
     steps, batch = sum(lengths), len(lengths) * max(lengths)
     matrices = [
         (name, shape)
@@ -32,22 +32,22 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
         for name, shape in part.shapes.items()
         if len(shape) == 2 and name.startswith("weight")
     ]
-    each: dict[str, int] = {}
+    multiplications: dict[str, int] = {}
     for name, shape in matrices:
-        each[name] = each.get(name, 0) + shape[0] * shape[1]
-    products = sum(each.values())
+        multiplications[name] = multiplications.get(name, 0) + shape[0] * shape[1]
+    products = sum(multiplications.values())
     words = {"weight_ih": "from the input", "weight_hh": "from the state", "weight_hr": "of the projection"}
-    parts = ", ".join(f"{number:,} {words.get(name, name)}" for name, number in each.items())
+    parts = ", ".join(f"{number:,} {words.get(name, name)}" for name, number in multiplications.items())
     numbers = sum(p.numel() for p in layer.parameters())
-    every = sum(p.numel() for p in network.parameters())
+    total = sum(p.numel() for p in network.parameters())
     size = next(layer.parameters()).element_size()
     states = sum(sum(part.widths.values()) for part in layer._parts)
-    kept = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer._parts)
+    saved = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer._parts)
     return [
-        ("parameters", f"{numbers:,} in the recurrent layers, {every:,} in all; {every * size / 1e6:.2f} MB"),
+        ("parameters", f"{numbers:,} in the recurrent layers, {total:,} in all; {total * size / 1e6:.2f} MB"),
         ("multiplications per step", f"{products:,}: {parts}"),
         ("multiplications on this page", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, without padding"),
         ("padding", f"{1 - steps / batch:.1%} if these sequences were one padded batch"),
         ("state", f"{states:,} numbers per sequence, {states * size:,} bytes"),
-        ("memory for gradients", f"about {kept * size * steps / 1e6:.2f} MB for these steps: states and gates"),
+        ("memory for gradients", f"about {saved * size * steps / 1e6:.2f} MB for these steps: states and gates"),
     ]

@@ -1,4 +1,4 @@
-"""`gg.draw`: the diagram of a cell or a layer; that of a cell can become an interactive page."""
+"""`gg.draw` draws the diagram of a cell or a layer. The diagram of a cell can become an interactive page."""
 
 from glassgate.cell import Cell
 from glassgate.glass.diagrams.draw import diagram
@@ -12,17 +12,18 @@ def draw(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> 
     """The diagram of a cell, drawn from its `step`, or of a layer.
 
     Args:
-        what: a cell, such as `gg.cells.LSTM()`, for one step: states run from left to right, gates are boxes with their
-            activations, operations circles, functions of the author's own boxes with their names. A layer for its
-            depth, directions and sizes; a single-step module such as `gg.LSTMCell` for its cell.
-        projected: for a cell, whether its output goes through `weight_hr`.
+        what: a cell, such as `gg.cells.LSTM()`, draws one step: states run from left to right, gates are boxes with
+            their activations, operations are circles, and functions of the author are boxes with their names. A layer
+            draws its depth, directions and sizes. A single-step module, such as `gg.LSTMCell`, draws its cell.
+        projected: for a cell, whether the output is projected by `weight_hr`.
 
     Returns:
-        the picture: a notebook shows it, `str` gives the SVG, `save(path)` writes it. The picture of a cell has
-        `live()`, an interactive page.
+        the diagram: a notebook shows it, `str` returns the SVG, `save(path)` writes it. For a cell, `live()` returns
+        an interactive page.
 
     Raises:
-        TypeError: it is neither, or the step uses what cannot be expressed as a graph; the message names it.
+        TypeError: `what` is neither a cell nor a layer, or the step uses an operation that no graph can express. The
+            message names it.
 
     Example:
         >>> import glassgate as gg

@@ -1,4 +1,4 @@
-"""Edits of a running network: gates and states are held, scaled or replaced by name."""
+"""`gg.edit` holds, scales or replaces gates and states of a running network, by name."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,15 +16,15 @@ def hold(value: float | Tensor, *, units: Positions = None, steps: Positions = N
     """Hold units at a value, for `gg.edit`.
 
     Args:
-        value: a number, or one for each of the units.
-        units, steps: a number, a slice, several numbers or a mask; all by default. Steps are positions in the sequence,
+        value: a number, or one number per unit.
+        units, steps: an index, a slice, several indices or a mask; all by default. Steps are positions in the sequence,
             also for a reverse direction.
     """
     return Edit("hold", value, units, steps)
 
 
 def scale(factor: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
-    """Multiply the values of units by a factor, for `gg.edit`; the arguments are those of `gg.hold`."""
+    """Multiply the values of units by a factor, for `gg.edit`. The other arguments are those of `gg.hold`."""
     return Edit("scale", factor, units, steps)
 
 
@@ -44,12 +44,12 @@ def replace(values: Tensor, *, units: Positions = None, steps: Positions = None)
 def patch(
     tape: Mapping[str, Tensor], names: str | Iterable[str], steps: Positions = None, units: Positions = None
 ) -> dict[str, Edit]:
-    """Replace values by those of another call, for `gg.edit`.
+    """Replace values by recorded values of another call, for `gg.edit`.
 
     Args:
-        tape: its recording, from `gg.record`.
-        names: of gates and states, such as "layer0.forward.f"; the same units at the same steps are replaced.
-        steps, units: as in `gg.hold`.
+        tape: the recording of the other call, from `gg.record`.
+        names: the names of gates and states, such as "layer0.forward.f".
+        steps, units: as in `gg.hold`. Each value is replaced by that of the same unit at the same step.
 
     Example:
         >>> import torch, glassgate as gg
@@ -72,18 +72,18 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
 
     An edited gate changes everything that the step computes from it. A state is edited at the end of the step, for
     later steps and layers. Edits are part of the cell's equations: they run on the kernels, and gradients pass through
-    them; a value that is held or replaced has no gradient. Regularisers, lengths, resets and recording work as before,
-    and nested edits apply one after the other. Streams ignore edits, and a module that `torch.compile` has compiled
-    runs uncompiled inside.
+    them. A value that is held or replaced has no gradient. Regularisers, lengths, resets and recording work as usual,
+    and nested edits apply one after the other. Streams ignore edits. A module that `torch.compile` has compiled runs
+    uncompiled inside the `with`.
 
     Args:
         module: a layer, or a model that contains some.
-        edits: an edit, or several in order, by names as in `gg.record`: "encoder.layer0.forward.f".
+        edits: one edit or several, by the name of a gate or state as in `gg.record`: "encoder.layer0.forward.f".
 
     Raises:
         KeyError: no gate or state has that name.
         TypeError: the module has no layer of glassgate, or no kernel can express its cell.
-        ShapeError, IndexError: values, units or steps do not fit; some are only checked when the layer is called.
+        ShapeError, IndexError: values, units or steps do not match the layer; some are only checked at a call.
 
     Example:
         >>> import torch, glassgate as gg
@@ -98,27 +98,27 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
 
 
 def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> dict[Recurrent, Edits]:
-    """The checked edits of each layer."""
+    """Check edits, and group them by layer."""
     places = editable(module)
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
-    for name, given in edits.items():
+    for name, edit in edits.items():
         if name not in places:
             raise KeyError(f"edit: no gate or state {name!r}; there are {', '.join(places)}")
-        layer, label, own, width = places[name]
-        several: list[Edit] = [given] if isinstance(given, Edit) else list(given) if isinstance(given, Sequence) else []
-        if not several or not all(isinstance(change, Edit) for change in several):
-            raise TypeError(f"edit: {name!r} must be given gg.hold, gg.scale or gg.replace, got {given!r}")
-        for change in several:
-            change.check(name, width)
-        changes.setdefault(layer, {}).setdefault(label, {}).setdefault(own, []).extend(several)
+        layer, label, value, width = places[name]
+        in_order: list[Edit] = [edit] if isinstance(edit, Edit) else list(edit) if isinstance(edit, Sequence) else []
+        if not in_order or not all(isinstance(each, Edit) for each in in_order):
+            raise TypeError(f"edit: {name!r} must be given gg.hold, gg.scale or gg.replace, got {edit!r}")
+        for each in in_order:
+            each.check(name, width)
+        changes.setdefault(layer, {}).setdefault(label, {}).setdefault(value, []).extend(in_order)
     return {layer: Edits(by_part) for layer, by_part in changes.items()}
 
 
 def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
-    """All names that can be edited, each with its layer, its direction, its name there and its number of units.
+    """All gates and states that can be edited, by name: the layer, the direction, the short name and the width.
 
     Raises:
-        TypeError: the module has no layer of glassgate, or has a cell that no graph can express.
+        TypeError: the module has no layer of glassgate, or no graph can express a cell.
     """
     places: dict[str, tuple[Recurrent, str, str, int]] = {}
     for prefix, layer in module.named_modules():
@@ -141,7 +141,7 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
 @contextmanager
 def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
     """Apply edits to layers, after the edits that they already have."""
-    before = {layer: layer._edits for layer in changes}
+    previous = {layer: layer._edits for layer in changes}
     with uncompiled("edit"):
         for layer, edits in changes.items():
             outer = layer._edits
@@ -149,5 +149,5 @@ def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
         try:
             yield
         finally:
-            for layer, edits_before in before.items():
-                layer._edits = edits_before
+            for layer, outer in previous.items():
+                layer._edits = outer

@@ -260,5 +260,5 @@ def test_help_shows_the_whole_signature_and_the_shapes(kind):
     assert positional[:2] == ["input_size", "hidden_size"]
     ours_layer = ours(3, 4, 1, *(["relu"] if kind == "RNN" else []), False, True)
     assert (ours_layer.bias, ours_layer.batch_first) == (layer.bias, layer.batch_first)
-    for said in ("zoneout: rate of keeping", "h_n: like hx", "hidden_size: units, H_cell"):
+    for said in ("zoneout: probability that a unit keeps", "h_n: like hx", "hidden_size: units, H_cell"):
         assert said in ours.__doc__

@@ -8,14 +8,14 @@ from glassgate.cell import Cell
 from glassgate.glass.diagrams import svg
 from glassgate.glass.diagrams.flow import Flow, Item, Value, flow
 from glassgate.glass.diagrams.placing import Plan, place
-from glassgate.glass.diagrams.routing import NoWay, Point, Port, Router
+from glassgate.glass.diagrams.routing import NoRoute, Point, Port, Router
 
 TRACK, MARGIN, EDGE = 12.0, 46.0, 14.0
 CIRCLE, GATE, LINE = 30.0, (50.0, 46.0), 18.0
 LETTER = 7.4
-"""The usual width of a letter."""
+"""The typical width of a letter."""
 TAP = 11.0
-"""How far from a box's middle the taps of two buses enter it."""
+"""The distance from the middle of a box at which wires from the two buses enter it."""
 
 
 def draw_cell(cell: Cell, projected: bool = False) -> svg.Diagram:
@@ -26,7 +26,7 @@ def draw_cell(cell: Cell, projected: bool = False) -> svg.Diagram:
     for tracks in (2, 3, 4, 6, 9, 14):
         if tracks > 4 and drawings:
             break
-        drawing = _laid(cell, read, plan, tracks)
+        drawing = _routed(cell, read, plan, tracks)
         if drawing is not None:
             drawings.append(drawing)
             if not drawing.crossings:
@@ -34,15 +34,15 @@ def draw_cell(cell: Cell, projected: bool = False) -> svg.Diagram:
     return min(drawings, key=lambda drawing: drawing.cost).picture()
 
 
-def _laid(cell: Cell, read: Flow, plan: Plan, tracks: int) -> "_Drawing | None":
-    """A drawing with all its wires. One that found no way is laid first at the next of some attempts."""
+def _routed(cell: Cell, read: Flow, plan: Plan, tracks: int) -> "_Drawing | None":
+    """A drawing with all wires, or None. After a failed attempt, the wire without a route is routed first."""
     first: list[int] = []
     for _ in range(6):
         drawing = _Drawing(cell, read, plan, tracks)
-        stuck = drawing.lay_wires(first)
-        if stuck is None:
+        failed = drawing.route_wires(first)
+        if failed is None:
             return drawing
-        first = [stuck, *(link for link in first if link != stuck)]
+        first = [failed, *(link for link in first if link != failed)]
     return None
 
 
@@ -58,7 +58,7 @@ def size_of(item: Item) -> tuple[float, float]:
 
 
 def labels(item: Item) -> list[tuple[str, str]]:
-    """Lines of text with their classes."""
+    """The lines of an item's label with their CSS classes."""
     named = item.name is not None and item.name.isidentifier()
     if item.kind in ("gate", "product"):
         return [(item.name or "", "name"), *((line, "small") for line in item.lines)]
@@ -122,7 +122,7 @@ class _Drawing:
         return self._xs.index(x), self._ys.index(y)
 
     def _area(self, item: Item) -> tuple[float, float, float, float]:
-        """Middle and size of an item."""
+        """The middle and the size of an item."""
         first, last = self._plan.span[item]
         width, height = size_of(item)
         left, right = self._columns[first], self._columns[last]
@@ -162,23 +162,23 @@ class _Drawing:
             ports += [self._port(item, (0, 1), 6.0, middle + d) for d in (-TAP, TAP)]
         return ports
 
-    # Wires: buses and rails first, then the short ones, then the others.
+    # Wires: buses and rails first, then short wires, then the others.
 
     def _net(self, value: Value) -> int:
         return self._nets.setdefault(value, len(self._nets))
 
     @property
     def cost(self) -> float:
-        """Of the wires and of the room that they take."""
+        """The cost of the wires and of the area of the drawing."""
         return self._router.cost + self._right + self._bottom
 
     @property
     def crossings(self) -> int:
-        """Of wires with others."""
+        """The number of crossings of wires."""
         return self._router.crossings
 
-    def lay_wires(self, first: Sequence[int]) -> int | None:
-        """Finds the way of every wire, those of some numbers first; gives the number of one that finds none."""
+    def route_wires(self, first: Sequence[int]) -> int | None:
+        """Route every wire, those in `first` before others. Returns the number of a wire without a route, or None."""
         for name, value in self._flow.new.items():
             self._router.reserve(self._net(value), (len(self._xs) - 2, self._ys.index(self._entry(name))))
         for name, item in self._flow.states.items():
@@ -188,16 +188,16 @@ class _Drawing:
             (value, self._ports_in(item, value), item) for item in self._flow.items for value in item.inputs
         ]
         links += [(value, [self._exit(name)], None) for name, value in self._flow.new.items()]
-        order = sorted(range(len(links)), key=lambda k: self._turn(links[k]))
+        order = sorted(range(len(links)), key=lambda k: self._routing_order(links[k]))
         for k in [*first, *(k for k in order if k not in first)]:
             try:
                 self._connect(*links[k])
-            except NoWay:
+            except NoRoute:
                 return k
         return None
 
-    def _turn(self, link: tuple[Value, list[Port], Item | None]) -> tuple[bool, bool, float]:
-        """Sorts wires: straight along a rail, then straight up, then the short ones."""
+    def _routing_order(self, link: tuple[Value, list[Port], Item | None]) -> tuple[bool, bool, float]:
+        """A sort key of wires: straight along a rail, then straight up, then by length."""
         value, ends, item = link
         (x, y), (u, v) = self._start(value), ends[0].edge if item is None else self._area(item)[:2]
         along = value.item.kind == "state" or self._plan.row[value.item] in self._plan.rails.values()
@@ -214,7 +214,7 @@ class _Drawing:
         return self._entries[state]
 
     def _find_entries(self) -> dict[str, float]:
-        """The height of each state: its rail's, the lower edge for an output without a rail, otherwise its reader's."""
+        """The height of each state: its rail, the lower edge for an output without a rail, or the row of its reader."""
         entries = {state: self._rows[row] for state, row in self._plan.rails.items()}
         if self._output not in entries:
             entries[self._output] = self._bus["h"]
@@ -288,16 +288,16 @@ class _Drawing:
         return Port(self._at(self._right, y), (-1, 0), (self._right + EDGE, y))
 
     def _wire(self, kind: str, name: str, body: str, way: Sequence[svg.Place]) -> str:
-        """A wire, and where the first of a value has room for the value itself."""
+        """A wire. The first wire of each value has an empty text for the value."""
         classes = f"wire {kind}".strip()
         value = svg.value_beside(way) if name not in self._shown else ""
         self._shown.add(name)
         return f'<g class="{classes}" data-name="{escape(name)}">{body}{value}</g>'
 
-    # The picture itself.
+    # The complete picture.
 
     def picture(self) -> svg.Diagram:
-        """The whole diagram."""
+        """The diagram with its frame, wires and items."""
         cell, name = self._cell, type(self._cell).__name__
         width, height = self._right + self._left, self._bottom + MARGIN - 6
         inside = self._right - self._left + EDGE
@@ -327,7 +327,7 @@ class _Drawing:
 
 
 def name_of(value: Value, read: Flow) -> str:
-    """What a wire carries: the author's name, or else the number of the item that makes it."""
+    """The name of the value on a wire: the author's name, or the number of the item that computes it."""
     item = value.item
     if item.kind == "state":
         return f"{item.lines[0]}_prev"

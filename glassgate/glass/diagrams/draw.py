@@ -12,7 +12,7 @@ def diagram(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) 
     """The diagram; see `gg.draw`.
 
     Raises:
-        TypeError: it is neither a cell nor a layer, or the step uses an operation that no graph can express.
+        TypeError: `what` is neither a cell nor a layer, or the step uses an operation that no graph can express.
     """
     if isinstance(what, Cell):
         return draw_cell(what, projected)

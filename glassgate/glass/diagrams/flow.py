@@ -1,4 +1,4 @@
-"""The contents of a cell's diagram: the traced step as its author wrote it, with gates and functions as items."""
+"""The contents of a cell's diagram: the traced step as items and wires, with gates and functions as items."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ SIGNS = {
     "logsigmoid": "log σ", "logical_and": "and", "logical_or": "or", "logical_not": "not", "abs": "|·|", "sqrt": "√",
     "rsqrt": "1/√",
 }  # fmt: skip
-"""Short labels; other operations go by their own names."""
+"""Short labels of operations. Other operations have their names as labels."""
 ARITHMETIC = ("add", "sub", "mul", "div")
 PRODUCTS = ("ih", "hh", "pre")
 LEAVES = ("parameter", "noise", "constant", "size")
 
 
 class Value(NamedTuple):
-    """The start of a wire: an item, and the number of its result."""
+    """The source of a wire: an item and the index of its result."""
 
     item: "Item"
     port: int = 0
@@ -33,13 +33,13 @@ class Item:
     """One item of the picture.
 
     Attributes:
-        kind: "state" (before the step), "gate" (a matrix product and activation), "product" (without one), "operation",
-            "function" (of the author), "parameter" (outside of any of these).
-        lines: its label.
-        name: the author's name for its (first) result.
-        equation: its equation, in the author's names.
-        inputs: the wires that enter it, except the two buses.
-        reads: "x" and "h" if it multiplies the input and the previous output by a matrix.
+        kind: "state" (before the step), "gate" (a matrix product with an activation), "product" (a matrix product
+            without one), "operation", "function" (of the author), or "parameter" (outside of all others).
+        lines: the lines of the label.
+        name: the author's name of the (first) result.
+        equation: the equation, with the author's names.
+        inputs: the sources of the wires that enter the item, except the two buses.
+        reads: "x" and "h" if the item multiplies the input and the previous output by a matrix.
         results: the number of its results.
         nodes: the traced value of each result.
     """
@@ -178,7 +178,7 @@ class _Folder:
         return Item(kind, lines, term.name, _equation(term), inputs, (), results)
 
     def _gate(self, term: _Term) -> Item | None:
-        """A matrix product with its activation, if only that reads it, and with the terms that read a state."""
+        """A matrix product with its activation, if nothing else reads it, and with terms that read a state."""
         if term.op in PRODUCTS:
             half = {"ih": "Wₓ", "hh": "Wₕ", "pre": "W"}[term.op]
             return self._product("product", (half,), term, term)
@@ -191,15 +191,15 @@ class _Folder:
         if of.op in PRODUCTS:
             return self._product("gate", label, term, of)
         if of.op == "add" and of.call is None and len(of.terms) == 2:
-            for product, look in (of.terms, of.terms[::-1]):
-                peeps = look.op == "mul" and look.call is None and len(look.wired) == 1 and len(look.terms) == 2
-                if product.op in PRODUCTS and self._uses[product] == self._uses[look] == 1 and peeps:
-                    return self._product("gate", label, term, product, look.wired[0])
+            for product, other in (of.terms, of.terms[::-1]):
+                peephole = other.op == "mul" and other.call is None and len(other.wired) == 1 and len(other.terms) == 2
+                if product.op in PRODUCTS and self._uses[product] == self._uses[other] == 1 and peephole:
+                    return self._product("gate", label, term, product, other.wired[0])
         return None
 
     def _product(self, kind: str, label: tuple[str, ...], term: _Term, product: _Term, *more: _Term) -> Item:
         reads = ["x"] if product.op in ("ih", "pre") else []
-        inputs = [self._value(look) for look in more]
+        inputs = [self._value(each) for each in more]
         if product.op in ("hh", "pre"):
             u = product.args[1]
             if u.op == "state" and u.args[0] == self._cell.state[0]:
@@ -214,7 +214,7 @@ class _Folder:
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
     def _chain(self, term: _Term) -> list[_Term]:
-        """The term, and the arithmetic with numbers and parameters before it that only it reads, the last one first."""
+        """The term and the chain of arithmetic with numbers and parameters that only it reads, last operation first."""
         chain = [term]
         while _is_affine(chain[-1]):
             (before,) = chain[-1].wired
@@ -229,7 +229,7 @@ def _is_affine(term: _Term) -> bool:
 
 
 def _lines(term: _Term) -> tuple[str, ...]:
-    """The label of an operation alone."""
+    """The label of a single operation."""
     sign = SIGNS.get(term.op, term.op.strip("_").replace("_", " "))
     if term.op in LEAVES:
         return (_text(term),)
@@ -253,14 +253,14 @@ def _equation(term: _Term) -> str:
 
 
 def _text(arg: Any, rank: int = 0) -> str:
-    """The name of an argument, or else its expression."""
+    """The name of an argument, or its expression if it has no name."""
     if not isinstance(arg, _Term):
         return f"{arg:.6g}" if isinstance(arg, float) else str(arg)
     if arg.name is not None and arg.op not in PRODUCTS:
         return arg.name
     text = _expression(arg)
-    own = 1 if arg.op in PRODUCTS else _RANK.get(arg.op, 3) if arg.call is None else 3
-    return f"({text})" if own < rank else text
+    rank_of_arg = 1 if arg.op in PRODUCTS else _RANK.get(arg.op, 3) if arg.call is None else 3
+    return f"({text})" if rank_of_arg < rank else text
 
 
 def _expression(term: _Term) -> str:
@@ -299,11 +299,12 @@ def _expression(term: _Term) -> str:
 
 
 def _all(results: list[_Term]) -> Iterator[_Term]:
-    found: set[_Term] = set()
-    open_ = list(results)
-    while open_:
-        term = open_.pop()
-        if term not in found:
-            found.add(term)
-            open_ += term.terms
+    """Yield all terms that the results depend on, each once."""
+    visited: set[_Term] = set()
+    stack = list(results)
+    while stack:
+        term = stack.pop()
+        if term not in visited:
+            visited.add(term)
+            stack += term.terms
             yield term

@@ -8,7 +8,7 @@ from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
 BOX, SIDE, STEP, FOOT = (176.0, 62.0), 92.0, 46.0, 40.0
-"""The size of a direction's box, the width for states next to it, the height of a wire, the height for labels."""
+"""The size of a direction's box, the width for the states next to it, the height of a wire, and that of labels."""
 
 
 def draw_layer(layer: Recurrent) -> svg.Diagram:

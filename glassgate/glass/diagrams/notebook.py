@@ -1,4 +1,4 @@
-"""What a notebook shows of cells and layers: their diagrams and how many numbers their parameters are."""
+"""The display of cells and layers in notebooks: their diagrams and the sizes of their parameters."""
 
 from html import escape
 
@@ -10,28 +10,28 @@ from glassgate.layers.cells import RecurrentCell
 from glassgate.layers.stack import Recurrent
 
 
-def html(what: object) -> str:
-    """What a notebook shows of a cell or a layer."""
-    if isinstance(what, Cell):
-        return of_cell(what)
-    assert isinstance(what, Recurrent | RecurrentCell)
-    return of_layer(what)
+def html(drawable: object) -> str:
+    """The HTML of a cell or a layer for a notebook."""
+    if isinstance(drawable, Cell):
+        return _cell_html(drawable)
+    assert isinstance(drawable, Recurrent | RecurrentCell)
+    return _layer_html(drawable)
 
 
-def of_cell(cell: Cell) -> str:
-    """A cell's diagram, and its parameters per unit."""
+def _cell_html(cell: Cell) -> str:
+    """A cell's gates, states and extra parameters, and its diagram."""
     gates, states = f"{len(cell.gates)} ({' '.join(cell.gates)})", ", ".join(cell.state)
-    own = ", ".join(cell.parameters) or "none"
-    heading = f"<p><code>{escape(repr(cell))}</code>: gates {gates}, states {states}, parameters of its own {own}</p>"
+    extra = ", ".join(cell.parameters) or "none"
+    heading = f"<p><code>{escape(repr(cell))}</code>: gates {gates}, states {states}, extra parameters {extra}</p>"
     return f"<div>{heading}{_step(cell)}</div>"
 
 
-def of_layer(layer: Recurrent | RecurrentCell) -> str:
-    """A layer's diagram, that of its cell, and its parameters."""
+def _layer_html(layer: Recurrent | RecurrentCell) -> str:
+    """The diagrams of a layer and of its cell, and a table of the parameters."""
     pictures = str(diagram(layer)) if isinstance(layer, Recurrent) else ""
     pictures += _step(layer.cell, isinstance(layer, Recurrent) and layer.proj_size > 0)
     rows = [(name, str(tuple(p.shape)), p.numel()) for name, p in layer.named_parameters()]
-    rows.append(("in all", "", sum(count for *_, count in rows)))
+    rows.append(("total", "", sum(count for *_, count in rows)))
     cells = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{shape}</td><td style='text-align: right'>{count:,}</td></tr>"
         for name, shape, count in rows
@@ -44,7 +44,7 @@ _SUMMARY = "<summary>Parameters</summary>"
 
 
 def _step(cell: Cell, projected: bool = False) -> str:
-    """The diagram of a step, or why there is none."""
+    """The diagram of a step, or the reason why there is none."""
     try:
         return str(draw_cell(cell, projected))
     except NotTraceable as error:

@@ -1,4 +1,4 @@
-"""Where a diagram's items stand: states run along rails on top, gates side by side below, time from left to right."""
+"""Places a diagram's items on a grid: states on horizontal rails at the top, gates side by side below."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from glassgate.glass.diagrams.flow import Flow, Item, Value
 
 @dataclass(frozen=True)
 class Plan:
-    """Items on a grid; row 0 is the gates' and rows count upward.
+    """Items on a grid. Gates are in row 0, and rows count upward.
 
     Attributes:
-        columns: how many columns there are.
-        row: of each item.
+        columns: the number of columns.
+        row: the row of each item.
         span: the first and the last column of each item.
-        rails: the row of each state that has a rail of its own.
-        rail_of: the state on whose rail an item stands.
+        rails: the row of each state that has a rail.
+        rail_of: the state on whose rail an item is.
     """
 
     columns: int
@@ -25,13 +25,13 @@ class Plan:
     rail_of: dict[Item, str]
 
     def column(self, value: Value) -> int:
-        """The column in which a value leaves its item."""
+        """The column at which a value leaves its item."""
         first, last = self.span[value.item]
         return first + (value.port * (last - first) // max(value.item.results - 1, 1) if last > first else 0)
 
 
 def place(flow: Flow) -> Plan:
-    """The plan of a flow."""
+    """Place the items of a flow."""
     return _Placing(flow).plan()
 
 
@@ -75,7 +75,7 @@ class _Placing:
         return found
 
     def _rails(self) -> list[str]:
-        """States with a rail, lowest first: one that another one is computed from, then the last of `state`."""
+        """The states with a rail, lowest first. A state is below those that are computed from it."""
         feeds = {
             name: {self._rail_of[item] for item in self._ancestors(list(spine)) if item in self._rail_of} - {name}
             for name, spine in self._spines.items()
@@ -86,7 +86,7 @@ class _Placing:
             ready = [name for name in names if feeds[name] <= set(order)] or names
             order.append(ready[0])
             names.remove(ready[0])
-        # Of two independent states, the first one that is carried besides the output has the top rail.
+        # Of independent states, the first one in `state` has the highest rail.
         return order
 
     def _find_rows(self) -> None:
@@ -110,7 +110,7 @@ class _Placing:
         self._clear_rails()
 
     def _clear_rails(self) -> None:
-        """Gives each rail a row to itself, above all other items."""
+        """Give each rail a separate row, without other items."""
         beside = {row for item, row in self._row.items() if item not in self._rail_of}
         rails = set(self._rail_row.values())
         self._row = {
@@ -125,11 +125,11 @@ class _Placing:
         return item.kind == "state" or item in self._rail_of
 
     def _is_below(self, item: Item) -> bool:
-        """Whether an input stands below what reads it: no rail, or one that is drawn already."""
+        """Whether an input is below its reader: it is not on a rail, or its rail has been placed."""
         return not self._on_rail(item) or self._rail_of.get(item) in self._rail_row
 
     def _hangs(self, item: Item) -> bool:
-        """Whether all that an item reads comes from rails above it."""
+        """Whether an item reads only from rails above it."""
         if self._on_rail(item) or item.kind in ("gate", "product") or not item.inputs:
             return False
         if item in self._row:
@@ -138,7 +138,7 @@ class _Placing:
         return all(self._hangs(i) or (self._on_rail(i) and not self._is_below(i)) for i in inputs)
 
     def _height(self, item: Item) -> int:
-        """One row above the highest of its inputs from below."""
+        """Place an item one row above the highest input below it. Returns the row."""
         if item in self._row or self._hangs(item):
             return self._row.get(item, 0)
         below = [v.item for v in item.inputs if self._is_below(v.item) and not self._hangs(v.item)]
@@ -147,7 +147,7 @@ class _Placing:
         return self._row[item]
 
     def _hang(self, items: list[Item], above: int) -> None:
-        """Rows for what hangs from rails: that of what reads it, or so many above."""
+        """Place items that hang from rails in the row of their highest reader, or `above` rows higher."""
         for item in reversed(items):
             users = [user for user in self._consumers.get(item, ()) if user in self._row and not self._on_rail(user)]
             if item not in self._row and self._hangs(item) and users:
@@ -155,11 +155,11 @@ class _Placing:
                 self._row[item] = max(self._row[user] for user in users) + above
 
     def _visit(self, item: Item) -> None:
-        """Gives an item its column, after all its inputs; the deepest first, inputs from a rail last."""
+        """Place an item in a column, after all its inputs: deep inputs first, inputs on a rail last."""
         if item in self._span or item.kind == "state":
             return
         inputs = [value.item for value in item.inputs]
-        for each in sorted(inputs, key=self._turn):
+        for each in sorted(inputs, key=self._placing_order):
             self._visit(each)
         row = self._row.setdefault(item, 1)
         before = [self._column(value) for value in item.inputs if value.item in self._span]
@@ -180,13 +180,13 @@ class _Placing:
             column += 1
         self._take(item, column, column, row)
 
-    def _turn(self, item: Item) -> tuple[bool, bool, int]:
-        """A sort key: the order in which an item's inputs are placed."""
+    def _placing_order(self, item: Item) -> tuple[bool, bool, int]:
+        """A sort key for the order in which the inputs of an item are placed."""
         waits = not item.inputs or any(value.item not in self._span for value in item.inputs)
         return self._on_rail(item) or item in self._hanging, waits, -self._row.get(item, 0)
 
     def _is_beside(self, item: Item) -> bool:
-        """Whether an item of one input must leave the way free that leads from there straight up to a rail."""
+        """Whether an item with one input must leave its column free for a wire straight up from the input to a rail."""
         inputs = [value.item for value in item.inputs]
         return len(inputs) == 1 and any(
             user in self._rail_of and user in self._span and self._span[user][0] == self._span[inputs[0]][0]
@@ -212,18 +212,18 @@ def _spine(flow: Flow, name: str) -> list[Item] | None:
     if end is start:
         return []
     after: dict[Item, Item] = {}
-    open_ = deque([end])
-    while open_:
-        item = open_.popleft()
+    queue = deque([end])
+    while queue:
+        item = queue.popleft()
         if item is start:
-            way = []
+            path = []
             while item is not end:
                 item = after[item]
-                way.append(item)
-            return way
+                path.append(item)
+            return path
         if item.kind in ("operation", "function"):
             for value in item.inputs:
                 if value.item not in after:
                     after[value.item] = item
-                    open_.append(value.item)
+                    queue.append(value.item)
     return None

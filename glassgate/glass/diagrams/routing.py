@@ -1,4 +1,4 @@
-"""How wires run: the cheapest way through a grid of lines, short and straight, with few crossings."""
+"""Routes wires along the cheapest paths through a grid: short and straight, with few crossings."""
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
@@ -6,14 +6,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 BEND, CROSSING = 30.0, 60.0
-"""What a bend and a crossing cost, in pixels of way."""
+"""The costs of a bend and of a crossing, in pixels of path length."""
 
 Point = tuple[int, int]
-"""A crossing of two lines of the grid: which line across, which down."""
+"""A point of the grid: the indices of its vertical and its horizontal line."""
 
 
 class Port(NamedTuple):
-    """A place where wires touch an item: the nearest free point, which way leads away, and what using it costs."""
+    """A place where wires meet an item: the nearest free point, the direction away from the item, and the cost."""
 
     at: Point
     away: Point
@@ -21,20 +21,20 @@ class Port(NamedTuple):
     cost: float = 0.0
 
 
-class NoWay(Exception):
+class NoRoute(Exception):
     """The grid has too few lines for all wires."""
 
 
 class Router:
-    """Wires on a grid, laid one after the other; those of one net may share their way.
+    """Routes wires on a grid, one after the other. Wires of one net may share a path.
 
     Args:
-        xs, ys: the lines' coordinates in pixels, in order.
-        low: from which height down wires are better not laid.
+        xs, ys: the coordinates of the lines in pixels, in order.
+        low: wires below this height cost more.
 
     Attributes:
-        cost: of all wires so far.
-        crossings: of wires with others.
+        cost: the cost of all wires so far.
+        crossings: the number of crossings so far.
     """
 
     def __init__(self, xs: Sequence[float], ys: Sequence[float], low: float) -> None:
@@ -46,21 +46,21 @@ class Router:
         self._trees: dict[int, dict[Point, None]] = {}
 
     def block(self, left: float, top: float, right: float, bottom: float) -> None:
-        """Keeps wires out of a rectangle."""
+        """Keep wires out of a rectangle."""
         for i, x in enumerate(self._xs):
             for j, y in enumerate(self._ys):
                 if left <= x <= right and top <= y <= bottom:
                     self._blocked.add((i, j))
 
     def reserve(self, net: int, at: Point) -> None:
-        """Keeps a point for a net's way across; others may only go straight down through it."""
+        """Reserve a point for a horizontal wire of a net. Other wires may only cross it vertically."""
         self._across.setdefault(at, net)
 
     def is_blocked(self, at: Point) -> bool:
         return at in self._blocked
 
     def lay(self, net: int, way: Sequence[Point]) -> None:
-        """Puts a wire where it must be: corner by corner."""
+        """Add a wire with a given path, corner by corner."""
         tree = self._trees.setdefault(net, {})
         full = [way[0]]
         for (a, b), (c, d) in pairwise(way):
@@ -79,10 +79,10 @@ class Router:
                 self._turns.setdefault(point, set()).add(net)
 
     def route(self, net: int, starts: Iterable[Port], ends: Iterable[Port]) -> tuple[list[Point], Port | None, Port]:
-        """The cheapest way of a net to one of the ends, and the ports at which it begins, if it is new, and ends.
+        """Find the cheapest path of a net to one of the ends. Returns it, its start (if the net is new) and its end.
 
         Raises:
-            NoWay: there is none.
+            NoRoute: there is no path.
         """
         tree = self._trees.get(net, {})
         heap: list[tuple[float, int, float, Point, Point]] = []
@@ -93,7 +93,7 @@ class Router:
         count = 0
 
         def left(point: Point) -> float:
-            """The least that the rest of the way can cost."""
+            """A lower bound of the remaining cost."""
             x, y = self._xs[point[0]], self._ys[point[1]]
             return min((abs(x - u) + abs(y - v) for u, v in targets), default=0.0)
 
@@ -134,7 +134,7 @@ class Router:
                 if not (0 <= after[0] < len(self._xs) and 0 <= after[1] < len(self._ys)) or after in self._blocked:
                     continue
                 if turn[0] == 0 and point[0] in (0, len(self._xs) - 1):
-                    continue  # the sides are where states enter and leave
+                    continue  # states enter and leave at the sides
                 if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
                     continue
                 way = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
@@ -142,7 +142,7 @@ class Router:
                 other = (self._down if turn[1] == 0 else self._across).get(after, net)
                 reach(total + way + BEND * bends + CROSSING * (other != net), after, turn, (point, heading))
         if best is None:
-            raise NoWay
+            raise NoRoute
         whole, state, end = best
         self.cost += whole
         points: list[Point] = []
@@ -165,7 +165,7 @@ class Router:
         return self._across.get(point, net) == net and self._down.get(point, net) == net
 
     def _is_free(self, point: Point, heading: Point, net: int, turning: bool) -> bool:
-        """Whether a wire of the net may run here: not along another one, and across only where that runs straight."""
+        """Whether a wire of the net may pass: not along another wire, and across it only where that is straight."""
         if point in self._blocked:
             return False
         if turning:

@@ -34,15 +34,15 @@ STYLE = """
 .gg-diagram .value { font: 10px ui-monospace, 'DejaVu Sans Mono', monospace; fill: var(--gg-muted); }
 .gg-diagram .value.beside, .gg-diagram .at-start { text-anchor: start; } .gg-diagram .at-end { text-anchor: end; }
 """.strip()
-"""A page may set the variables itself; each class is named in `Diagram`."""
+"""A page may set the variables. `Diagram` documents the classes."""
 
 
 class Diagram:
-    """A picture as SVG: a notebook shows it, `str` gives its text.
+    """A picture as SVG: a notebook shows it, `str` returns its text.
 
-    Each wire is a `g` of class `wire` and each item one of class `gate`, `product`, `operation` or `function`, with the
-    value that it carries or makes as `data-name`; a wire has an empty `text` of class `value` where its value may
-    stand. The equation of an item is its `title`, which browsers show under the pointer.
+    Each wire is a `g` of class `wire`, and each item a `g` of class `gate`, `product`, `operation` or `function`. Their
+    `data-name` is the name of their value. The first wire of a value has an empty `text` of class `value` for it. The
+    `title` of an item is its equation, which browsers show under the pointer.
     """
 
     def __init__(self, svg: str) -> None:
@@ -58,7 +58,7 @@ class Diagram:
         return self._svg
 
     def save(self, path: str | Path) -> None:
-        """Writes the picture to a file."""
+        """Write the picture to a file."""
         Path(path).write_text(self._svg, "utf-8")
 
 
@@ -105,7 +105,7 @@ def head(points: Sequence[Place], size: float = 7.0) -> str:
 
 
 def dot(x: float, y: float) -> str:
-    """Where a wire leaves another."""
+    """The dot where a wire branches off another."""
     return f'<circle cx="{number(x)}" cy="{number(y)}" r="3"/>'
 
 
@@ -119,7 +119,7 @@ def value_beside(points: Sequence[Place]) -> str:
 
 
 def corners(points: Sequence[Place]) -> list[Place]:
-    """The points at which a way turns, and its ends."""
+    """The corners of a path and its ends."""
     kept: list[Place] = []
     for point in points:
         if kept and point == kept[-1]:
@@ -131,7 +131,7 @@ def corners(points: Sequence[Place]) -> list[Place]:
 
 
 def document(width: float, height: float, title: str, description: str, body: Sequence[str]) -> str:
-    """The whole picture."""
+    """The complete SVG document."""
     size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     return "\n".join(
         [

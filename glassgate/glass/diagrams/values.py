@@ -1,4 +1,4 @@
-"""The value of every wire of a cell's diagram, for recorded or other steps."""
+"""The value on every wire of a cell's diagram, for recorded or other steps."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,11 +20,11 @@ from glassgate.layers.observed import Observed
 
 
 def wires(call: Observed, number: int) -> dict[str, Tensor]:
-    """The values of a diagram's wires in a recorded call of one direction, except gates and new states.
+    """The values on the wires of a diagram in a recorded call of one direction, except gates and new states.
 
     Returns:
-        the values by `data-name`, (L, N, H), or (L, N, 1) for one number per row; for the input, its norm. Empty for a
-        cell that cannot be drawn.
+        the values by `data-name`, (L, N, H), or (L, N, 1) for one number per row; the norm of the input. Empty if the
+        cell cannot be drawn.
     """
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
@@ -40,11 +40,11 @@ def wires(call: Observed, number: int) -> dict[str, Tensor]:
 
 
 def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The value of each wire of `gg.draw(cell)` except that of the input, by its `data-name`.
+    """The value on each wire of `gg.draw(cell)` except the input, by `data-name`.
 
     Args:
         cell: the cell.
-        weights: its parameters by name, as returned by `layer.weights()`.
+        weights: the parameters of the cell by name, as returned by `layer.weights()`.
         x: (N, H_in), the inputs of any number of steps.
         before: the states before each of these steps, one (N, H) per state.
 
@@ -52,14 +52,14 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
         one (N, H) per wire; (N, 1) for one number per row.
     """
     projected = "weight_hr" in weights
-    read = flow(cell, projected)
+    step = flow(cell, projected)
     named = {f"{name}_prev": value for name, value in zip(cell.state, before, strict=True)}
-    for item in read.items:
+    for item in step.items:
         for port, node in enumerate(item.nodes):
-            node.name = name_of(Value(item, port), read)
-    states = tuple(value.item.nodes[value.port] for value in read.new.values())
+            node.name = name_of(Value(item, port), step)
+    states = tuple(value.item.nodes[value.port] for value in step.new.values())
     equations: Equations = replace(equations_of(cell, projected), states=states, shown={})
-    names = {node.name for item in read.items for node in item.nodes}
+    names = {node.name for item in step.items for node in item.nodes}
 
     def keep(name: str, value: object) -> None:
         if name in names and isinstance(value, Tensor):

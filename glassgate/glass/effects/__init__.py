@@ -1,1 +1,1 @@
-"""The measures of the findings: each function yields the effects of one study, with their spread over passages."""
+"""The measures behind the findings. Each function yields effects of a study, with their spread over passages."""

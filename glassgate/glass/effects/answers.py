@@ -1,4 +1,4 @@
-"""Right answers compared with a guess, the loss without a part, and overfitting."""
+"""Effects of right answers, of the loss when a part is held at its mean, and of overfitting."""
 
 from collections.abc import Iterator
 
@@ -10,14 +10,14 @@ from glassgate.glass.figures import percent, quoted
 from glassgate.glass.spread import Interval
 from glassgate.glass.study import Cause, Lapse, Said, Study
 
-# Fewer answers than this show no spread.
-_FEW = 8
-# With fewer answers than this, a network is not compared with a guess.
-_LEAST_ANSWERS = 20
+# The minimum number of answers for an estimate of the spread.
+_MIN_SPREAD_ANSWERS = 8
+# The minimum number of answers for a comparison with a guess.
+_MIN_ANSWERS = 20
 
 
 def answers(study: Study) -> Iterator[Effect]:
-    """Fraction of right answers; of sets, their mean F1 score."""
+    """Fraction of right answers, or the mean F1 score of sets."""
     said, number = _known(study)
     if not said:
         return
@@ -36,16 +36,16 @@ def answers(study: Study) -> Iterator[Effect]:
 def no_better(study: Study) -> Iterator[Effect]:
     """The fraction of right answers by which the null model is ahead."""
     said, number = _known(study)
-    if len(said) >= _LEAST_ANSWERS:
+    if len(said) >= _MIN_ANSWERS:
         lead = _guesses(said) - _scores(said)
         (of_answers,) = answers(study)
         yield Effect("no_better", float(lead.mean()), lambda: spread.of_mean(lead, number), of_answers.words)
 
 
 def _known(study: Study) -> tuple[list[Said], np.ndarray]:
-    """The answers with a reference, and the group that each is resampled with."""
-    known = [[each for each in passage.said if each.right is not None] for passage in study.passages]
-    return [each for of_passage in known for each in of_passage], spread.groups([len(each) for each in known])
+    """The answers with a reference, and the resampling group of each answer."""
+    by_passage = [[each for each in passage.said if each.right is not None] for passage in study.passages]
+    return [each for known in by_passage for each in known], spread.groups([len(known) for known in by_passage])
 
 
 def _scores(said: list[Said]) -> np.ndarray:
@@ -53,7 +53,7 @@ def _scores(said: list[Said]) -> np.ndarray:
 
 
 def _guesses(said: list[Said]) -> np.ndarray:
-    """The scores of the null model: always the commonest answer; of sets, the right sets of other steps."""
+    """The scores of the null model: always the most common answer, or for sets the right sets of other steps."""
     targets = [each.target[0] for each in said if each.target]
     if all(each.agreement is None for each in said):
         commonest = _commonest(said)
@@ -79,23 +79,23 @@ def agreement(found: set[str], right: set[str]) -> float:
 
 
 def worth(study: Study) -> Iterator[Effect]:
-    """Loss added when a direction of a layer with two is held at its mean."""
+    """Increase of the loss when one of two directions is held at its mean."""
     if not study.loss:
         return
-    ways = [each for each in study.causes if each.name.endswith((".forward", ".reverse"))]
-    layers = [each.name.rsplit(".", 1)[0] for each in ways]
-    for each, layer in zip(ways, layers, strict=True):
+    directions = [each for each in study.causes if each.name.endswith((".forward", ".reverse"))]
+    layers = [each.name.rsplit(".", 1)[0] for each in directions]
+    for each, layer in zip(directions, layers, strict=True):
         if layers.count(layer) == 2:
             words = {"name": each.name, "worth": lost(study, each), "loss": f"{each.loss:.3g}", "unit": study.unit}
             yield _of_loss(study, each.name, each, words, each.control)
 
 
 def stretch(study: Study) -> Iterator[Effect]:
-    """Loss added when all states are held for the most important window."""
+    """Increase of the loss when all states are held at their means in the most important window."""
     if not study.loss or len(study.lapses) < 4:
         return
     most = max(study.lapses, key=lambda each: each.loss)
-    if len(study.passages[most.passage].said) < _FEW:
+    if len(study.passages[most.passage].said) < _MIN_SPREAD_ANSWERS:
         return
     others = [each.loss for each in study.lapses if each is not most]
     passage = study.passages[most.passage]
@@ -111,7 +111,7 @@ def stretch(study: Study) -> Iterator[Effect]:
 
 
 def _of_loss(study: Study, key: str, each: Cause | Lapse, words: dict[str, str], null: float) -> Effect:
-    """The effect of a part or a window, as fractions of the loss with targets in another order."""
+    """The effect of a part or a window, as a fraction of the loss with targets in another order."""
     scale = study.loss or 1.0
     interval = Interval(each.low / scale, each.high / scale)
     return Effect(key, each.loss / scale, lambda: interval, words, max(0.0, null / scale))
@@ -125,7 +125,7 @@ def _window(study: Study, each: Lapse) -> str:
 
 
 def lost(study: Study, each: Cause | Lapse) -> str:
-    """The effect on the answers in words: in points of accuracy if answers are right or wrong, otherwise in loss.
+    """The effect on the answers in words: in points of accuracy if answers can be wrong, otherwise in loss.
 
     Example:
         >>> study = Study("", "", [], [], unit="nats per answer", points="points of accuracy")

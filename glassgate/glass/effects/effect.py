@@ -1,4 +1,4 @@
-"""The size of an effect, and its spread."""
+"""An effect: its size, its interval and its null model."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,12 +14,12 @@ class Effect(NamedTuple):
     """The size of an effect.
 
     Attributes:
-        key: its name, the same in every study of one network
-        value: larger is stronger
-        interval: computes its interval over passages, which takes longer than the value
-        words: for the rule's sentence
-        null: its size under the rule's null model where the study itself contains it
-        unit: the direction's label and the unit that it is about, if any
+        key: the name of the effect, the same in every study of one network
+        value: the size; larger is stronger
+        interval: computes the interval over passages, which takes longer than the value
+        words: the words for the rule's sentence
+        null: the size under the rule's null model, if the study contains it
+        unit: the label of the direction and the unit, if the effect is about a unit
     """
 
     key: str
@@ -31,5 +31,5 @@ class Effect(NamedTuple):
 
 
 def by_passage(study: Study) -> np.ndarray:
-    """The group (S,) that each step of a study is resampled with."""
+    """The resampling group (S,) of each step of a study."""
     return spread.groups([len(each.steps) for each in study.passages])

@@ -1,4 +1,4 @@
-"""Gradients: a direction that the answers do not read, gradients that vanish, gradients that explode."""
+"""Effects of gradients: directions that the answers do not read, vanishing and exploding gradients."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,15 +12,15 @@ from glassgate.glass.gradients import reach
 from glassgate.glass.spread import Interval
 from glassgate.glass.study import Direction, Flow, Study
 
-# Gradients that reach further than this do not vanish.
+# A gradient vanishes only if its reach, in steps, is at most this.
 SHORT_REACH = 30
-# A gradient explodes if it is larger than at lag 0 at this lag or beyond.
-_FAR = 5
-# The number of answers that are resampled in a gradient's curve, and how often.
+# A gradient explodes if it is larger than at lag 0 at this lag or a longer one.
+_MIN_LAG = 5
+# The maximum number of answers that are resampled, and the number of samples.
 _CURVES = 100
-_RESAMPLED = 20
-# The ratio, in powers of ten, of a gradient to one that is zero.
-_MOST = 9.0
+_SAMPLES = 20
+# The log10 of the ratio of a gradient to a gradient of zero.
+_MAX_RATIO = 9.0
 
 
 def unread(study: Study) -> Iterator[Effect]:
@@ -30,27 +30,27 @@ def unread(study: Study) -> Iterator[Effect]:
     if len(tops) != 2:
         return
     for each, other in (tops, tops[::-1]):
-        of, beside = each.flow.get(each.states[0]), other.flow.get(other.states[0])
-        if of is None or beside is None:
+        this, that = each.flow.get(each.states[0]), other.flow.get(other.states[0])
+        if this is None or that is None:
             continue
-        before = 0.0 if of.before is None or beside.before is None else _ratio(beside.before[:, 0], of.before[:, 0])
+        before = 0.0 if this.before is None or that.before is None else _ratio(that.before[:, 0], this.before[:, 0])
 
-        def interval(over: np.ndarray = beside.each[:, 0], under: np.ndarray = of.each[:, 0]) -> Interval:
-            drawn = [_drawn(over, seed) for seed in range(_RESAMPLED)], [_drawn(under, s) for s in range(_RESAMPLED)]
-            return spread.interval(np.array([_ratio(*pair) for pair in zip(*drawn, strict=True)]))
+        def interval(over: np.ndarray = that.each[:, 0], under: np.ndarray = this.each[:, 0]) -> Interval:
+            pairs = [(_resampled(over, seed), _resampled(under, seed)) for seed in range(_SAMPLES)]
+            return spread.interval(np.array([_ratio(*pair) for pair in pairs]))
 
         words = {"direction": each.label, "other": other.label}
-        yield Effect(each.label, _ratio(beside.each[:, 0], of.each[:, 0]), interval, words, max(0.0, before))
+        yield Effect(each.label, _ratio(that.each[:, 0], this.each[:, 0]), interval, words, max(0.0, before))
 
 
 def _ratio(over: np.ndarray, under: np.ndarray) -> float:
-    """The ratio of two medians, in powers of ten."""
+    """The log10 of the ratio of two medians."""
     first, second = float(np.nanmedian(over)), float(np.nanmedian(under))
-    return math.log10(first / second) if first > 0 < second else 0.0 if not first else _MOST
+    return math.log10(first / second) if first > 0 < second else 0.0 if not first else _MAX_RATIO
 
 
 def vanishing(study: Study) -> Iterator[Effect]:
-    """Lags until the gradient is under 1 %: those before training over those after it."""
+    """Ratio of the lags at which the gradient falls below 1 %: before training over after training."""
     for each, flow in _flows(study, last=True):
         if flow.initial is None:
             continue
@@ -70,11 +70,11 @@ def vanishing(study: Study) -> Iterator[Effect]:
 
 
 def exploding(study: Study) -> Iterator[Effect]:
-    """Norm of the gradient at lag 5 or beyond over that at lag 0."""
+    """Largest norm of the gradient at lag 5 or longer, over that at lag 0."""
     for each, flow in _flows(study, last=False):
-        if flow.lags[-1] < _FAR:
+        if flow.lags[-1] < _MIN_LAG:
             continue
-        far = np.array(flow.lags) >= _FAR
+        far = np.array(flow.lags) >= _MIN_LAG
 
         def grown(curve: np.ndarray, far: np.ndarray = far) -> float:
             peak, start = float(np.nanmax(curve[far])), float(curve[0])
@@ -90,7 +90,7 @@ def exploding(study: Study) -> Iterator[Effect]:
 
 
 def _flows(study: Study, last: bool) -> Iterator[tuple[Direction, Flow]]:
-    """The gradients of each direction's last state, or of its output, if every answer reads one step only."""
+    """The gradients of each direction's last state, or of its output, if every answer reads only one step."""
     for each in study.directions:
         flow = each.flow.get(each.states[-1 if last else 0])
         if flow is not None and flow.one_step:
@@ -102,11 +102,12 @@ def _curves(rows: np.ndarray | None) -> list[np.ndarray]:
     assert rows is not None
     some = rows[:: 1 + len(rows) // _CURVES]
     median = np.nanmedian(rows, axis=0)
-    drawn = [_drawn(some, seed) for seed in range(_RESAMPLED)]
-    there = [np.where(np.isnan(each).all(0), median, np.nan) for each in drawn]
-    return [np.nanmedian(np.vstack([each, row]), 0) for each, row in zip(drawn, there, strict=True)]
+    samples = [_resampled(some, seed) for seed in range(_SAMPLES)]
+    # Lags without a value in a sample have the median of all answers.
+    missing = [np.where(np.isnan(each).all(0), median, np.nan) for each in samples]
+    return [np.nanmedian(np.vstack([each, row]), 0) for each, row in zip(samples, missing, strict=True)]
 
 
-def _drawn(rows: np.ndarray, seed: int) -> np.ndarray:
-    """As many rows as there are, drawn with replacement."""
+def _resampled(rows: np.ndarray, seed: int) -> np.ndarray:
+    """A bootstrap sample: as many rows as there are, drawn with replacement."""
     return rows[np.random.default_rng(seed).integers(len(rows), size=len(rows))]

@@ -1,4 +1,4 @@
-"""Units whose state correlates with a mark: a label, a property of the text, a channel, or the number of the step."""
+"""Effects of units whose state correlates with a mark: a label, a text property, a channel or the step number."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _CHANCE_QUANTILE = 0.95
 
 def following(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with a label, a property of the text or a channel."""
-    if study.directions and (labelled(study) or not any(p.said for p in study.passages) or _is_of_input_alone(study)):
+    if study.directions and (labelled(study) or not any(p.said for p in study.passages) or _marks_are_of_input(study)):
         yield from _strongest(study, lambda label: label != PLACE and label not in GROUND)
 
 
@@ -83,8 +83,8 @@ def _effect(study: Study, direction: Direction, found: Follower, mark: np.ndarra
 def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) -> dict[str, float]:
     """The 95 % quantile, for each mark (S,), of the highest correlation of a unit with shifted copies of the mark.
 
-    A shifted copy is the mark rotated in time by one of many distances, so that its runs stay whole. The number of the
-    step gets 0: a shifted copy still has the slope of the original, so it is not a chance level.
+    A shifted copy is the mark rotated in time by one of many distances, so that its runs stay whole. The step
+    number gets 0: a shifted copy still has the slope of the original, so it is not a chance level.
     """
     columns = np.stack(list(marked.values()), 1)
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]
@@ -93,8 +93,8 @@ def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) ->
     return {label: 0.0 if label == PLACE else value for label, value in chance.items()}
 
 
-def _is_of_input_alone(study: Study) -> bool:
-    """Whether the marks are computed from the text or the series alone, without the answers of the model."""
+def _marks_are_of_input(study: Study) -> bool:
+    """Whether the marks are properties of the text or the series, not answers of the model."""
     return not any(said.step is not None and said.best[0][1] is not None for p in study.passages for said in p.said)
 
 

@@ -1,4 +1,4 @@
-"""Units and gates over all steps: dead and equal units, stuck and open gates, units that last."""
+"""Effects of units and gates over all steps: dead units, twins, stuck and open gates, units with a long half-life."""
 
 import math
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from glassgate.glass.measures import CLOSED, OPEN
 from glassgate.glass.spread import Interval
 from glassgate.glass.study import Direction, Study
 
-# A state that moves less than this, in standard deviations over all steps, is constant.
+# A state whose standard deviation over all steps is below this is constant.
 DEAD_DEVIATION = 0.005
-# Two states correlated as closely as this, in value and in change, are twins.
+# Two states with at least this correlation, in value and in change, are twins.
 TWIN_CORRELATION = 0.985
-# A gate closed, or open, at this fraction of the steps is stuck.
+# A gate that is closed, or open, at this fraction of the steps is stuck.
 STUCK = 0.98
-# With fewer steps than this, no two units are compared.
-_LEAST_STEPS = 20
-# Long half-lives count as this many steps.
-_LONGEST = 2.0**20
-# The fraction of units that are stuck from which a further gate is named.
+# The minimum number of steps for a comparison of units.
+_MIN_STEPS = 20
+# The maximum half-life in steps.
+_MAX_HALF_LIFE = 2.0**20
+# Another gate is named if at least this fraction of its units is stuck.
 _MANY = 0.1
 
 
@@ -49,11 +49,11 @@ def dead(study: Study) -> Iterator[Effect]:
 
 
 def twins(study: Study) -> Iterator[Effect]:
-    """Fraction of units that rise and fall with another one, in value and in change."""
+    """Fraction of units that are correlated with another unit, in value and in change."""
     for each in study.directions:
         values = each.values[each.states[0]].astype(np.float64)
         alive = np.flatnonzero(values.std(0) >= DEAD_DEVIATION)
-        if len(values) < _LEAST_STEPS or len(alive) < 2:
+        if len(values) < _MIN_STEPS or len(alive) < 2:
             continue
         together = np.abs(np.corrcoef(values[:, alive].T)) >= TWIN_CORRELATION
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -75,7 +75,7 @@ def twins(study: Study) -> Iterator[Effect]:
 
 
 def _twins_among(values: np.ndarray, number: np.ndarray, first: np.ndarray, second: np.ndarray) -> Interval:
-    """The interval of the fraction of units that are twins, from one pair for each unit that is one."""
+    """The interval of the fraction of units that are twins, from one pair for each of these units."""
     change = np.diff(values, axis=0)
     alike = spread.correlations(values[:, first], values[:, second], number) >= TWIN_CORRELATION
     alike &= spread.correlations(change[:, first], change[:, second], number[1:]) >= TWIN_CORRELATION
@@ -105,8 +105,8 @@ def stuck(study: Study) -> Iterator[Effect]:
 
             def interval(each: Direction = each, gate: str = gate, word: str = word) -> Interval:
                 values = each.values[gate]
-                there = values < CLOSED if word == "closed" else values > OPEN
-                return spread.interval((spread.means(there, by_passage(study)) >= STUCK).mean(1))
+                saturated = values < CLOSED if word == "closed" else values > OPEN
+                return spread.interval((spread.means(saturated, by_passage(study)) >= STUCK).mean(1))
 
             value, unit = found[gate]
             yield Effect(f"{each.label}.{word}", float(value), interval, words, 0.0, (each.label, unit))
@@ -135,7 +135,7 @@ def lasting(study: Study) -> Iterator[Effect]:
     longest = max((len(each.steps) for each in study.passages), default=0)
     for each in study.directions:
         for state, values in each.half_life.items():
-            finite = np.where(values > 0, np.minimum(values, _LONGEST), 1e-3)
+            finite = np.where(values > 0, np.minimum(values, _MAX_HALF_LIFE), 1e-3)
             unit = int(np.argmax(finite))
 
             def interval(left: np.ndarray = each.left[state][0], unit: int = unit) -> Interval:
@@ -154,7 +154,7 @@ def lasting(study: Study) -> Iterator[Effect]:
 
 
 def _half_life(left: np.ndarray, number: np.ndarray) -> Interval:
-    """The interval of a unit's half-life, in powers of two of steps, from the fractions (S,) that the steps keep."""
+    """The interval of the log2 of a unit's half-life in steps, from the fraction (S,) that each step keeps."""
     logs = np.log(np.maximum(np.abs(left.astype(np.float64)), 1e-300))
-    means = np.minimum(spread.means(logs, number), math.log(0.5) / _LONGEST)
+    means = np.minimum(spread.means(logs, number), math.log(0.5) / _MAX_HALF_LIFE)
     return spread.interval(np.log2(math.log(0.5) / means))
