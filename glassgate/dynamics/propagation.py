@@ -34,7 +34,7 @@ class Outside(TorchFunctionMode):
         if name in _GATES:
             return y
         x: Tensor = args[0]
-        return x * (y / x.detach().where(x.detach().abs() >= SMALLEST, SMALLEST))
+        return x * (y / x.detach().where(x.detach().abs() >= MIN_MAGNITUDE, MIN_MAGNITUDE))
 
 
 def conservative(equations: Equations, gates: set[Node]) -> Equations:
