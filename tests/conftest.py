@@ -30,6 +30,12 @@ def _interrupts_arrive() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Fixtures of a module run before `_same_start`. Their trainings would compete with other test processes."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _unwritten_memory_is_nan() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
