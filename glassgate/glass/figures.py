@@ -1,4 +1,4 @@
-"""The report's plots, each with its sentence: from a study's numbers to SVG."""
+"""The plots of a report as SVG, each with a sentence, from the numbers of a study."""
 
 import math
 from typing import NamedTuple
@@ -10,9 +10,9 @@ from glassgate.glass.study import Answered, Direction, Flow, Passage, Study
 from glassgate.glass.svg import Axis, Plot
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
-# The width of a series' plot; the strip beneath it has its margins in the style sheet.
+# The width of the plot of a series. The style sheet gives the strip beneath it the same margins.
 SERIES = 640
-# Channels of a series that are drawn.
+# The maximum number of channels of a series that are drawn.
 _MOST_CHANNELS = 12
 _SHARES = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
 
@@ -23,7 +23,7 @@ class Figure(NamedTuple):
     Attributes:
         svg: the picture
         caption: the sentence beneath it
-        unit: the measure of the chosen unit that the caption ends with, and its gate or state
+        unit: the measure of the selected unit at the end of the caption, and its gate or state
     """
 
     svg: str
@@ -32,7 +32,7 @@ class Figure(NamedTuple):
 
 
 def saturation(direction: Direction) -> list[Figure]:
-    """One dot per unit for each gate: how often it is closed, how often open (Karpathy et al. 2015)."""
+    """A plot for each gate, with one dot per unit: the fractions of closed and open steps (Karpathy et al. 2015)."""
     figures = []
     for name, each in direction.saturation.items():
         low, high = each.low.numpy(), each.high.numpy()
@@ -56,7 +56,7 @@ def saturation(direction: Direction) -> list[Figure]:
 
 
 def half_lives(direction: Direction, state: str) -> Figure:
-    """The half-life of every unit, in steps, the shortest first."""
+    """The half-life of every unit in steps, in ascending order."""
     values = np.sort(direction.half_life[state])
     finite = values[np.isfinite(values) & (values > 0)]
     low = min(1.0, max(0.01, 10 ** math.floor(math.log10(finite.min() if len(finite) else 1))))
@@ -88,7 +88,7 @@ def _half_life(count: float) -> str:
 
 
 def memory(direction: Direction, state: str) -> Figure:
-    """The fraction of a state that is left after k steps."""
+    """The fraction of a state that remains after k steps."""
     each = direction.memory[state]
     ks, median = each.steps.tolist(), each.median.tolist()
     half = next((k for k, value in zip(ks, median, strict=True) if value < 0.5), None)
@@ -114,12 +114,12 @@ def memory(direction: Direction, state: str) -> Figure:
 
 
 def flow(direction: Direction, state: str) -> Figure:
-    """The gradient by lag, trained and at initialisation, and the part that the state's own path carries alone."""
+    """The gradient by lag: trained, at initialisation, and along the state's own path only."""
     each = direction.flow[state]
     sentence = flow_sentence(state, each)
     curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.own_path]
-    every = np.concatenate([curve for curve in curves if curve is not None])
-    positive = every[np.isfinite(every) & (every > 0)]
+    norms = np.concatenate([curve for curve in curves if curve is not None])
+    positive = norms[np.isfinite(norms) & (norms > 0)]
     high = 10 ** math.ceil(math.log10(positive.max())) if len(positive) else 1.0
     low = max(10 ** math.floor(math.log10(positive.min())) if len(positive) else 1e-6, high * 1e-10)
     plot = Plot(
@@ -143,7 +143,7 @@ def flow(direction: Direction, state: str) -> Figure:
 
 
 def flow_sentence(state: str, each: Flow) -> str:
-    """The result of gradient flow, in words."""
+    """The course of the gradient in words."""
 
     def course(curve: np.ndarray) -> str:
         lag = reach(each.lags, curve, GONE)
@@ -158,7 +158,7 @@ def flow_sentence(state: str, each: Flow) -> str:
 
 
 def lapses(study: Study) -> list[Figure]:
-    """The loss that is added when all states are held for some steps, one window after another, over all passages."""
+    """The increase of the loss when all states are held in a window of steps, for consecutive windows."""
     if not study.lapses:
         return []
     total = study.starts[-1]
@@ -183,7 +183,7 @@ def lapses(study: Study) -> list[Figure]:
 
 
 def training(study: Study) -> list[Figure]:
-    """The log's curves: loss, score, and the statistics of each layer."""
+    """The curves of the training log: loss, score, and the statistics of each layer."""
     rows = study.training
     if not rows:
         return []
@@ -201,7 +201,7 @@ def training(study: Study) -> list[Figure]:
         low, high = min(values), max(values)
         room = 0.08 * ((high - low) or abs(high) or 1.0)
         if all(len(points) == 1 for _, points in curves):
-            continue  # the section's first sentence has a single value
+            continue  # a single value is in the first sentence of the section
         ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
@@ -221,7 +221,7 @@ def _curve_name(name: str) -> str:
 
 
 def series(study: Study, number: int, start: int) -> Figure | None:
-    """The channels of one passage of numbers, and the forecast that continues them, in the series' own units."""
+    """The channels of a passage of a series and its forecast: one channel in its units, several standardised."""
     passage = study.passages[number]
     if passage.series is None:
         return None
@@ -275,7 +275,7 @@ def _true(answer: Answered) -> float:
 
 
 def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
-    """Some time stamps along the axis, without seconds that are all zero."""
+    """Some time stamps along the axis, without seconds if they are zero."""
     if not passage.times:
         return []
     last = min(len(passage.times) - 1, int(end * passage.pace) - 1)
@@ -284,7 +284,7 @@ def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
 
 
 def by_likeness(values: np.ndarray) -> list[int]:
-    """An order of units (S, H) in which those that move alike are neighbours: by angle in their first two components.
+    """An order of units (S, H) in which similar units are adjacent: by angle in their first two principal components.
 
     Example:
         >>> wave = np.sin(np.arange(20.0))
@@ -327,7 +327,7 @@ def quoted(words: str) -> str:
 
 
 def steps(count: float) -> str:
-    """So many steps, in words.
+    """A number of steps in words.
 
     Example:
         >>> steps(1), steps(2.345), steps(61.2), steps(float("inf"))
@@ -340,7 +340,7 @@ def steps(count: float) -> str:
 
 
 def count(number: int, one: str, many: str) -> str:
-    """So many of something.
+    """A number with the singular or plural of a noun.
 
     Example:
         >>> count(1, "unit", "units"), count(3, "unit", "units")

@@ -1,7 +1,7 @@
-"""The findings: a table of rules, each with its sentence, measure, null model and threshold.
+"""The findings of a report: a table of rules, each with a sentence, a measure, a null model and a threshold.
 
-A rule becomes a finding if the lower end of its effect's interval exceeds its threshold, which is the effect under the
-null model plus a minimum size. The modules in `effects` compute the measures.
+A rule gives a finding if the lower end of its effect's interval exceeds the threshold. The threshold is the effect
+under the null model plus a minimum size. The modules in `effects` compute the measures.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,15 +28,15 @@ class Rule(NamedTuple):
 
     Attributes:
         name: the name of the rule
-        section: the plot that shows it
-        sentence: a template, with the names of the effect's words in braces
-        meaning: its consequence, or the remedy
+        section: the section of the report that shows it
+        sentence: a template with the effect's words in braces
+        meaning: the consequence, or the remedy
         measure: yields the effects of a study
-        null: the null model, in words: a model without structure, with which the effect is compared
-        least: the minimum excess over the effect under the null model, in the measure's unit
-        floor: the minimum effect, whatever the null model gives
-        unit: the measure's unit, in words
-        fault: whether it is something to repair
+        null: the null model in words: a model without structure, with which the effect is compared
+        least: the minimum excess over the effect under the null model, in the unit of the measure
+        floor: the minimum effect for any null model
+        unit: the unit of the measure in words
+        fault: whether the finding is a fault to repair
         most: the maximum number of findings of this rule; the strongest are kept
     """
 
@@ -236,13 +236,13 @@ class Finding(NamedTuple):
     """One finding of a report.
 
     Attributes:
-        rule: the name of its rule
-        section: the plot that shows it
-        sentence: the statement, with its number
-        meaning: its consequence, or the remedy
-        evidence: size, lower end of the interval and threshold, in words
-        fault: whether it is something to repair
-        unit: the direction's label and the unit that it is about, if any
+        rule: the name of the rule
+        section: the section of the report that shows it
+        sentence: the statement with its numbers
+        meaning: the consequence, or the remedy
+        evidence: size, lower end of the interval and threshold in words
+        fault: whether the finding is a fault to repair
+        unit: the label of the direction and the unit, if the finding is about a unit
     """
 
     rule: str
@@ -255,33 +255,33 @@ class Finding(NamedTuple):
 
 
 def findings(study: Study) -> list[Finding]:
-    """The findings of a study, in the rules' order."""
+    """The findings of a study, in the order of the rules."""
     found: list[Finding] = []
     for rule in RULES:
-        exceeding = [(each, bar) for each in rule.measure(study) if each.value > (bar := threshold(study, rule, each))]
-        sure = [(each.interval().low, each, bar) for each, bar in exceeding]
-        sure = sorted((each for each in sure if each[0] > each[2]), key=lambda each: each[2] - each[0])
-        for low, effect, bar in sure[: rule.most]:
-            evidence = f"{rule.unit}: {effect.value:.2g}; lower end of the interval: {low:.2g}; threshold: {bar:.2g}"
+        large = [(each, limit) for each in rule.measure(study) if each.value > (limit := threshold(study, rule, each))]
+        significant = [(low, each, limit) for each, limit in large if (low := each.interval().low) > limit]
+        significant.sort(key=lambda row: row[2] - row[0])
+        for low, effect, limit in significant[: rule.most]:
+            evidence = f"{rule.unit}: {effect.value:.2g}; lower end of the interval: {low:.2g}; threshold: {limit:.2g}"
             sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
             found.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
     return found
 
 
 def threshold(study: Study, rule: Rule, effect: Effect) -> float:
-    """The value that an effect has to exceed; computed once per study."""
+    """The value that an effect must exceed; computed once per study."""
     key = f"{rule.name}: {effect.key}"
     if key not in study.thresholds:
-        bar = max(_null(study, rule, effect) + rule.least, rule.floor)
-        if rule.null == ORDER and effect.value > bar:
+        limit = max(_null(study, rule, effect) + rule.least, rule.floor)
+        if rule.null == ORDER and effect.value > limit:
             marks.draw_controls(study, rule.name)
-            bar = max(_null(study, rule, effect) + rule.least, rule.floor)
-        study.thresholds[key] = bar
+            limit = max(_null(study, rule, effect) + rule.least, rule.floor)
+        study.thresholds[key] = limit
     return study.thresholds[key]
 
 
 def _null(study: Study, rule: Rule, effect: Effect) -> float:
-    """The largest effect without structure."""
+    """The largest effect under the null model."""
     drawn = _controls(study, rule) if rule.null in (FRESH, ORDER) else []
     return max([effect.null, *(each[effect.key] for each in drawn if effect.key in each)])
 

@@ -1,4 +1,4 @@
-"""The units whose states follow a mark: a label, a property of the text, a channel of a series, the step's number."""
+"""Units whose state is correlated with a mark: a label, a text property, a channel of a series or the step number."""
 
 from typing import NamedTuple
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from glassgate.glass.study import Direction, Study
 
-# With more different answers than this, answers are not labels.
-_MOST_LABELS = 40
-# A mark must be present, and absent, in at least so many steps.
-_LEAST = 4
-# The labels of steps without a label of their own.
+# Answers with more distinct values than this are not labels.
+_MAX_LABELS = 40
+# A mark must be present, and absent, at no fewer steps than this.
+_MIN_STEPS = 4
+# The labels of steps without a label.
 GROUND = ("other", "O", "_")
 PLACE = "position in the sequence"
 
 
 class Follower(NamedTuple):
-    """A unit that follows a mark: the absolute correlation of its state with it."""
+    """A unit that follows a mark, with the absolute correlation of its state with the mark."""
 
     label: str
     direction: str
@@ -26,7 +26,7 @@ class Follower(NamedTuple):
 
 
 def follows(study: Study) -> list[Follower]:
-    """The unit that follows each mark most closely, the closest first, the step's number last."""
+    """The unit that follows each mark most closely, in descending order; the step number is last."""
     best: dict[str, Follower] = {}
     for direction in study.directions:
         for found in closest(study, direction):
@@ -39,14 +39,14 @@ def follows(study: Study) -> list[Follower]:
 
 def closest(study: Study, direction: Direction) -> list[Follower]:
     """The unit of one direction that follows each mark most closely."""
-    things = marks(study, direction)
-    if not things:
+    by_name = marks(study, direction)
+    if not by_name:
         return []
-    correlation = correlations(direction, np.stack(list(things.values()), 1))
+    correlation = correlations(direction, np.stack(list(by_name.values()), 1))
     units = np.argmax(np.round(correlation, 9), 0)
     return [
         Follower(name, direction.label, int(unit), direction.states[-1], float(correlation[unit, place]))
-        for place, (name, unit) in enumerate(zip(things, units, strict=True))
+        for place, (name, unit) in enumerate(zip(by_name, units, strict=True))
     ]
 
 
@@ -58,15 +58,15 @@ def correlations(direction: Direction, marked: np.ndarray) -> np.ndarray:
 
 
 def labelled(study: Study) -> bool:
-    """Whether the marks are right answers, and not the model's own."""
+    """Whether the marks are right answers, not predictions of the model."""
     return any(said.target is not None for passage in study.passages for said in passage.said)
 
 
 def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndarray]:
-    """Values (S,) that units may follow, by name: labels of steps, or else classes of characters, or channels.
+    """Marks (S,) that units may follow, by name: labels of steps, classes of characters or channels.
 
     Args:
-        direction: counts the steps from where it begins to read
+        direction: the direction in which steps are numbered; forward if None
     """
     total, starts = study.starts[-1], study.starts
     labels: list[str | None] = [None] * total
@@ -76,14 +76,14 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
                 labels[start + said.step] = (said.target or said.best[0])[0]
     kinds = {label for label in labels if label is not None}
     found: dict[str, np.ndarray] = {}
-    if 1 < len(kinds) <= _MOST_LABELS and not _is_text_ahead(study):
+    if 1 < len(kinds) <= _MAX_LABELS and not _predicts_text(study):
         found = {kind: np.array([label == kind for label in labels], float) for kind in sorted(kinds)}
     elif study.passages[0].series is None:
         found = _of_text([step for passage in study.passages for step in passage.steps])
     else:
-        every = np.concatenate([_by_step(p.series, p.pace) for p in study.passages if p.series is not None])
-        names = study.passages[0].names or [f"channel {k + 1}" for k in range(every.shape[1])]
-        found = {name: every[:, k] for k, name in enumerate(names[:12])}
+        channels = np.concatenate([_by_step(p.series, p.pace) for p in study.passages if p.series is not None])
+        names = study.passages[0].names or [f"channel {k + 1}" for k in range(channels.shape[1])]
+        found = {name: channels[:, k] for k, name in enumerate(names[:12])}
     order = -1 if direction is not None and direction.reverse else 1
     found[PLACE] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
     return {name: mark for name, mark in found.items() if _varies(mark)}
@@ -94,8 +94,8 @@ def _by_step(series: np.ndarray, pace: int) -> np.ndarray:
     return np.asarray(series, float).reshape(-1, pace, series.shape[1]).mean(1)
 
 
-def _is_text_ahead(study: Study) -> bool:
-    """Whether the answers are tokens of the text itself, as a language model's are."""
+def _predicts_text(study: Study) -> bool:
+    """Whether the answers are tokens of the text, as those of a language model."""
     first = study.passages[0]
     targets = {said.target[0] for said in first.said if said.target}
     return len(targets & set(first.steps)) > len(targets) / 2
@@ -112,7 +112,7 @@ def _of_text(units: list[str]) -> dict[str, np.ndarray]:
         column = 0 if line_end else column + 1
         rows.append((quoted, depth > 0, column, unit.isspace(), unit[:1].isupper(), unit.isdigit(), line_end))
     if not any(unit.isalpha() for text in units for unit in text[:1]):
-        return {}  # numbers, as of a recording that was given no words
+        return {}  # step numbers of a recording without text
     names = ("inside quotes", "inside brackets", "place in the line", "a blank", "a capital", "a digit", "a line end")
     found = dict(zip(names, np.array(rows, float).T, strict=True))
     return found if found["a line end"].any() else {name: row for name, row in found.items() if "line" not in name}
@@ -120,7 +120,7 @@ def _of_text(units: list[str]) -> dict[str, np.ndarray]:
 
 def _varies(mark: np.ndarray) -> bool:
     values, counts = np.unique(mark, return_counts=True)
-    return len(values) > 2 or (len(values) == 2 and counts.min() >= _LEAST)
+    return len(values) > 2 or (len(values) == 2 and counts.min() >= _MIN_STEPS)
 
 
 def standard(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The frame of every page: its style, and a Content-Security-Policy that allows its own scripts and no request."""
+"""The style of every page, and its Content-Security-Policy: only the page's own scripts and no requests."""
 
 import base64
 import hashlib
@@ -11,12 +11,12 @@ _DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diag
 
 
 def page_style(*more: str) -> str:
-    """The style of a page. The rules of diagrams come first, so that the colours of the page apply to them."""
+    """The style of a page. The rules of diagrams come first, so that the page's colours override theirs."""
     return "\n".join(filter(None, (_DIAGRAM, resource("page.css"), *more)))
 
 
 def page_policy(style: str, *scripts: str) -> str:
-    """The Content-Security-Policy of a page: no request, and no style or script but these."""
+    """The Content-Security-Policy of a page: no requests, and only this style and these scripts."""
     hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src {hashes}; img-src data:; "

@@ -1,4 +1,4 @@
-"""Gradients from the answers back to the states and inputs of each step, for the report."""
+"""Gradients of the answers with respect to the states and inputs of each step, for the report."""
 
 import math
 from collections import defaultdict
@@ -13,12 +13,12 @@ from glassgate.glass.measures import lags
 from glassgate.glass.recorded import Recorded, watched
 from glassgate.glass.study import Connections, Evidence, Flow, Study
 
-# Copies of a sequence times its steps: the targets that are differentiated at once, and in all.
-_AT_ONCE = 60_000
+# The maximum number of steps in a batch of copies of a sequence, and the maximum number of differentiated answers.
+_MAX_STEPS_AT_ONCE = 60_000
 MOST_TARGETS = 240
 MOST_BEFORE = 60
-_LONGEST_LAG = 200
-# Below this fraction of its norm at lag 0 a gradient counts as gone.
+_MAX_LAG = 200
+# A gradient has vanished if its norm is below this fraction of that at lag 0.
 GONE = 0.01
 
 
@@ -26,10 +26,10 @@ class Curves(NamedTuple):
     """Gradient norms of one state by lag, one array for each answer.
 
     Attributes:
-        norms: from the step that the answer reads, in the order in which the direction looks back
-        behind: from the same step in the other order, for lower layers whose gradients arrive from there
-        own_paths: the norms that the state's own path alone carries
-        one_step: for each answer, whether it reads one step only
+        norms: from the step that the answer reads, backwards in the order of the direction
+        behind: from the same step in the other order, for lower layers that receive gradients from there
+        own_paths: the norms of the gradient along the state's own path only
+        one_step: whether each answer reads only one step
     """
 
     norms: list[np.ndarray]
@@ -53,13 +53,13 @@ def differentiate(
     layer: str,
     tick: Callable[[], None] = lambda: None,
 ) -> None:
-    """Fill in connections and gradient flow: one row of a batch per answer, so that one backward pass serves many."""
+    """Compute connections and gradient flow. A batch has a row per answer, so one backward pass serves many answers."""
     after, before = Collected(), Collected()
     for number, passage in enumerate(study.passages):
         chosen = evenly(len(passage.said), most_targets(len(passage.steps), len(study.passages)))
         matrix = []
-        for start in range(0, len(chosen), max(1, _AT_ONCE // len(passage.steps))):
-            some = chosen[start : start + max(1, _AT_ONCE // len(passage.steps))]
+        for start in range(0, len(chosen), max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))):
+            some = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]
             tape, contributed = _backward(network, evidence, number, some, layer)
             matrix.append(contributed)
             _collect(tape, study, [number] * len(some), after, layer)
@@ -74,7 +74,7 @@ def differentiate(
 
 
 def by_backward(study: Study, tape: Recorded) -> None:
-    """Fill in gradient flow with the gradients of a `backward()` that has run."""
+    """Compute gradient flow from the gradients of a `backward()` that has run."""
     found = Collected()
     _collect(tape, study, range(len(study.passages)), found)
     _fill(study, found, Collected())
@@ -82,12 +82,12 @@ def by_backward(study: Study, tape: Recorded) -> None:
 
 
 def most_targets(length: int, passages: int) -> int:
-    """The number of a passage's answers that are differentiated."""
-    return max(1, min(MOST_TARGETS, 2 * _AT_ONCE // length, max(8, 1600 // passages)))
+    """The maximum number of answers of a passage that are differentiated."""
+    return max(1, min(MOST_TARGETS, 2 * _MAX_STEPS_AT_ONCE // length, max(8, 1600 // passages)))
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most so many numbers below `count`, evenly spread, the last one among them.
+    """At most `most` numbers below `count`, evenly spread and with the last one.
 
     Example:
         >>> evenly(5, 9), evenly(9, 3)
@@ -99,7 +99,7 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = GONE) -> int | None:
-    """The first lag at which a gradient is below a fraction of its norm at lag 0; None if there is none."""
+    """The first lag at which a gradient is below a fraction of its norm at lag 0. None if there is no such lag."""
     start = curve[0]
     if not start or not math.isfinite(start):
         return None
@@ -109,7 +109,7 @@ def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = GONE) -> int
 def _backward(
     network: nn.Module, evidence: Evidence, number: int, chosen: list[int], layer: str
 ) -> tuple[Recorded, np.ndarray]:
-    """The recording after a backward pass, row b of the batch from answer `chosen[b]`; gradient times input (B, L)."""
+    """Run a backward pass from answer `chosen[b]` in row b. Returns the recording, and gradient times input (B, L)."""
     with torch.enable_grad(), watched(network, Recorded(first=True)) as tape:
         rows = evidence(network, number, len(chosen))
     call = next(call for label, call, _ in tape.parts() if label.startswith(f"{layer}."))
@@ -146,24 +146,25 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], found: Colle
                 at, one_step = origins[row]
                 if at is None:
                     continue
-                every = norms[: len(study.passages[passage].steps), row]
-                sides = (every[at:], every[: at + 1][::-1])
+                of_row = norms[: len(study.passages[passage].steps), row]
+                sides = (of_row[at:], of_row[: at + 1][::-1])
                 curves.norms.append(sides[0] if part.direction else sides[1])
                 curves.behind.append(sides[1] if part.direction else sides[0])
                 curves.one_step.append(one_step)
                 if of_step is not None and direct:
                     start = study.starts[passage]
-                    path = of_step[start : start + len(every)]
-                    path = (path[at:] if part.direction else path[: at + 1][::-1])[: _LONGEST_LAG + 1]
+                    path = of_step[start : start + len(of_row)]
+                    path = (path[at:] if part.direction else path[: at + 1][::-1])[: _MAX_LAG + 1]
                     carried = np.cumprod(np.vstack([np.ones_like(path[:1]), path[:-1]]), 0) * grad[at, row].numpy()
                     curves.own_paths.append(np.linalg.norm(carried, axis=-1))
 
 
 def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
-    """For each row the step from which a direction's lags count, and whether the answer reads that step only.
+    """The step of each row from which lags are counted, and whether the answer reads only this step.
 
-    The answer reads the directions of the highest layer: lags count from the step that it reads of the one that looks
-    back the same way, or else of the other one. Of several steps it is the one that the direction reached last.
+    An answer reads the directions of the highest layer. Lags are counted from the step that it reads of the same
+    direction there, or of the other direction if it does not read this one. Of several steps, the last one in the
+    order of the direction counts.
     """
     call, number = tape.call_of(label)
     parts = call.layer._parts
@@ -196,7 +197,7 @@ def _flow(after: Curves, before: Curves | None) -> Flow:
     longest = max(map(len, norms)) - 1
     if first:
         longest = min(longest, max(map(len, first)) - 1)
-    chosen = [k for k in lags(max(1, min(_LONGEST_LAG, longest))) if k <= longest]
+    chosen = [k for k in lags(max(1, min(_MAX_LAG, longest))) if k <= longest]
 
     def at(rows: list[np.ndarray]) -> np.ndarray:
         return np.array([[each[k] if len(each) > k else np.nan for k in chosen] for each in rows], np.float64)

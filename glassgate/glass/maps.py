@@ -10,21 +10,21 @@ from glassgate.glass.figures import by_likeness, count
 from glassgate.glass.png import Scale, heat_map
 from glassgate.glass.study import Direction, Study
 
-# So many of the passages have their own connectivity picture.
-_MOST_PICTURES = 4
+# The maximum number of passages with a connectivity picture.
+_MAX_PICTURES = 4
 
 
 def connectivity(study: Study) -> Section:
     """The contribution of each step to each answer, and the attention."""
-    blocks, looks = [], False
-    for place, each in enumerate(study.connections[:_MOST_PICTURES] if len(study.passages) > 1 else study.connections):
+    blocks, has_attention = [], False
+    for place, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
         passage = study.passages[place]
         sentence = f"{count(len(passage.said), 'answer', 'answers')} over {len(passage.steps)} steps. "
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
         legend = ramp("against", "for", "signed")
         blocks.append(_matrix(study, place, each.matrix / peak, "signed", legend, sentence + _reach_back(study, place)))
         if each.attention is not None:
-            looks = True
+            has_attention = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
             sentence = f"The attention of the answers; {figures.quoted(most)} has the largest total weight."
             legend = ramp("0", "1, attention", "gate")
@@ -33,13 +33,13 @@ def connectivity(study: Study) -> Section:
         "The contribution of each step to each answer: gradient times input, divided by the largest contribution to "
         "that answer. A narrow diagonal means that only neighbouring steps contribute. After Madsen 2019 in Distill."
     )
-    lede += " The second picture shows the attention of the network." if looks else ""
+    lede += " The second picture shows the attention of the network." if has_attention else ""
     body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
     return Section("connectivity", "Connectivity", lede, body)
 
 
 def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
-    """A picture of answers, downward, by steps of one passage."""
+    """A picture of one passage: a row per answer and a column per step."""
     passage, targets = study.passages[place], study.connections[place].targets
     kind, below = ("square", "down: the answer; ") if len(targets) > 1 else ("line", "")
     at = [passage.said[answer].step for answer in targets]
@@ -74,6 +74,8 @@ def _reach_back(study: Study, place: int) -> str:
 
 
 def gates(study: Study) -> Section:
+    """Heat maps of each gate and state: units by steps."""
+
     def plots(each: Direction) -> str:
         order = by_likeness(each.values[each.states[0]])
         parts = []
@@ -86,12 +88,12 @@ def gates(study: Study) -> Section:
                 shown = shown / np.maximum(np.quantile(np.abs(shown), 0.99, axis=0), 1e-9)
                 low, high = "each row: minus its 99th percentile", "plus"
             picture = heat_map(shown.T, "gate" if gate else "signed")
-            said = f"mean {values.mean():.3g}, standard deviation {values.std():.3g}"
+            numbers = f"mean {values.mean():.3g}, standard deviation {values.std():.3g}"
             parts.append(
                 f'<figure class="heat time {_height(values.shape[1])}" data-name="{escape(name)}"><figcaption>'
-                f"<b>{escape(name)}</b> <span>{_kind(kind)}: {said}; <output></output></span>"
+                f"<b>{escape(name)}</b> <span>{_kind(kind)}: {numbers}; <output></output></span>"
                 f'{ramp(low, high, "gate" if gate else "signed")}</figcaption><div class="pane"><img src="{picture}" '
-                f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {said}."></div>'
+                f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {numbers}."></div>'
                 "</figure>"
             )
         return "".join(parts) + ruler(study.starts[-1], study.starts)

@@ -1,4 +1,4 @@
-"""Measures of a recording: saturation, half-life, memory, gradient flow, connectivity. Nothing here draws."""
+"""Measures of a recording as numbers: saturation, half-life, memory, gradient flow and connectivity."""
 
 import math
 from collections.abc import Sequence
@@ -12,17 +12,18 @@ from glassgate.engines.reference import advance
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.retention import retentions
 
-# A gate below the first is closed, above the second open (Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078).
+# A gate is closed below the first number and open above the second (Karpathy, Johnson and Fei-Fei 2015,
+# arXiv:1506.02078).
 CLOSED, OPEN = 0.1, 0.9
-# The products of a memory that are computed for each lag; of more, every second, third ... start counts.
-_MOST_PRODUCTS = 200_000
+# The maximum number of starts and units per lag of a memory; of more, evenly spaced ones are used.
+_MAX_PRODUCTS = 200_000
 _EXTREME = 1e4
 
 
 class Saturation(NamedTuple):
-    """Fractions of a gate's steps, (H,) each: below `CLOSED`, and above `OPEN`.
+    """The fractions of steps at which a gate is below `CLOSED` and above `OPEN`, (H,) each.
 
-    A value between -1 and 1, as tanh gives, counts below -0.9 and above 0.9.
+    For values between -1 and 1, such as tanh, the limits are -0.9 and 0.9.
     """
 
     low: Tensor
@@ -30,7 +31,7 @@ class Saturation(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The fraction of a state that is left after so many steps, over all starts and units: (K,) each."""
+    """The fraction of a state that remains after K numbers of steps, over all starts and units: (K,) each."""
 
     steps: Tensor
     median: Tensor
@@ -39,7 +40,7 @@ class Memory(NamedTuple):
 
 
 def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
-    """The range of each gate, by its name in `step`: "gate" (0 to 1), "signed" (-1 to 1) or "open".
+    """The range of each gate, by its name in `step`: "gate" (0 to 1), "signed" (-1 to 1) or "open" (unbounded).
 
     Example:
         >>> import glassgate as gg
@@ -96,13 +97,13 @@ def half_life(tape: Recorded) -> dict[str, Tensor]:
 
 
 def half_life_of(left: Tensor) -> Tensor:
-    """The half-life of each unit from the fractions (S, H) of its state that the steps keep."""
+    """The half-life of each unit, from the fraction (S, H) of its state that each step keeps."""
     mean = left.double().abs().log().mean(0)
     return torch.where(mean < 0, math.log(0.5) / mean, torch.inf)
 
 
 def lags(longest: int) -> list[int]:
-    """Lags to show: each of the first sixteen, then ever fewer.
+    """Lags to show: the first ones in steps of 1, later ones in growing steps.
 
     Example:
         >>> lags(30)[-3:]
@@ -126,22 +127,22 @@ def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
 
 
 def memory_of(left: Tensor, inside: Tensor, reverse: bool, longest: int) -> Memory:
-    """The memory of a state from the fractions (L, N, H) that the steps keep."""
+    """The memory of a state, from the fraction (L, N, H) that each step keeps."""
     rows = [left[inside[:, n], n].double().abs() for n in range(inside.shape[1])]
     return _left([row.flip(0) if reverse else row for row in rows], longest)
 
 
 def _left(rows: Sequence[Tensor], longest: int) -> Memory:
-    """The memory from the fractions that the steps of each sequence keep, (L, H) each."""
+    """The memory, from the fractions (L, H) that the steps of each sequence keep."""
     longest = min(longest, max(len(row) for row in rows) - 1)
     steps = lags(max(longest, 1))
     sums = [torch.cat([row.new_zeros(1, row.shape[1]), row.clamp(min=1e-300).log().cumsum(0)]) for row in rows]
     levels = torch.tensor([0.5, 0.1, 0.9], dtype=torch.float64)
     left = []
     for k in steps:
-        every = torch.cat([(s[k:] - s[: len(s) - k]).flatten() for s in sums if len(s) > k])
-        every = every[:: 1 + len(every) // _MOST_PRODUCTS]
-        left.append(every.exp().quantile(levels) if k else torch.ones(3, dtype=torch.float64))
+        logs = torch.cat([(s[k:] - s[: len(s) - k]).flatten() for s in sums if len(s) > k])
+        logs = logs[:: 1 + len(logs) // _MAX_PRODUCTS]
+        left.append(logs.exp().quantile(levels) if k else torch.ones(3, dtype=torch.float64))
     median, low, high = torch.stack(left, 1)
     return Memory(torch.tensor(steps), median, low, high)
 
@@ -169,7 +170,7 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
         if not len(tape.grad):
             raise ValueError("gradient_flow: no gradient was recorded; give a target, or call backward() first")
         return _norms(tape)
-    every = []
+    by_target = []
     for each in _scalars(target):
         if not each.requires_grad:
             raise ValueError(
@@ -178,9 +179,9 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
             )
         tape.forget_gradients()
         torch.autograd.grad(each, tape.call().source, retain_graph=True, allow_unused=True)
-        every.append(_norms(tape))
+        by_target.append(_norms(tape))
     tape.forget_gradients()
-    stacked = {name: torch.stack([norms[name] for norms in every]) for name in every[0]}
+    stacked = {name: torch.stack([norms[name] for norms in by_target]) for name in by_target[0]}
     return stacked if target.dim() else {name: value[0] for name, value in stacked.items()}
 
 

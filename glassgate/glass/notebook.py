@@ -1,4 +1,4 @@
-"""A recording without a task: one picture, a page, and its display in a notebook."""
+"""The picture, the report page and the notebook display of a recording without a task."""
 
 from collections.abc import Sequence
 from html import escape
@@ -8,6 +8,7 @@ import numpy as np
 
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.cost import cost, described
+from glassgate.glass.diagrams.svg import Picture
 from glassgate.glass.figures import by_likeness
 from glassgate.glass.gradients import by_backward
 from glassgate.glass.measures import ranges
@@ -20,25 +21,8 @@ from glassgate.glass.svg import nice, number
 
 _WIDTH, _HEIGHT = 560, 160
 _LEFT, _TOP = 52, 24
-_NAMED = 16  # units whose numbers fit next to a heat map
+_NAMED = 16  # the maximum number of units with numbers next to a heat map
 _GREY = "#808890"  # readable on white and on black
-
-
-class Picture:
-    """A picture as SVG: a notebook shows it, `str` gives its text."""
-
-    def __init__(self, svg: str) -> None:
-        self._svg = svg
-
-    def __str__(self) -> str:
-        return self._svg
-
-    def _repr_svg_(self) -> str:
-        return self._svg
-
-    def save(self, path: str | Path) -> None:
-        """Write the picture to a file."""
-        Path(path).write_text(self._svg, encoding="utf-8")
 
 
 def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
@@ -101,8 +85,8 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
     found = directions(tape)
     label, call, _ = next(tape.parts())
     lengths = tape.inside(label).sum(0).tolist()
-    given = [steps] if steps and isinstance(steps[0], str) else list(steps)
-    names = [list(map(str, each)) for each in given] or [[str(k + 1) for k in range(length)] for length in lengths]
+    rows = [steps] if steps and isinstance(steps[0], str) else list(steps)
+    names = [list(map(str, row)) for row in rows] or [[str(k + 1) for k in range(length)] for length in lengths]
     if list(map(len, names)) != lengths:
         raise ValueError(
             f"report: steps must be a list for each of the {len(lengths)} rows, of {lengths} steps, "

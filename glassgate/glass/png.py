@@ -1,4 +1,4 @@
-"""Heat maps as PNG with a palette whose zero is transparent, so that one picture fits a light page and a dark one."""
+"""Heat maps as PNG. Zero is transparent, so that the same picture suits light and dark pages."""
 
 import base64
 import struct
@@ -10,7 +10,7 @@ import numpy as np
 Scale = Literal["gate", "signed"]
 
 HIGH, LOW, GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
-_WIDEST, _HIGHEST = 1000, 256
+_MAX_COLUMNS, _MAX_ROWS = 1000, 256
 _LEVELS = 63
 
 
@@ -18,10 +18,11 @@ def heat_map(values: np.ndarray, scale: Scale) -> str:
     """Values (rows, columns) as a data URI.
 
     Args:
-        values: from 0 to 1, or with scale "signed" from -1 to 1; of more rows or columns than a page can show, means
-            are taken
+        values: from 0 to 1, or from -1 to 1 with the scale "signed"; if there are more rows or columns than a page can
+            show, adjacent ones are averaged
+        scale: the colour scale
     """
-    values = _shrunk(_shrunk(np.nan_to_num(values), 0, _HIGHEST), 1, _WIDEST)
+    values = _shrunk(_shrunk(np.nan_to_num(values), 0, _MAX_ROWS), 1, _MAX_COLUMNS)
     if scale == "gate":
         numbers = np.clip(np.rint(values * _LEVELS), 0, _LEVELS)
         colours = [(*GATE, level / _LEVELS) for level in range(_LEVELS + 1)]
@@ -33,6 +34,7 @@ def heat_map(values: np.ndarray, scale: Scale) -> str:
 
 
 def _shrunk(values: np.ndarray, axis: int, most: int) -> np.ndarray:
+    """Average adjacent entries of an axis, so that at most `most` remain."""
     count = values.shape[axis]
     if count <= most:
         return values
@@ -45,7 +47,7 @@ def _shrunk(values: np.ndarray, axis: int, most: int) -> np.ndarray:
 def _png(numbers: np.ndarray, colours: list[tuple[int, int, int, float]]) -> bytes:
     height, width = numbers.shape
     palette = b"".join(bytes(colour[:3]) for colour in colours)
-    # A square root, as the eye has it: small values stay visible.
+    # The exponent below one keeps small values visible.
     alpha = bytes(round(255 * colour[3] ** 0.75) for colour in colours)
     rows = b"".join(b"\0" + row.tobytes() for row in numbers)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The section of the text, or of the series: each step shaded by a unit, and the model's answers."""
+"""The report's section with the text or series: each step shaded by a unit, and the answers of the model."""
 
 from html import escape
 
@@ -12,15 +12,16 @@ from glassgate.glass.study import Passage, Said, Study
 from glassgate.glass.svg import number
 
 _SHADES = 10
-# Rows of wrong answers that are listed.
-_MOST_MISTAKES = 30
-# A page with so many answers more or fewer than expected from the run's score is as good as the average.
-_CLOSE = 1.0
+# The maximum number of rows of wrong answers.
+_MAX_MISTAKES = 30
+# The accuracy of a page is about the average if it differs from the run's accuracy by at most this many answers.
+_TOLERANCE = 1.0
 # The answer that ends a translation.
 END = "the end"
 
 
 def text(study: Study) -> Section:
+    """The section of the text or the series."""
     ranked = follows(study)
     direction = study.directions[0]
     unit, name, what = 0, direction.states[-1], ""
@@ -30,7 +31,7 @@ def text(study: Study) -> Section:
         unit, name, what = best.unit, best.state, f": it follows “{escape(best.label)}” most closely of all units"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
-    blocks, letters = [], _letters(study)
+    blocks, letters = [], _are_characters(study)
     for place, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
         shown = values[start : start + len(passage.steps)] / scale
         blocks.append(_passage(study, place, start, shown, letters))
@@ -65,8 +66,8 @@ def text(study: Study) -> Section:
     return Section("text", title, lede, body)
 
 
-def _letters(study: Study) -> tuple[bool, bool]:
-    """Whether the steps, and the answers about whole passages, are single characters: the same for all passages."""
+def _are_characters(study: Study) -> tuple[bool, bool]:
+    """Whether the steps are single characters, and whether the answers about whole passages are."""
     steps = [len(step) for passage in study.passages for step in passage.steps]
     whole = [
         len(each.best[0][0])
@@ -78,24 +79,26 @@ def _letters(study: Study) -> tuple[bool, bool]:
 
 
 def _average(study: Study) -> str:
-    """A sentence that compares the answers on this page with the run's score."""
+    """A sentence that compares the answers on this page with the score of the run."""
     said = [each.right for passage in study.passages for each in passage.said if each.right is not None]
     for data in ("dev", "test"):
         score = (study.metrics.get(data) or {}).get("accuracy")
         if score is not None and said:
             here = float(np.mean(said))
-            which = ", about the average" if abs(here - score) * len(said) <= _CLOSE else ""
-            return f"On this page {_tenths(here)} of the answers are right{which}; on all {data} data {_tenths(score)}."
+            which = ", about the average" if abs(here - score) * len(said) <= _TOLERANCE else ""
+            return (
+                f"On this page {_percent(here)} of the answers are right{which}; on all {data} data {_percent(score)}."
+            )
     return ""
 
 
-def _tenths(fraction: float) -> str:
+def _percent(fraction: float) -> str:
     """A percentage with one decimal."""
     return f"{100 * fraction:.1f}\N{NARROW NO-BREAK SPACE}%"
 
 
 def _mistakes(study: Study) -> str:
-    """The wrong answers, neighbouring equal ones in one row, with the right ones."""
+    """A table of wrong and right answers. Equal adjacent answers share a row."""
     rows: list[tuple[str, str, str]] = []
     last: tuple[int, int, str, str] | None = None
     for which, passage in enumerate(study.passages):
@@ -111,9 +114,9 @@ def _mistakes(study: Study) -> str:
             last = here
     body = "".join(
         f"<tr><td>{escape(text[:24].strip() or '-')}</td><td>{escape(found)}</td><td>{escape(right)}</td></tr>"
-        for text, found, right in rows[:_MOST_MISTAKES]
+        for text, found, right in rows[:_MAX_MISTAKES]
     )
-    more = f'<p class="source">and {len(rows) - _MOST_MISTAKES} more</p>' if len(rows) > _MOST_MISTAKES else ""
+    more = f'<p class="source">and {len(rows) - _MAX_MISTAKES} more</p>' if len(rows) > _MAX_MISTAKES else ""
     return (
         f'<details class="ranking"><summary>Wrong answers ({len(rows)})</summary><div class="scroll" tabindex="0">'
         f"<table><thead><tr><th>step</th><th>answer</th><th>right</th></tr></thead><tbody>{body}</tbody></table>"
@@ -150,7 +153,7 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tu
 
 
 def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> str:
-    """The answers about a whole passage: one in words, or several as a text, with the right ones if one is wrong."""
+    """The answers about a whole passage: a sentence for one answer, or a text, with the right text if one is wrong."""
     if passage.ahead:
         return ""
     if len(whole) < 2:
@@ -171,7 +174,7 @@ def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> 
 
 
 def _under(said: Said) -> str:
-    """The answer beneath a word, and the right one if it is wrong."""
+    """The answer beneath a word, with the right answer if it is wrong."""
     right = f'<small class="right">{escape(said.target[0])}</small>' if said.wrong and said.target else ""
     return f"<small>{escape(said.best[0][0])}</small>{right}"
 
@@ -185,7 +188,7 @@ def _wrong(said: Said) -> str:
 
 
 def spoken(said: Said) -> str:
-    """An answer in words."""
+    """A sentence about an answer."""
     first, *others = said.best
     words = f"predicts {_choice(first)}"
     if said.target is not None:
@@ -200,6 +203,6 @@ def _choice(choice: tuple[str, float | None]) -> str:
 
 
 def shade(value: float) -> str:
-    """The class of a shade, from n10 for -1 over p0 to p10 for 1."""
+    """The CSS class of a shade: n10 for -1, p0 for 0, p10 for 1."""
     level = round(min(1.0, abs(float(value))) * _SHADES)
     return f"{'p' if value >= 0 or not level else 'n'}{level}"

@@ -1,4 +1,4 @@
-"""`gg.record`: a recording of every gate and every state at every step, with its measures, pictures and page."""
+"""`gg.record` records every gate and state at every step. A recording has measures, pictures and a report page."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,35 +12,35 @@ from glassgate.glass.measures import Memory, Saturation
 from glassgate.glass.recorded import Recorded, watched
 
 if TYPE_CHECKING:
-    from glassgate.glass.notebook import Picture
+    from glassgate.glass.diagrams.svg import Picture
 
 
 class Tape(Recorded):
     """A recording: the gates and states of one call of each recorded layer, by name.
 
-    A gate has the name of its variable in `step`, a state its own name. All tensors are time-major, (L, N, H), and zero
+    The name of a gate is that of its variable in `step`. All tensors are time-major, (L, N, H), and zero
     at padded positions.
     """
 
     def saturation(self) -> dict[str, Saturation]:
-        """How often each unit's gates are closed and open: fractions of all steps, (H,) each.
+        """The fractions of all steps at which each unit's gates are closed and open, (H,) each.
 
-        Closed is below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078; for values
-        between -1 and 1, as tanh gives, below -0.9 and above 0.9. Values without bounds are left out.
+        Closed is below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078. For values
+        between -1 and 1, such as tanh, the limits are -0.9 and 0.9. Unbounded values are omitted.
         """
         return measures.saturation(self)
 
     def half_life(self) -> dict[str, Tensor]:
         """The half-life of each unit's state in steps: ln(1/2) over the mean of ln f, (H,).
 
-        f is the derivative of a unit's new state by its old one along the state's own path, with the recurrent
-        products held: the forget gate of an LSTM, z of a GRU. States of cells without such a path, as a plain RNN,
-        have the diagonal of the whole ds_t/ds_{t-1} instead.
+        f is the derivative of a unit's new state with respect to its old one along the state's own path, with the
+        recurrent products held constant: the forget gate of an LSTM, or z of a GRU. For cells without such a path,
+        such as a plain RNN, f is the diagonal of the whole ds_t/ds_{t-1}.
         """
         return measures.half_life(self)
 
     def memory(self, longest: int = 100) -> dict[str, Memory]:
-        """The fraction of a state left after 0 to `longest` steps: median, 10 and 90 % over starts and units."""
+        """The fraction of a state that remains after 0 to `longest` steps: median, 10 and 90 % over starts, units."""
         return measures.memory(self, longest)
 
     def connectivity(self, target: Tensor) -> Tensor:
@@ -55,18 +55,18 @@ class Tape(Recorded):
         return measures.connectivity(self, target)
 
     def gradient_flow(self, target: Tensor | None = None) -> dict[str, Tensor]:
-        """The norm of the gradient that reaches each state at each step, by the state's name.
+        """The norm of the gradient of each state at each step, by the name of the state.
 
         Args:
             target: one number or several, `(A,)`; None for the gradients of the last `backward()`.
 
         Returns:
-            `(L, N)`, or `(A, L, N)`, for "layer0.forward.h" and the like.
+            `(L, N)`, or `(A, L, N)`, by names such as "layer0.forward.h".
         """
         return measures.gradient_flow(self, target)
 
     def plot(self, name: str, row: int = 0) -> "Picture":
-        """A heat map of a gate or state of one row of the batch, "layer0.forward.f" and the like, as SVG."""
+        """A heat map of a gate or state, such as "layer0.forward.f", for one row of the batch, as SVG."""
         from glassgate.glass import notebook
 
         return notebook.plot(self, name, row)
@@ -78,15 +78,15 @@ class Tape(Recorded):
         trained run, with its text, its answers and its training.
 
         Args:
-            path: of the page
-            steps: the text or symbol that each step read: one list per row of the batch, or one list for one row
+            path: the path of the page
+            steps: the text or symbol of each step: one list per row of the batch, or one list for one row
         """
         from glassgate.glass import notebook
 
         notebook.report(self, Path(path), steps)
 
     def _repr_html_(self) -> str:
-        """A table for notebooks: the picture, mean and range of each value."""
+        """A table for notebooks with the mean, range and picture of each value."""
         from glassgate.glass import notebook
 
         return notebook.of_tape(self)
@@ -96,13 +96,13 @@ class Tape(Recorded):
 def record(module: nn.Module, *, first: bool = False) -> Iterator[Tape]:
     """Record the gates and states of a module's recurrent layers inside the `with`.
 
-    The kernels write the values as they run; the module does not run slower loops. Modules that `torch.compile` has
-    compiled run uncompiled inside the `with`.
+    The kernels write the values while they run, so the module does not fall back to slower loops. Modules that
+    `torch.compile` has compiled run uncompiled inside the `with`.
 
     Args:
-        module: a layer, recorded by names such as "layer0.forward.f", or a model, whose names begin with the layer's
-            own: "encoder.layer0.forward.f".
-        first: keep the first call of a layer that is called several times; otherwise the last.
+        module: a layer, with names such as "layer0.forward.f", or a model, with the name of the layer as a prefix:
+            "encoder.layer0.forward.f".
+        first: whether to keep the first call of a layer that is called several times, instead of the last.
 
     Raises:
         TypeError: the module contains no recurrent layer of glassgate.

@@ -1,4 +1,4 @@
-"""The values that a module's recurrent layers computed in a call: gates and states by name, and their gradients."""
+"""The recorded gates and states of a module's recurrent layers in a call, and their gradients, by name."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from glassgate.layout import Layout
 
 R = TypeVar("R", bound="Recorded")
 Rows = Mapping[str, tuple[Layout, Tensor]]
-"""Values (S, H) by name, each with the layout that says which step each row belongs to."""
+"""Values (S, H) by name, each with the layout that maps rows to steps."""
 
 
 class Values(Mapping[str, Tensor]):
@@ -31,11 +31,11 @@ class Values(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
-            every = self._rows()
-            if name not in every:
-                known = ", ".join(every) or "none"
-                raise KeyError(f"tape: {name!r} was not recorded; recorded names: {known}")
-            layout, rows = every[name]
+            recorded = self._rows()
+            if name not in recorded:
+                names = ", ".join(recorded) or "none"
+                raise KeyError(f"tape: {name!r} was not recorded; recorded names: {names}")
+            layout, rows = recorded[name]
             self._values[name] = layout.by_step(rows.detach())
         return self._values[name]
 
@@ -56,7 +56,7 @@ class _Inside(NamedTuple):
 
     @staticmethod
     def of(call: Observed) -> "_Inside":
-        """Those of a call."""
+        """The steps of a call."""
         return _Inside(call.layout, call.batch_sizes, call.source.shape[:-1].numel(), call.source.device)
 
     def mask(self) -> Tensor:
@@ -70,9 +70,9 @@ class _Inside(NamedTuple):
 class _StepsWithGradient:
     """The steps at which a direction's output receives a gradient from the loss or from the layer above.
 
-    Arriving gradients are only stored. They are examined later, when others arrive or the mask is read, and not in the
-    training step. The hooks of a call refer to this object, which refers neither to the call nor to its recording:
-    such a cycle would keep the memory of every recorded step until Python collects garbage.
+    A backward pass only stores gradients. They are examined later, when the next gradients arrive or the mask is read,
+    because this would slow down training steps. The hooks of a call refer to this object, which refers neither to the
+    call nor to its recording. Such a cycle would keep the memory of every recorded step until Python collects garbage.
 
     Args:
         inside: the steps of the call that are not padding.
@@ -85,7 +85,7 @@ class _StepsWithGradient:
         self._pending: dict[int, Tensor] = {}
 
     def watch(self, result: Result) -> None:
-        """Note the gradients that arrive at the output and at the final states in each backward pass."""
+        """Store the gradients of the output and of the final states in each backward pass."""
         for k, value in enumerate((result.states[0], *result.final)):
             if value.requires_grad:
                 value.register_hook(partial(self._arrive, k))
@@ -129,7 +129,7 @@ class Recorded(Values):
         self._calls: dict[str, Observed] = {}
         """The call of each recorded layer, by the layer's name."""
         self._reads: dict[str, list[_StepsWithGradient]] = {}
-        """For each of its directions in a call with gradients."""
+        """The steps with a gradient of each direction, for calls with gradients, by the layer's name."""
 
     def _add_call(self, name: str, call: Observed) -> None:
         if self._first and name in self._calls:
@@ -184,7 +184,7 @@ class Recorded(Values):
 
     def call_of(self, label: str) -> tuple[Observed, int]:
         """The call in which the direction with this label was recorded, and the index of the direction in the layer."""
-        return next((call, number) for known, call, number in self._directions() if known == label)
+        return next((call, number) for each, call, number in self._directions() if each == label)
 
     def read(self, label: str) -> Tensor:
         """A mask (L, N) of the steps at which the output received a gradient from the loss or from the layer above."""

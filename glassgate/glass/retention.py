@@ -16,9 +16,9 @@ class Retention(NamedTuple):
     """The fraction of a state that one step keeps.
 
     Attributes:
-        by_step: (L, N, H), the derivative of each unit's new state by its old one; zero where padded.
-        direct: whether the recurrent products are excluded: the path of a forget gate. Otherwise it is the whole
-            diagonal, for cells whose states have only the path through the products.
+        by_step: the derivative of each unit's new state with respect to its old one, (L, N, H); zero where padded.
+        direct: whether the recurrent products are held constant, so that only the direct path counts, such as that
+            through a forget gate. Otherwise this is the whole diagonal, for cells without a direct path.
     """
 
     by_step: Tensor
@@ -26,7 +26,7 @@ class Retention(NamedTuple):
 
 
 def retentions(call: Observed, number: int) -> dict[str, Retention]:
-    """The retention of each state of one direction that has a path of its own from step to step."""
+    """The retention of each state of a direction with a direct path, or of the output if no state has one."""
     layer, part = call.layer, call.layer._parts[number]
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
@@ -42,37 +42,37 @@ def retentions(call: Observed, number: int) -> dict[str, Retention]:
 
 
 def by_step(call: Observed, rows: Tensor) -> Tensor:
-    """Computed rows as (L, N, H), zero where padded."""
+    """Convert rows without padding to (L, N, H), zero where padded."""
     return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 
 
 def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], place: int, held: bool) -> Tensor:
-    """d new_j / d old_j of one state, (S, H)."""
+    """The diagonal d new_j / d old_j of one state, (S, H). `held`: whether recurrent products are constant."""
     with torch.enable_grad():
         old = [state.detach().requires_grad_(k == place) for k, state in enumerate(before)]
         new = advance(cell, weights, ih, tuple(old), held=held)[place]
         if not new.requires_grad:
             return torch.zeros_like(new)
 
-        def pulled(by: Tensor) -> Tensor:
-            (of_old,) = torch.autograd.grad(new, old[place], by, retain_graph=True, allow_unused=True)
-            return torch.zeros_like(new) if of_old is None else of_old
+        def vjp(vector: Tensor) -> Tensor:
+            (gradient,) = torch.autograd.grad(new, old[place], vector, retain_graph=True, allow_unused=True)
+            return torch.zeros_like(new) if gradient is None else gradient
 
-        diagonal = pulled(torch.ones_like(new))
+        diagonal = vjp(torch.ones_like(new))
         if held:
             signs = torch.ones(new.shape[1], dtype=new.dtype, device=new.device)
             signs[1::2] = -1
-            if torch.allclose(pulled(signs.expand_as(new)) * signs, diagonal, atol=1e-6):
-                return diagonal  # no unit reads another one: one backward pass is enough
+            if torch.allclose(vjp(signs.expand_as(new)) * signs, diagonal, atol=1e-6):
+                return diagonal  # no unit depends on another one, so one backward pass is enough
         for unit in range(new.shape[1]):
-            alone = torch.zeros_like(new)
-            alone[:, unit] = 1
-            diagonal[:, unit] = pulled(alone)[:, unit]
+            one_hot = torch.zeros_like(new)
+            one_hot[:, unit] = 1
+            diagonal[:, unit] = vjp(one_hot)[:, unit]
         return diagonal
 
 
 def inputs(call: Observed, number: int) -> Tensor:
-    """The input rows of one direction of one layer, (S, H_in), without padding and without noise of training."""
+    """The input rows of one direction of one layer, (S, H_in), without padding and without dropout."""
     layer, parts = call.layer, call.layer._parts
     data = [call.steps.data.detach()]
     for depth in range(parts[number].layer):
@@ -87,7 +87,7 @@ def inputs(call: Observed, number: int) -> Tensor:
 
 
 def states_before(call: Observed, number: int) -> tuple[Tensor, ...]:
-    """Each state before the step of each row, (S, H), without padding."""
+    """The states before the step of each row, (S, H) each, without padding."""
     part, steps, initial = call.layer._parts[number], call.steps, call.initial[number]
     N = len(initial[0])
     sizes = torch.full((len(steps.data) // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
@@ -101,6 +101,6 @@ def states_before(call: Observed, number: int) -> tuple[Tensor, ...]:
     if steps.resets is not None:
         inside &= ~steps.resets[: len(step)].cpu()
     result = []
-    for first, every in zip(initial, call.results[number].states, strict=True):
-        result.append(torch.where(inside[:, None], every.detach()[source], first.detach()[rank]))
+    for first, after in zip(initial, call.results[number].states, strict=True):
+        result.append(torch.where(inside[:, None], after.detach()[source], first.detach()[rank]))
     return tuple(result)

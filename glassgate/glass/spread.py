@@ -1,4 +1,4 @@
-"""The spread of a measure over passages: its value on resampled passages, or on resampled blocks of one passage."""
+"""Bootstrap intervals of a measure over passages, or over blocks of steps if there are few passages."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,19 +9,19 @@ import numpy as np
 SAMPLES = 200
 # Fewer passages than this are divided into blocks of neighbouring steps, which are resampled in their place.
 _LEAST_GROUPS = 20
-# The interval holds 90 % of the resampled values.
+# The quantiles of an interval that contains 90 % of the resampled values.
 _LEVELS = (0.05, 0.95)
 
 
 class Interval(NamedTuple):
-    """The range from `low` to `high` that holds 90 % of the resampled values of a measure."""
+    """The range from `low` to `high` that contains 90 % of the resampled values of a measure."""
 
     low: float
     high: float
 
 
 def groups(lengths: Sequence[int]) -> np.ndarray:
-    """The group that each step, or each answer, is resampled with: its passage, or its block of a long passage.
+    """The resampling group of each step or answer: its passage, or its block of a long passage.
 
     Example:
         >>> groups([2, 1]).tolist(), len(set(groups([100]).tolist()))
@@ -37,7 +37,7 @@ def groups(lengths: Sequence[int]) -> np.ndarray:
 
 
 def weights(number: np.ndarray) -> np.ndarray:
-    """How often each sample draws each group, (SAMPLES, G), from the same seed every time."""
+    """The number of times that each sample draws each group, (SAMPLES, G). The seed is fixed."""
     return _drawn(int(number.max()) + 1) if len(number) else np.zeros((SAMPLES, 0))
 
 
@@ -67,7 +67,7 @@ def deviations(values: np.ndarray, number: np.ndarray) -> np.ndarray:
 
 
 def correlations(x: np.ndarray, y: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """The correlation of each column of x with that of y, (S, P) both, in each sample, (SAMPLES, P); 0 of constants."""
+    """The correlations (SAMPLES, P) of the columns of x and y, (S, P) each, in each sample; 0 for constant columns."""
     x, y = x - x.mean(0), y - y.mean(0)
     mean_x, mean_y = means(x, number), means(y, number)
     across = means(x * y, number) - mean_x * mean_y

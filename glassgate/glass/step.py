@@ -1,4 +1,4 @@
-"""The section of the cell: its diagram, the layer's, and the step as it is written."""
+"""The report's section of the cell: the diagrams of cell and layer, and the source of the step."""
 
 import inspect
 import re
@@ -14,8 +14,8 @@ _WIDE_DIAGRAM = 720
 
 
 def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
-    """The diagram of a layer's cell, and of the layer, without a style of their own: the page's holds for them."""
-    made = []
+    """The captions and diagrams of a layer's cell and of the layer, without style: the style of the page applies."""
+    result = []
     for caption, what in (
         (f"One step of {type(layer.cell).__name__}, drawn from its equations; point at a part for its equation.", None),
         ("The layer: its input below, its output above.", layer),
@@ -23,20 +23,21 @@ def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
         try:
             drawn = str(diagram(layer.cell, projected=layer.proj_size > 0) if what is None else diagram(what))
         except NotTraceable as error:
-            made.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
+            result.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
             continue
-        made.append((caption, plain(drawn)))
-    return made
+        result.append((caption, plain(drawn)))
+    return result
 
 
 def plain(drawn: str) -> str:
-    """A diagram without a style of its own: the page's holds for it."""
+    """A diagram without its style: the style of the page applies."""
     drawn = re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r'(<svg[^>]*?) style="[^"]*"', r"\1", drawn)
     return re.sub(r'<text style="text-anchor: (\w+)"([^>]*?) class="', r'<text\2 class="at-\1 ', drawn)
 
 
 def cell(study: Study) -> Section:
+    """The section of the cell."""
     cells = {type(each.cell): each for each in study.directions}
     parts = [
         f'<figure class="diagram{_wide(drawn)}">{drawn}<figcaption>{escape(caption)}</figcaption></figure>'
@@ -56,7 +57,7 @@ def cell(study: Study) -> Section:
 
 
 def _wide(drawn: str) -> str:
-    """The class of a diagram that needs the page's whole width."""
+    """The CSS class of a diagram that needs the full width of the page."""
     found = re.search(r' width="([\d.]+)"', drawn)
     return " wide" if found and float(found[1]) > _WIDE_DIAGRAM else ""
 

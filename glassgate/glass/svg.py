@@ -1,4 +1,4 @@
-"""Small plots as SVG text: axes, lines, bands and dots in the colours of the page's style sheet."""
+"""Small plots as SVG: axes, lines, bands and dots, in the colours of the page's style sheet."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
 
 
 def number(value: float) -> str:
-    """A number as short as an axis wants it.
+    """A number in a short form for axes.
 
     Example:
         >>> number(0.5), number(20.0), number(0.00001), number(12345.0)
@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def nice(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers between two, about so many.
+    """About `count` round numbers in a range.
 
     Example:
         >>> nice(0, 1), nice(0, 230)
@@ -46,10 +46,10 @@ class Axis(NamedTuple):
     """A scale from values to coordinates.
 
     Attributes:
-        low, high: the values at its ends
-        label: below or next to it
+        low, high: the values at the ends
+        label: the label below or next to the axis
         log: whether the scale is logarithmic
-        ticks: the values with numbers; chosen if empty
+        ticks: the marked values and their labels; chosen automatically if empty
     """
 
     low: float
@@ -59,7 +59,7 @@ class Axis(NamedTuple):
     ticks: Sequence[tuple[float, str]] = ()
 
     def share(self, value: float) -> float:
-        """The position of a value along the axis, from 0 to 1; a value outside is at its end."""
+        """The position of a value along the axis, from 0 to 1; values outside are clipped."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = math.log(max(value, low)), math.log(low), math.log(high)
@@ -72,18 +72,18 @@ class Axis(NamedTuple):
         if not self.log:
             return [(value, number(value)) for value in nice(self.low, self.high)]
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
-        every = max(1, math.ceil((last - first + 1) / 6))
-        return [(10.0**k, number(10.0**k)) for k in range(first, last + 1, every)]
+        stride = max(1, math.ceil((last - first + 1) / 6))
+        return [(10.0**k, number(10.0**k)) for k in range(first, last + 1, stride)]
 
 
 class Plot:
-    """A plot to which marks are added, in the order in which they are painted.
+    """A plot. Elements are painted in the order in which they are added.
 
     Args:
         x, y: the axes
-        width, height: in pixels at full size
-        label: its description, in a sentence
-        time: the (first step, steps) that x covers from its low end on, so that the page can draw its cursor
+        width, height: the size in pixels
+        label: the description, a sentence
+        time: the first step and the number of steps on the x axis, so that the page can draw its cursor
     """
 
     def __init__(self, x: Axis, y: Axis, width: int, height: int, label: str, time: tuple[int, int] | None = None):
@@ -91,7 +91,7 @@ class Plot:
         self.parts: list[str] = []
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """The place of a value."""
+        """The coordinates of a point."""
         right, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
         return LEFT + right * self.x.share(x), TOP + down * (1 - self.y.share(y))
 
@@ -108,12 +108,12 @@ class Plot:
 
     def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str) -> None:
         """The space between two lines."""
-        there = [_pair(self.at(x, y)) for x, y in zip(xs, high, strict=True)]
-        back = [_pair(self.at(x, y)) for x, y in zip(xs, low, strict=True)]
-        self.parts.append(f'<path class="band {kind}" d="M{"L".join(there + back[::-1])}Z"/>')
+        upper = [_pair(self.at(x, y)) for x, y in zip(xs, high, strict=True)]
+        lower = [_pair(self.at(x, y)) for x, y in zip(xs, low, strict=True)]
+        self.parts.append(f'<path class="band {kind}" d="M{"L".join(upper + lower[::-1])}Z"/>')
 
     def dots(self, xs: Sequence[float], ys: Sequence[float], kind: str, radius: float = 3, units: bool = True) -> None:
-        """A dot for each point; `units` numbers them, so that the page can mark one."""
+        """A dot for each point. `units`: whether to number them, so that the page can mark the selected unit."""
         for place, (x, y) in enumerate(zip(xs, ys, strict=True)):
             cx, cy = self.at(x, y)
             named = f' data-u="{place}"' if units else ""
@@ -133,14 +133,14 @@ class Plot:
         self.parts.append(f'<path class="{kind}" d="M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}"/>')
 
     def text(self, x: float, y: float, words: str, kind: str = "note", anchor: str = "start", up: float = 0) -> None:
-        """Words at a point."""
+        """Text at a point."""
         a, b = self.at(x, y)
         self.parts.append(
             f'<text class="{kind}" x="{a:.1f}" y="{b - up:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
         )
 
     def legend(self, entries: Sequence[tuple[str, str]]) -> None:
-        """Lines and their names, above the plot from the right, in rows that do not overlap it."""
+        """Lines and their names above the plot, from the right; names without space are omitted."""
         right = float(self.width - RIGHT)
         for kind, words in reversed(entries):
             right -= 6.2 * len(words)
@@ -151,7 +151,7 @@ class Plot:
             right -= 30
 
     def svg(self) -> str:
-        """The plot."""
+        """The SVG of the plot."""
         return _picture(self.width, self.height, self.label, self._axes() + "".join(self.parts), self._time())
 
     def _time(self) -> str:
@@ -190,10 +190,6 @@ def _picture(width: int, height: int, label: str, body: str, more: str = "") -> 
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape(label)}"{more}>{body}</svg>'
     )
-
-
-def _tick(x: float, y: float, words: str, anchor: str) -> str:
-    return f'<text class="tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def _pair(place: tuple[float, float]) -> str:

@@ -1,4 +1,4 @@
-"""Compiled modules as they are written, where gates are recorded or edited: a compiled graph shows and changes none."""
+"""Runs compiled modules as plain Python while gates are recorded or edited, which a compiled graph cannot do."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -7,10 +7,10 @@ import torch
 
 
 def uncompiled(operation: str) -> AbstractContextManager[None]:
-    """Inside, what `torch.compile` has made runs as plain Python.
+    """A context in which modules compiled by `torch.compile` run as plain Python.
 
     Raises:
-        RuntimeError: this is a compiled function.
+        RuntimeError: the context begins inside a compiled function.
     """
     done = {"record": "recorded", "edit": "edited", "relevance": "explained"}[operation]
     inside = f"{operation}: nothing can be {done} inside of a compiled function; begin outside of it"

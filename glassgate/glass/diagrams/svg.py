@@ -37,13 +37,8 @@ STYLE = """
 """A page may set the variables. `Diagram` documents the classes."""
 
 
-class Diagram:
-    """A picture as SVG: a notebook shows it, `str` returns its text.
-
-    Each wire is a `g` of class `wire`, and each item a `g` of class `gate`, `product`, `operation` or `function`. Their
-    `data-name` is the name of their value. The first wire of a value has an empty `text` of class `value` for it. The
-    `title` of an item is its equation, which browsers show under the pointer.
-    """
+class Picture:
+    """A picture as SVG: a notebook shows it, `str` returns its text."""
 
     def __init__(self, svg: str) -> None:
         self._svg = svg
@@ -51,15 +46,24 @@ class Diagram:
     def __str__(self) -> str:
         return self._svg
 
-    def __repr__(self) -> str:
-        return f"Diagram({len(self._svg)} characters of SVG)"
-
     def _repr_svg_(self) -> str:
         return self._svg
 
     def save(self, path: str | Path) -> None:
         """Write the picture to a file."""
         Path(path).write_text(self._svg, "utf-8")
+
+
+class Diagram(Picture):
+    """The diagram of a cell or a layer.
+
+    Each wire is a `g` of class `wire`, and each item a `g` of class `gate`, `product`, `operation` or `function`. Their
+    `data-name` is the name of their value. The first wire of a value has an empty `text` of class `value` for it. The
+    `title` of an item is its equation, which browsers show under the pointer.
+    """
+
+    def __repr__(self) -> str:
+        return f"Diagram({len(self._svg)} characters of SVG)"
 
 
 Place = tuple[float, float]

@@ -38,7 +38,7 @@ class Network:
         return self.weights.add(values.detach().float().cpu().numpy())
 
     def linear(self, module: nn.Module | None) -> dict[str, Any] | None:
-        """Add a module with `weight` (O, I) and `bias` (O,) or None; return None if there is no module."""
+        """Add a module with `weight` (O, I) and `bias` (O,) or None. Returns its description; None for None."""
         if module is None:
             return None
         weight, bias = getattr(module, "weight"), getattr(module, "bias", None)  # noqa: B009
