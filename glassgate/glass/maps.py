@@ -93,8 +93,8 @@ def gates(study: Study) -> Section:
                 f'<figure class="heat time {_height(values.shape[1])}" data-name="{escape(name)}"><figcaption>'
                 f"<b>{escape(name)}</b> <span>{_kind(kind)}: {numbers}; <output></output></span>"
                 f'{ramp(low, high, "gate" if gate else "signed")}</figcaption><div class="pane"><img src="{picture}" '
-                f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {numbers}."></div>'
-                "</figure>"
+                f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {numbers}.">'
+                "</div></figure>"
             )
         return "".join(parts) + ruler(study.starts[-1], study.starts)
 
