@@ -1,4 +1,4 @@
-"""The data embedded in a report, for its script and for tests: a study's numbers as JSON, arrays in base64."""
+"""The data embedded in a report for its script and for tests: the numbers of a study as JSON, with arrays in base64."""
 
 import base64
 import json
@@ -12,7 +12,8 @@ from glassgate.glass.followers import follows
 from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Direction, Relevances, Study
 
-# Bytes of recorded values per page. Values have 32 bits if they fit, else 16, else 8; then units are left out.
+# The maximum size in bytes of recorded values in a page. Values have 32 bits if they fit, else 16, else 8. If even
+# these do not fit, units are left out.
 _BUDGET = 1_900_000
 _SIGNIFICANT = 7
 # Levels of a relevance on each side of zero.
@@ -20,7 +21,7 @@ _LEVELS = 127
 
 
 def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
-    """A study's data for a page with `runs` runs, and a sentence on omitted values, empty if there are none."""
+    """The data of a study for a page with `runs` runs, and a sentence about reduced values, or an empty text."""
     values = sum(value.size for each in study.directions for value in each.values.values())
     wires = sum(value.size for each in study.directions for value in each.wires.values())
     sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
@@ -60,7 +61,7 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
 
 
 def named(study: Study, found: list[Finding], direction: Direction) -> list[int]:
-    """The units of a direction that the page names: in findings, in the ranking, and unit 0, shown at first."""
+    """The units of a direction that the page names: in findings, in the ranking, and unit 0, which is shown first."""
     units = {each.unit[1] for each in found if each.unit and each.unit[0] == direction.label}
     units |= {each.unit for each in follows(study) if each.direction == direction.label}
     return sorted(units | {0})
@@ -159,7 +160,7 @@ def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[st
 
 
 def _within(shown: list[int], values: np.ndarray) -> list[int]:
-    """The columns of the shown units; if there is only one column, that one."""
+    """The columns of the shown units, or the only column."""
     return [unit for unit in shown if unit < values.shape[1]] if values.shape[1] > 1 else [0]
 
 
@@ -181,7 +182,7 @@ def _padded(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def _finite(values: np.ndarray) -> list[float | None]:
-    """Numbers, and None for infinity, which JSON lacks."""
+    """Numbers, with None for infinity, which JSON cannot represent."""
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page without requests: its own style and script, the same bytes for the same study."""
+"""A report as one HTML page that makes no requests. The same study gives the same bytes."""
 
 from collections.abc import Sequence
 from html import escape
@@ -13,7 +13,7 @@ _SCRIPTS = ("words", "values", "shading", "search", "marks", "saving", "report",
 
 
 def page(*studies: Study, live: Live | None = None) -> str:
-    """The page of a study, or of two side by side that read the same steps; `live` is its interactive part."""
+    """The page of one study, or of two studies of the same steps side by side. `live` is the interactive part."""
     study, pair = studies[0], len(studies) > 1
     style = page_style(resource("search.css"), live.style if live else "")
     script = "\n".join(resource(f"script/{name}.js") for name in _SCRIPTS)
@@ -69,7 +69,7 @@ _NEXT = "<kbd>N</kbd> for the next answer, "
 
 
 def _many(study: Study) -> bool:
-    """Whether some sequence has several answers that belong to no step of it."""
+    """Whether a sequence has several answers without a step."""
     return any(sum(each.step is None for each in passage.said) > 1 for passage in study.passages)
 
 
@@ -92,7 +92,7 @@ type="button" aria-label="step on">→</button></span>
 
 
 def _bar(studies: Sequence[Study]) -> str:
-    """The cursor's values and the controls, a row for each run."""
+    """The values at the cursor and the controls, with a row for each run."""
     rows = "".join(
         _CURSOR.format(
             run=run,

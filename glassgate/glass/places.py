@@ -1,4 +1,4 @@
-"""Steps of a data set on a report, where readers search for places at which units behave as at marked steps."""
+"""Steps of a data set in a report page, in which readers search for places where units behave as at marked steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 BYTES = 300_000
-"""The size of the states and texts on a page, about."""
+"""The approximate size of the states and texts in a page."""
 LEVELS = 15
-"""The largest level of a state, which has 4 bits."""
+"""The highest level of a state in 4 bits."""
 
 
 @dataclass
@@ -16,12 +16,12 @@ class Places:
     """Some sequences of a data set.
 
     Attributes:
-        states: (H, T) by the label of a direction: its output at all T steps, one sequence after another
-        texts: of the steps of each sequence
-        numbers: of each sequence in the data set, from 0
-        deviation, mean: (H,) by label, over the whole data set as far as it was read
+        states: (H, T) by the label of a direction: its output at all T steps of all sequences
+        texts: the texts of the steps of each sequence
+        numbers: the index of each sequence in the data set
+        deviation, mean: (H,) by label, over all steps of the data set that were read
         data: the name of the data: "dev", "test" or "train"
-        whole: the number of steps of that data that were read
+        whole: the number of steps of the data set that were read
     """
 
     states: Mapping[str, np.ndarray]
@@ -34,12 +34,12 @@ class Places:
 
     @property
     def steps(self) -> int:
-        """T."""
+        """T, the number of all steps."""
         return sum(map(len, self.texts))
 
 
 def steps_within(size: int, units: int, letters: float) -> int:
-    """The number of steps that fit into so many bytes, with so many units and so many letters of text per step.
+    """The number of steps that fit into `size` bytes, with `units` units and `letters` letters of text per step.
 
     Example:
         >>> steps_within(300_000, 128, 5.0)
@@ -49,7 +49,7 @@ def steps_within(size: int, units: int, letters: float) -> int:
 
 
 def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """States (H, T) in 4 bits: bytes of two steps each, (H, ceil(T / 2)), and (H,) low and step of each unit.
+    """Pack states (H, T) in 4 bits. Returns bytes of two steps each, (H, ceil(T / 2)), and low and step, (H,) each.
 
     Example:
         >>> levels, low, step = packed(np.array([[0.0, 1.0, 0.2], [-1.0, -1.0, 2.0]]))

@@ -1,4 +1,4 @@
-"""The sections of a report: from a study to HTML, which reads without a script."""
+"""The sections of a report as HTML, from a study. They are readable without the script."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -19,27 +19,26 @@ _NONE = "\N{EN DASH}"
 
 def sections(study: Study) -> list[Section]:
     """All sections with content, in order."""
-    made = [make(study) for make in _MAKERS]
-    return [each for each in made if each.body]
+    return [section for make in _MAKERS if (section := make(study)).body]
 
 
 def side_by_side(studies: Sequence[Study]) -> list[Section]:
     """The sections of two studies, each with one column per study, after a table of the scores."""
-    every = [{each.name: each for each in sections(study)} for study in studies]
-    made = [_scores(studies)]
-    for name in dict.fromkeys(name for each in every for name in each):
-        bodies = [each[name].body if name in each else "" for each in every]
+    by_study = [{each.name: each for each in sections(study)} for study in studies]
+    result = [_scores(studies)]
+    for name in dict.fromkeys(name for each in by_study for name in each):
+        bodies = [each[name].body if name in each else "" for each in by_study]
         columns = "".join(
             f'<div data-run="{run}"><h3 class="run">{escape(study.title)}</h3>{body}</div>'
             for run, (study, body) in enumerate(zip(studies, bodies, strict=True))
         )
-        first = next(each[name] for each in every if name in each)
-        made.append(first._replace(body=f'<div class="pair">{columns}</div>'))
-    return made
+        first = next(each[name] for each in by_study if name in each)
+        result.append(first._replace(body=f'<div class="pair">{columns}</div>'))
+    return result
 
 
 def _scores(studies: Sequence[Study]) -> Section:
-    """The runs' scores and the answers on this page."""
+    """A table of the scores of the runs, and of the answers on this page."""
     rows: dict[str, list[str]] = {}
     for place, study in enumerate(studies):
         for data in ("dev", "test"):
@@ -161,7 +160,7 @@ def _causes(study: Study) -> Section:
 
 
 def _held(name: str) -> str:
-    """The part that is held, in words.
+    """The name of the part that is held.
 
     Example:
         >>> _held("layer0.forward[8:16]"), _held("layer0.forward.f")

@@ -24,7 +24,7 @@ class Said(NamedTuple):
 
     Attributes:
         step: the step of the answer, from 0; None for an answer about the whole sequence
-        best: the likeliest choices and their probabilities (None for a number), the prediction first
+        best: the most likely choices and their probabilities (None for a number); the first is the prediction
         target: the right answer and its probability; None without a reference
         agreement: for sets, such as chords, the F1 score of the prediction against the target; None for single choices
     """
@@ -46,12 +46,12 @@ class Said(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A number that a model forecast.
+    """A forecast of one number.
 
     Attributes:
-        place: its position, in steps of the passage
+        place: the position in steps of the passage
         value: the forecast
-        target: the true value, None without one
+        target: the true value; None if it is unknown
     """
 
     place: float
@@ -64,9 +64,9 @@ class Passage:
     """One sequence: the text or numbers that its steps read, and the model's answers.
 
     Attributes:
-        series: (L * pace, C)
-        pace: the rows of the series that one step reads
-        names: the names of the C channels, the forecast one first
+        series: the numbers of a series, (L * pace, C)
+        pace: the number of rows of the series per step
+        names: the names of the C channels; the first channel is forecast
         times: the time stamp of each row of the series and of each forecast; empty if there are none
     """
 
@@ -91,7 +91,7 @@ class Passage:
 
 
 Evidence = Callable[[nn.Module, int, int], Tensor]
-"""Maps a model, a passage's number and a number of copies to (copies, A): the value to differentiate of each answer."""
+"""Maps a model, the index of a passage and a number of copies to (copies, A): a value to differentiate per answer."""
 
 
 @dataclass
@@ -100,9 +100,9 @@ class Flow:
 
     Attributes:
         lags: the K lags
-        each: the norms of every answer, (A, K), NaN beyond the sequence's end
-        before: the same with the weights before training, (A, K); None without them
-        own_path: median of the norms along the state's own path alone, from lag 0 on, (K,); None without such a path
+        each: the norms of every answer, (A, K); NaN beyond the end of the sequence
+        before: the norms with the weights before training, (A, K); None without these weights
+        own_path: the median of the norms along the state's own path only, (K,); None without such a path
         one_step: whether every answer reads its states at one step only; otherwise gradients enter at many steps,
             and lags count from the last of them
     """
@@ -129,16 +129,16 @@ class Direction:
     """One direction of one layer.
 
     Attributes:
-        label: "layer0.forward"
+        label: for example "layer0.forward"
         reverse: whether it reads from the end
         cell: an instance of the cell
         states: the states' names, the output first
         kinds: the range of each gate, see `measures.ranges`
-        values: (S, H) by gate and state, over all passages one after another
+        values: (S, H) by gate and state, over the steps of all passages
         saturation, half_life, memory, flow: by gate or state
-        left: the fraction of each state that a step keeps, (S, H), and whether that is along the state's own path
-        wires: (S, H) or (S, 1), the other values on the wires of the cell's diagram, by the diagram's names;
-            for the input, its norm
+        left: the fraction of each state that a step keeps, (S, H), and whether it is along the state's own path
+        wires: the other values on the wires of the cell's diagram, (S, H) or (S, 1), by the diagram's names; the norm
+            of the input
     """
 
     label: str
@@ -171,7 +171,7 @@ class Connections(NamedTuple):
     """The contribution of each step to the answers of one passage.
 
     Attributes:
-        targets: the numbers of the A answers that were differentiated
+        targets: the indices of the A answers that were differentiated
         matrix: gradient times input, (A, L)
         attention: the attention weights of these answers, (A, L); None for a network without attention
     """
@@ -184,15 +184,15 @@ class Connections(NamedTuple):
 class Relevances(NamedTuple):
     """The relevance of each step to the answers of one passage, by layer-wise relevance propagation.
 
-    The relevance of all steps and that of all biases add up to the score, except for the relevance of what does not
-    pass through the shown layer, such as the tokens that a decoder has written before.
+    The relevance of all steps and biases adds up to the score, except for the relevance of inputs that do not pass
+    through the shown layer, such as the previous tokens of a decoder.
 
     Attributes:
-        targets: the numbers of the A answers
-        matrix: (A, L)
-        biases: (A,), the relevance of all biases and learned initial states
-        scores: (A,), the values that are divided among steps and biases
-        name: the name of the score, with {0} and {1} for the likeliest two choices
+        targets: the indices of the A answers
+        matrix: the relevance of each step, (A, L)
+        biases: the relevance of all biases and learned initial states, (A,)
+        scores: the values that are divided among steps and biases, (A,)
+        name: the name of the score, with {0} and {1} for the two most likely choices
     """
 
     targets: list[int]
@@ -203,19 +203,19 @@ class Relevances(NamedTuple):
 
     @property
     def rest(self) -> np.ndarray:
-        """(A,): the part of the scores that belongs neither to steps nor to biases."""
+        """The rest of the scores without the relevance of steps and biases, (A,)."""
         return np.asarray(self.scores - self.matrix.sum(1) - self.biases)
 
 
 class Cause(NamedTuple):
-    """The loss that is added when a part is held at its mean.
+    """The increase of the loss when a part is held at its mean.
 
     Attributes:
         name: the name of the part
-        loss: mean over the answers, in the study's unit
-        points: percentage of the answers that become wrong; None for numbers
+        loss: the increase, a mean over the answers in the unit of the study
+        points: the percentage of answers that become wrong; None for numbers
         low, high: the interval of `loss` over passages
-        control: the loss that is added with the targets in another order
+        control: the increase with the targets in another order
     """
 
     name: str
@@ -227,12 +227,12 @@ class Cause(NamedTuple):
 
 
 class Lapse(NamedTuple):
-    """The loss that is added when all states are held at their means for the steps of a window of one passage.
+    """The increase of the loss when all states are held at their means in a window of steps of one passage.
 
     Attributes:
         start, stop: the first step of the window, and the first step after it
-        low, high: the interval of `loss` over the passage's answers
-        control: the loss that is added when the targets are in another order
+        low, high: the interval of `loss` over the answers of the passage
+        control: the increase with the targets in another order
     """
 
     passage: int
@@ -251,11 +251,11 @@ class Study:
 
     Attributes:
         controls: the directions of networks with fresh weights that read the same passages
-        control: draws another one of these networks, from a number
+        control: draws another of these networks from a seed
         loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
         places: steps of the run's data, for searches
         unit, points: the units of `loss` and `points` in causes and lapses
-        thresholds: the value that each effect has to exceed; computed once, by `findings`
+        thresholds: the value that each effect must exceed; computed once by `findings`
         nulls: the effects of each rule in networks with fresh weights, by rule
     """
 
@@ -285,12 +285,12 @@ class Study:
 
     @property
     def starts(self) -> list[int]:
-        """The index of each passage's first step among all steps, and the number of all steps."""
+        """The index of the first step of each passage among all steps, and the number of all steps."""
         return np.concatenate([[0], np.cumsum([len(each.steps) for each in self.passages])]).astype(int).tolist()
 
 
 def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Direction]:
-    """The directions of a recorded layer, with the values of all rows one after another.
+    """The directions of a recorded layer. The values of all rows are concatenated.
 
     Args:
         layer: the name of the layer in the recorded module; all layers if empty
