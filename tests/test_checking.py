@@ -1,4 +1,4 @@
-"""gg.check reports the fault of a cell in one sentence."""
+"""gg.check reports the error in a cell in one sentence."""
 
 import re
 
@@ -72,7 +72,7 @@ class Unused(gg.Cell):
 
 
 class OfSquares(gg.Cell):
-    """Takes a variance as the difference of two large numbers."""
+    """Computes a variance as the difference of two large numbers."""
 
     gates = ("n",)
 
@@ -91,7 +91,7 @@ class Centred(gg.Cell):
 
 
 class Steps(gg.Cell):
-    """Jumps where its inputs pass a number: rounded, some of them jump elsewhere, and no digit is lost."""
+    """A step function: rounding can flip it for some inputs, but no digits are lost."""
 
     gates = ("n",)
 

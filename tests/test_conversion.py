@@ -1,4 +1,4 @@
-"""Swapping layers: the same results and the same parameters, in place, both ways, nothing else touched."""
+"""Converting and restoring layers in place: the same results and parameters, and nothing else changes."""
 
 import copy
 import warnings
@@ -13,7 +13,7 @@ from tests.cases import STOCK
 
 
 class Model(nn.Module):
-    """Everything that can be swapped, some of it twice, one part used under two names."""
+    """A model with every layer that can be replaced, some of them twice, and one under two names."""
 
     def __init__(self):
         super().__init__()

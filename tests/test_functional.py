@@ -1,4 +1,4 @@
-"""The functional form: a layer of `torch.nn` without its module, for one direction; every form of input and states."""
+"""The functional form against one direction of a layer of `torch.nn`, for every layout of input and states."""
 
 import pytest
 import torch

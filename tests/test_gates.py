@@ -1,4 +1,4 @@
-"""The cell taken apart: equal to the fused one and to torch's, there and back, and each gate to its formula."""
+"""The cell of gate modules equals the fused cell and torch's, converts both ways, and each gate equals its formula."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Schemes of initial values: the values that each sets, gate by gate, and nothing else."""
+"""Initialisation schemes: the values that each scheme sets, gate by gate."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Layout: every form of a batch to flat rows of steps and back, nothing lost, nothing exchanged."""
+"""Layout: every form of a batch to flat rows and back, without lost or exchanged values."""
 
 import pytest
 import torch

@@ -15,7 +15,7 @@ L, N, D, H = 6, 3, 4, 5
 
 
 def by_hand(layer, x, hx):
-    """An LSTM's gates and states at every step, each a leaf of its own that keeps its gradient."""
+    """The gates and states of an LSTM at every step, each a tensor that retains its gradient."""
     h, c = hx
     values = {name: [] for name in "ifgohc"}
     for x_t in x:
@@ -123,7 +123,7 @@ def test_a_backward_pass_skips_the_gradient_of_an_input_that_requires_none():
 
 
 class Odd(gg.Cell):
-    """Of all gates only `w` is a value of each row and unit that the new state needs and its author named."""
+    """Of all gates, only `w` has a name, one value per row and unit, and an effect on the new state."""
 
     gates = ("row", "alike", "half", "dead", "w", "both")
     parameters = {"k": gg.Parameter(0.5)}
@@ -157,7 +157,7 @@ def test_engines_agree_on_what_a_gate_shows():
 
 
 class Namesake(gg.Cell):
-    """A gate that nothing reads is called as engines call the input half of another."""
+    """The name of an unused gate equals the engines' name of the input half of another gate."""
 
     gates = ("x", "x_ih")
     recurrent = False
@@ -175,7 +175,7 @@ def test_halves_are_no_gates(engine):
 
 
 class Detached(gg.Cell):
-    """Found by written cells: no gradient reaches `y`, whose every reader is detached."""
+    """`y` receives no gradient, because all its readers are detached."""
 
     gates = ("x", "y")
     state = ("h", "c")

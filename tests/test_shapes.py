@@ -1,4 +1,4 @@
-"""The checks: the right message for each fault, and silence where there is none."""
+"""The checks: the right message for each error, and no message for correct arguments."""
 
 import pytest
 import torch

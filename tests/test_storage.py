@@ -1,4 +1,4 @@
-"""Where the cache is, and which of its files are read: none that others may have written, for kernels are run."""
+"""The location of the cache, and its safety: files that other users could have written are not read."""
 
 import os
 import warnings

@@ -109,7 +109,7 @@ def ctrnn(x, h, w):
 
 
 def slstm(x, h, w):
-    """Without the stabiliser: the same numbers as long as nothing overflows."""
+    """The equations without the stabiliser, which give the same numbers if nothing overflows."""
     blocks = [torch.block_diag(*rows.split(H // 2)) for rows in w.weight_hh_l0.split(H)]
     i, f, z, o = (x + F.linear(w.h, torch.cat(blocks), w.bias_hh_l0)).chunk(4, -1)
     c = sigmoid(f) * w.c + torch.exp(i) * torch.tanh(z)

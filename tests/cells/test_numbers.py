@@ -1,4 +1,4 @@
-"""Digits: layer normalisation is as exact as a loop with torch's own, and gates far outside keep numbers finite."""
+"""Precision: layer normalisation is as exact as a loop with torch's, and extreme gates give finite numbers."""
 
 from itertools import product
 
@@ -13,11 +13,11 @@ from tests.compare import noise
 
 L, N, INPUTS, H = 20, 8, 16, 48
 TIMES = 3.0
-"""How many times the error of torch's loop is allowed."""
+"""The maximum error, as a multiple of the error of torch's loop."""
 
 
 class Normalised(gg.Cell):
-    """What a user writes with `mean` and `var`: a normalised simple network."""
+    """A simple network with layer normalisation, written with `mean` and `var`."""
 
     gates = ("n",)
     state = ("h",)
@@ -79,12 +79,12 @@ def measured(run, x, weights, dtype):
 
 
 def typical(value: Tensor, truth: Tensor) -> float:
-    """The error of a typical number, as a share of the typical number."""
+    """The median error as a fraction of the median value."""
     return float((value.double() - truth).norm() / truth.norm())
 
 
 def inputs(scale: float | None) -> Tensor:
-    """Of one scale, or each feature of another, from 1e-3 to 1e3."""
+    """Inputs with one scale, or with a different scale per feature, from 1e-3 to 1e3."""
     x = noise(2, L, N, INPUTS)
     return x * (torch.logspace(-3, 3, INPUTS, dtype=torch.float64) if scale is None else scale)
 
@@ -102,7 +102,7 @@ def test_as_exact_as_torch_layer_norm(name):
     faults = []
     for bias in (0.0, 10.0, 100.0, 1000.0):
         errors: dict[tuple[str, str], float] = {}
-        """Squares, over scales and seeds: a single run's error is chance."""
+        """Sums of squared errors over scales and seeds, because the error of a single run is random."""
         for scale, seed in product((1e-3, 1.0, 1e3, None), range(3)):
             torch.manual_seed(seed)
             layer = gg.Recurrent(cell, INPUTS, H)
@@ -160,7 +160,7 @@ def test_far_gates_keep_numbers_finite_and_right(cell):
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 def test_min_lstm_weighs_two_gates_that_are_all_but_shut(engine):
-    """sigmoid(-200) is 0 in float32, and the ratio of two such gates is not."""
+    """sigmoid(-200) is 0 in float32, but the ratio of two such gates is not."""
     layer = gg.Recurrent(cells.MinLSTM(), 1, 1, bias=False)
     with torch.no_grad():
         layer.weight_ih_l0.copy_(torch.tensor([[-202.0], [-201.0], [3.0]]))

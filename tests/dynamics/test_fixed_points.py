@@ -1,4 +1,4 @@
-"""Fixed points that are known in closed form, and those of networks trained on the tasks of Sussillo and Barak 2013."""
+"""Fixed points in closed form, and those of networks trained on the tasks of Sussillo and Barak 2013."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +46,7 @@ def flip_flops(seed: int, L: int, N: int) -> tuple[Tensor, Tensor]:
 def learn(
     layer: gg.Recurrent, readout: nn.Module, task: Callable[[int], tuple[Tensor, Tensor]], steps: int, rate: float
 ) -> float:
-    """Trains on new sequences at each step, with noise on the input, and returns the last loss."""
+    """Train on new sequences at each step, with noise on the input. Returns the last loss."""
     weights = [*layer.parameters(), *readout.parameters()]
     optimizer = torch.optim.Adam(weights, rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

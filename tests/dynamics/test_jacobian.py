@@ -1,4 +1,4 @@
-"""Jacobians against autograd of torch.nn and of the reference engine, for every shipped cell and whole stacks."""
+"""Jacobians against autograd of torch.nn and of the reference engine, for every built-in cell and for stacks."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ PROJECTED = {"ClippedLSTM", "LayerNormLSTM", "GRUP"}
 
 
 def scaled(layer: nn.Module) -> nn.Module:
-    """Weights of size one, biases too, so that gates differ from one half."""
+    """Random weights and biases of scale one, so that gates differ from one half."""
     with torch.no_grad():
         for k, weight in enumerate(layer.parameters()):
             weight.copy_(noise(k, *weight.shape))
@@ -21,7 +21,7 @@ def scaled(layer: nn.Module) -> nn.Module:
 
 
 def by_autograd(layer: gg.Recurrent, states: Tensor, x: Tensor) -> Tensor:
-    """One step of the layer itself, on the reference engine, differentiated number by number."""
+    """One step of the layer on the reference engine, differentiated number by number."""
     network = Network("test", layer)
     cells = [name.split(".")[1] for name in (slot.label for slot in network.slots)]
 
@@ -83,7 +83,7 @@ def test_the_direct_part_of_an_lstm_is_its_forget_gate() -> None:
 
 
 class Branching(gg.Cell):
-    """A step that looks at a value, so that it has no graph."""
+    """A step that depends on a value in Python, so that it has no graph."""
 
     gates, state = ("n",), ("h",)
 

@@ -13,7 +13,7 @@ E, H, C = 4, 5, 3
 
 
 class Reader(nn.Module):
-    """Token numbers to classes, by the last state of a layer."""
+    """Classifies token IDs by the last state of a layer."""
 
     def __init__(self, layer: nn.Module, out: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def reader(cell: gg.Cell, **options: object) -> Reader:
 TOKENS = torch.tensor([[1, 4], [5, 4], [2, 0], [7, 8], [3, 3]])
 PROJECTED = {"ClippedLSTM": 2}
 WITH_CONSTANTS = {"MinGRU", "MinLSTM"}
-"""Their equations add 0.5, whose part of the score belongs to no token."""
+"""Cells whose equations add 0.5. Its part of the score belongs to no token."""
 
 
 @pytest.mark.parametrize("name", sorted(set(gg.cells.__all__) - WITH_CONSTANTS))
@@ -164,7 +164,7 @@ def test_contextual_decomposition_follows_the_published_program() -> None:
 
 @pytest.mark.parametrize("name", gg.cells.__all__)
 def test_contextual_parts_of_every_cell_are_complete(name: str) -> None:
-    """The parts of a phrase of all tokens and of the biases add up to the score; those of no token are zero."""
+    """A phrase of all tokens and the biases add up to the score. An empty phrase contributes zero."""
     model = reader(getattr(gg.cells, name)(), num_layers=2, proj_size=PROJECTED.get(name, 0))
     with torch.no_grad():
         for weight_name, weight in model.named_parameters():

@@ -1,4 +1,4 @@
-"""The layers that every export is tested with: every cell, and every way to compose a layer."""
+"""The layers with which every export is tested: every cell, and every structure of a layer."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ RAGGED = SHAPES["ragged"]
 
 
 class Leaky(gg.Cell):
-    """A custom cell with a parameter of its own, a reduction over a row and a product of another row vector."""
+    """A custom cell with an extra parameter, a reduction over a row, and a matrix product with another vector."""
 
     gates = ("f", "n")
     state = ("h", "m")
@@ -26,7 +26,7 @@ class Leaky(gg.Cell):
 
 
 class Everything(gg.Cell):
-    """The operations that no shipped cell has."""
+    """The operations that no built-in cell has."""
 
     gates = ("a", "b")
     state = ("h",)
@@ -70,13 +70,13 @@ def layer_of_cell(name: str, **options: Any) -> gg.Recurrent:
 
 
 def layer_of_structure(kind: Any, name: str) -> gg.Recurrent:
-    """A layer composed in one way."""
+    """A layer with one of the structures."""
     layer: gg.Recurrent = kind(**{"input_size": RAGGED.H_in, "hidden_size": 6} | STRUCTURES[name])
     return drawn(layer)
 
 
 def drawn(layer: gg.Recurrent) -> gg.Recurrent:
-    """The layer in eval mode, all its parameters random, so that no two gates are alike."""
+    """The layer in eval mode with random parameters, so that all gates differ."""
     with torch.no_grad():
         for k, parameter in enumerate(layer.parameters()):
             parameter.copy_(0.5 * noise(k, *parameter.shape))

@@ -1,4 +1,4 @@
-"""Models of Neural Amp Modeler and RTNeural, read and written."""
+"""Reading and writing models of Neural Amp Modeler and RTNeural."""
 
 import importlib
 import json

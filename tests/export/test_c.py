@@ -25,7 +25,7 @@ BUILDS = {
     "C++, one lane": ["g++", "-x", "c++", "-O0", "-DONE_LANE"],
 }
 FEW = ["LSTM", "every operation", "LSTM, sizes", "GRU, projection", "layer norm in double", "tagger both ways"]
-"""The networks of all builds but the first, which has all of them."""
+"""The networks of all builds except the first, which has all of them."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Emitted JavaScript against the layers, with and without edits, for every shipped cell and a custom one."""
+"""Emitted JavaScript against the layers, with and without edits, for every built-in cell and a custom one."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.export.javascript import run_in_node
 
 
 class Twisted(gg.Cell):
-    """A cell with a mean, a choice, an error function and rounding."""
+    """A cell with a mean, a conditional, an error function and rounding."""
 
     gates, state = ("f", "n"), ("h", "m")
 
@@ -85,7 +85,7 @@ def test_it_agrees_with_the_layer(layers: list[gg.Recurrent], tmp_path: Path) ->
 
 
 def changes(layer: gg.Recurrent) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """No edit; and several, for Python and for JavaScript."""
+    """No edits, and several edits, for Python and for JavaScript."""
     with torch.no_grad(), gg.record(layer) as tape:
         layer(torch.randn(7, 1, layer.input_size))
     first, last = next(iter(tape)), [*tape][-1]

@@ -141,7 +141,7 @@ def in_openvino(path: Path, given: dict[str, torch.Tensor]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["RNN", "GRU", "GRUv1", "LSTM", "CIFG"])
 def test_operators_in_openvino(name: str, path: Path) -> None:
-    """It ignores the input for lengths of these operators."""
+    """OpenVINO ignores the lengths of these operators."""
     layer = layer_of_cell(name, bidirectional=True)
     gg.to_onnx(layer, path, lengths=False)
     given = {"input": torch.randn(5, 3, RAGGED.H_in)}

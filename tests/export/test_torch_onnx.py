@@ -83,7 +83,7 @@ def test_a_model_that_cannot_be_exported_gets_one_sentence(tmp_path: Path) -> No
 
 
 def test_names_and_further_examples(tmp_path: Path) -> None:
-    """A graph that is specialised to the size of the example is found by another example."""
+    """A further example reveals a graph that is specialised to the size of the first one."""
 
     class Repeated(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ def test_at_most_one_structural_headline_in_twenty_networks_without_structure() 
 
 
 def headlines(make: Callable[[str, int], Study], count: int) -> list[tuple[str, int, str]]:
-    """The structural findings of so many networks, each task in turn."""
+    """The structural findings of a number of networks, alternating between tasks."""
     tasks = list(TASKS)
     made = ((tasks[number % len(tasks)], 1 + number) for number in range(count))
     return [(*each, found.sentence) for each in made for found in structural(make(*each))]
@@ -176,7 +176,7 @@ def test_planted_structure_is_found_in_nineteen_of_twenty_networks(plant: Any) -
 
 @pytest.mark.matrix
 def test_overfitting_is_found_in_nineteen_of_twenty_trainings(tmp_path: Path) -> None:
-    """Networks that learn 32 sentences with random labels by heart."""
+    """Networks that memorise 32 sentences with random labels."""
     found = 0
     for seed in range(20):
         kind = task_class("classification")

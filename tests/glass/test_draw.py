@@ -1,4 +1,4 @@
-"""Diagrams show the operations of a step: each item and wire is there, wires keep apart, the docs' pictures match."""
+"""Diagrams show the operations of a step: all items and wires, without overlaps; the pictures of the docs match."""
 
 import random
 import re
@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Every cell that ships."""
+    """Every built-in cell."""
     return pictures()
 
 
@@ -68,7 +68,7 @@ def overlap(a, b) -> bool:
 
 
 def check_wires(picture: str) -> None:
-    """Wires run straight across and down, through no item, and never along one that carries another value."""
+    """Wires are horizontal or vertical, avoid items, and do not run along a wire with another value."""
     pieces = [(w.get("data-name"), piece) for w in items(picture, "wire") for piece in pairwise(corners(w))]
     for name, (a, b) in pieces:
         assert a[0] == b[0] or a[1] == b[1], (name, a, b)
@@ -101,7 +101,7 @@ def test_every_cell_draws_with_wires_that_keep_apart(drawn):
 
 
 def drawn_by_lot(seed: int) -> gg.Cell:
-    """A cell with random equations, also such that pass states on crosswise or read one value many times."""
+    """A cell with random equations, which may exchange states or read one value many times."""
     lot = random.Random(seed)
 
     class Random(gg.Cell):

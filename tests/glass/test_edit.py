@@ -23,11 +23,11 @@ EDITS = {
     "layer0.reverse.h": gg.scale(1.0),
     "layer0.reverse.c": gg.hold(0.7, units=2, steps=slice(None, 2)),
 }
-"""The two directions change the same names in the same way, so that one kernel does for both."""
+"""Both directions edit the same names in the same way, so that one kernel runs both."""
 
 
 def by_hand(name: str, t: int, row: int, value: Tensor) -> Tensor:
-    """The change of one value, (H,), at one step of one sequence, written out for each name of `EDITS`."""
+    """The edit of one value (H,) at one step of one sequence, written out for each name of `EDITS`."""
     v = list(value)
     if name == "forward.i":
         v = [0.5 * v[0], 0.5 * v[1], 0.5 * v[2], v[3], v[4]]
@@ -49,7 +49,7 @@ def by_hand(name: str, t: int, row: int, value: Tensor) -> Tensor:
 
 
 def loop(layer, x: Tensor, hx, lengths, resets, zoneout: float = 0.0):
-    """An LSTM in two directions, one sequence after the other, with the changes."""
+    """A bidirectional LSTM with the edits, one sequence after the other."""
     output = x.new_zeros(L, N, 2 * H)
     final = [[[], []], [[], []]]
     for way, direction in enumerate(("forward", "reverse")):
@@ -150,7 +150,7 @@ def test_goes_with_zoneout_and_dropout_inside():
 
 
 class Own(gg.Cell):
-    """Two of its gates have no name of their own: they are known by their pre-activations."""
+    """Two of its gates have no variable: they have the names of their pre-activations."""
 
     gates, state = ("f", "g", "r"), ("h",)
     parameters = {"gain": gg.Parameter(1.0)}
@@ -278,7 +278,7 @@ def test_what_does_not_fit_is_refused_in_words():
 
 
 def test_ablation_tells_what_is_used_from_what_is_not():
-    """The output reads one direction alone, and half its units."""
+    """The output reads only one direction, and only half of its units."""
     torch.manual_seed(0)
     layer = gg.GRU(D, 4, bidirectional=True)
     batches = [(noise(k, L, N, D).float(), LENGTHS) for k in range(2)]

@@ -1,4 +1,4 @@
-"""Each rule on a network with planted structure, and silence on networks without any."""
+"""Each rule on a network with planted structure, and no findings on networks without structure."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -94,7 +94,7 @@ def test_planted_structure_is_found(change: Callable[[gg.LSTM], None], sentence:
 
 @pytest.mark.parametrize(("equal", "is_finding"), [(None, True), (20, False)])
 def test_a_unit_that_follows_is_compared_with_many_networks(equal: int | None, is_finding: bool) -> None:
-    """It is no finding if a unit of one of 36 more networks with fresh weights follows the label as closely."""
+    """A unit of one of 36 further networks with fresh weights follows the label as closely, so there is no finding."""
     labels = ["high" if k // 3 % 3 == 0 else "low" for k in range(L)]
     made, drawn = answered(labels, labels), []
     weak = deepcopy(made.directions)
@@ -140,7 +140,7 @@ def test_gradients_that_vanish_or_explode() -> None:
 
 
 def test_lags_count_from_the_step_that_the_loss_reads() -> None:
-    """The gradient of a lower layer's reverse direction, which the answer does not read at the sequence's start."""
+    """The gradient of a lower layer's reverse direction. The answer does not read it at the start of the sequence."""
     torch.manual_seed(0)
     layer = gg.LSTM(3, 8, num_layers=2, bidirectional=True)
     with gg.engine("reference"), gg.record(layer) as tape:

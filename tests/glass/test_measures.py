@@ -1,4 +1,4 @@
-"""Measures of a recording against loops by hand over the cell's equations, in plain PyTorch."""
+"""Measures of a recording against loops over the cell's equations in plain PyTorch."""
 
 import math
 
@@ -13,7 +13,7 @@ L, N, D, H = 7, 3, 4, 5
 
 
 class Leaky(gg.Cell):
-    """A cell of a user's own."""
+    """A custom cell."""
 
     gates = ("f", "n")
     state = ("h",)
@@ -68,7 +68,7 @@ def test_half_life_is_that_of_the_forget_gate(make, state, gate):
 
 @pytest.mark.parametrize("make", [lambda: gg.RNN(D, H), lambda: gg.GRU(D, H), lambda: gg.Recurrent(Leaky(), D, H)])
 def test_what_a_step_leaves_equals_autograd_unit_by_unit(make):
-    """The whole Jacobian of one step, without the recurrent products where a state has a path of its own."""
+    """The Jacobian of one step, without the recurrent products if a state has a direct path."""
     layer = make().double()
     x = torch.randn(L, 1, D, dtype=torch.float64)
     tape, output = recorded(layer, x)

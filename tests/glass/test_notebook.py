@@ -1,4 +1,4 @@
-"""A recording of one's own: its page with a custom cell, a plot, its display in a notebook."""
+"""A recording without a task: its page with a custom cell, a plot, and its display in a notebook."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def test_the_colour_bar_of_a_state_spans_its_values() -> None:
 
 
 def test_many_steps_and_units_stay_small() -> None:
-    """Pictures are of means, and likely orders are found for units that never move."""
+    """Pictures show means of adjacent units, and constant units have an order too."""
     picture = heat_map(np.random.default_rng(0).random((512, 2000)), "gate")
     assert len(picture) < 350_000
     assert sorted(by_likeness(np.zeros((30, 512)))) == list(range(512))

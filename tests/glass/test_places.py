@@ -1,4 +1,4 @@
-"""The search of a report's script: against `gg.dynamics.search` on the same places, in Node."""
+"""The search in a report's script, in Node, against `gg.dynamics.search` on the same places."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_it_finds_the_places_of_the_command(found: dict[str, Any]) -> None:
-    """The index has 8 bits and the page 4, so that places of nearly equal distance may change their order."""
+    """The index has 8 bits and the page 4, so places with nearly equal distances may be in another order."""
     truth = gg.dynamics.search(found["index"], NAME, found["marked"][10:14], [1, 4, 5], matches=6)
     here = found["found"]
     assert [each["distance"] for each in here] == pytest.approx([each.distance for each in truth], abs=0.05)

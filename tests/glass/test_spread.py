@@ -1,4 +1,4 @@
-"""The spread of a measure equals that of the measure of resampled groups."""
+"""The spread of a measure equals the spread of the measure on resampled groups."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ LENGTHS = [7, 5, 9] * 8
 
 
 def resampled(measure: Callable[[np.ndarray], np.ndarray], number: np.ndarray) -> np.ndarray:
-    """A measure of the steps that each sample draws, from their places."""
+    """A measure of the steps of each sample, computed from their indices."""
     places = [np.flatnonzero(number == group) for group in range(number.max() + 1)]
     return np.stack(
         [

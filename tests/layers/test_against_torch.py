@@ -1,4 +1,4 @@
-"""The drop-in layers and cells are those of `torch.nn`: values, every gradient, weights by seed, names, both ways."""
+"""The drop-in layers and cells against `torch.nn`: values, gradients, weights by seed, names and state dicts."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from tests.compare import Results, check, measure, noise
 
 
 def ours(case: Construction, stock: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
-    """Our layer of the same construction, with the stock layer's weights."""
+    """Our layer with the arguments and weights of the stock layer."""
     layer = getattr(gg, case.kind)(**case.options, dtype=dtype)
     layer.load_state_dict(stock.state_dict(), strict=True)
     return layer
@@ -39,7 +39,7 @@ def test_float32_errs_no_more_than_eager(engine, case):
 
 
 def pooled(results: Results) -> Results:
-    """All numbers as one result: how far eager is off in the one or two numbers of a tiny tensor is luck."""
+    """All numbers as one result, because the error of eager in a tiny tensor is random."""
     return {"everything": torch.cat([value.flatten() for value in results.values()])}
 
 

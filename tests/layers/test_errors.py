@@ -1,4 +1,4 @@
-"""What users get wrong: the errors of `torch.nn` or subclasses of them, messages that help, nothing changed."""
+"""Mistakes of users: error types of `torch.nn` or subclasses, clear messages, and an unchanged layer."""
 
 import re
 
@@ -157,7 +157,7 @@ def test_call_like_torch(engine, kind, case):
 
 
 def unchanged(layer, call, kind, message):
-    """The call raises, and leaves the layer as it was: weights, gradients, mode, random numbers, attributes."""
+    """The call raises and does not change the layer: weights, gradients, mode, random numbers, attributes."""
     state = {name: v.clone() for name, v in layer.state_dict().items()}
     attributes, seed = dict(vars(layer)), torch.get_rng_state()
     with pytest.raises(kind, match=f"^{re.escape(message)}"):

@@ -110,7 +110,7 @@ def test_shared_memory():
 
 @pytest.mark.parametrize("kind", STOCK)
 def test_replicas_read_their_own_weights(engine, kind):
-    """What `torch.nn.parallel.replicate` does, which needs several GPUs: weights are attributes, not parameters."""
+    """A replica as from `torch.nn.parallel.replicate`, which needs GPUs: weights are attributes, not parameters."""
     layer, x = getattr(gg, kind)(3, 4, 2, bidirectional=True), torch.randn(5, 2, 3)
     replica = layer._replicate_for_data_parallel()
     for name, parameter in layer.named_parameters():
@@ -227,7 +227,7 @@ def test_repr_says_what_is_unusual(text):
 
 
 class TestDocuments:
-    """The checks of the course documents that the layers are meant to pass."""
+    """The checks of the course documents for these layers."""
 
     def test_bidirectional_shapes(self, engine):
         output, (h_n, c_n) = gg.LSTM(8, 16, bidirectional=True)(torch.randn(3, 5, 8))

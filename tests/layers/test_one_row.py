@@ -1,4 +1,4 @@
-"""Calls of one step of one row with gradients, which `auto` gives to torch, where they are faster."""
+"""Calls of one step of one row with gradients, which `auto` runs on torch, because torch is faster."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Per-sample gradients for Opacus: those of separate backward passes."""
+"""Per-sample gradients for Opacus equal those of separate backward passes."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Parameters can be exchanged in many ways; each call looks at all of them before a kernel is given an address."""
+"""Parameters can be replaced in many ways. Each call checks all of them before a kernel receives an address."""
 
 import timeit
 
@@ -15,7 +15,7 @@ X = torch.randn(5, 2, 3)
 
 
 class Wrapped(torch.Tensor):
-    """A tensor without memory of its own, as libraries that shard or quantise have them."""
+    """A tensor without memory, as in libraries that shard or quantise parameters."""
 
     @staticmethod
     def __new__(cls, inner):

@@ -1,4 +1,4 @@
-"""recompute= gives the same results and gradients, and keeps less."""
+"""recompute= gives the same results and gradients, and saves less memory for the backward pass."""
 
 import pytest
 import torch

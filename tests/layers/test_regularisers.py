@@ -1,4 +1,4 @@
-"""Every cell that ships with every regulariser: the kernel equals the reference with the same noise."""
+"""Every built-in cell with every regulariser: the kernel equals the reference with the same noise."""
 
 from itertools import product
 
@@ -34,7 +34,7 @@ REGULARISERS = {
     "on the weight": ON_WEIGHT,
     "all": {**ZONEOUT, **ON_UPDATE, **BETWEEN, **ON_WEIGHT},
 }
-"""Few enough of them need kernels of their own that each run covers several at once."""
+"""The sets of regularisers that need separate kernels. Each run covers several of them."""
 TOGETHER = {
     "inside": ({**ZONEOUT, **ON_UPDATE}, torch.float64),
     "on the state": ({**ZONEOUT, **ON_STATE}, torch.float32),
@@ -44,12 +44,12 @@ FORMS = {"padded": {}, "ragged": {"lengths": [2, 0, 4]}, "resets": {"resets": no
 
 
 def applies(cell: str, options: dict) -> bool:
-    """A cell without a product has none that its state could be dropped from."""
+    """Dropout on the state needs a matrix product, which this cell does not have."""
     return cell not in WITHOUT_PRODUCT or options.get("recurrent_dropout_on") != "state"
 
 
 class Call:
-    """One layer and its leaves, in any dtype from the same numbers."""
+    """A layer and its leaf tensors, with the same numbers in any dtype."""
 
     def __init__(self, cell: str, options: dict, bidirectional: bool) -> None:
         self.cell, self.options = cell, {**options, "bidirectional": bidirectional}
@@ -92,7 +92,7 @@ EACH_ONCE = [
     for k, cell in enumerate(CELLS)
     for j, together in enumerate(TOGETHER)
 ]
-"""Every second cell with one of the two sets of regularisers that need kernels of their own. The matrix has all."""
+"""Every second cell with one of the two sets of regularisers that need separate kernels. The matrix has all."""
 
 
 @pytest.mark.parametrize(("cell", "together"), EACH_ONCE)

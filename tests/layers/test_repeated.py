@@ -1,4 +1,4 @@
-"""Calls of a form that a layer has had before are prepared: the same bits, and nothing that changed is missed."""
+"""Repeated calls with a signature are prepared: they give the same bits, and changes of the layer are noticed."""
 
 import copy
 import pickle
@@ -230,7 +230,7 @@ def test_a_prepared_call_passes_through_few_functions(monkeypatch, threads):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_profile_names_the_layer(training):
-    """Calls on the general path and prepared ones; the row covers the call, and not more."""
+    """General and prepared calls have a row in the profile, which covers only the call."""
     layer, x = gg.LSTM(6, 5, num_layers=2), noise(1, 4, 2, 6)
     with torch.profiler.profile() as profile, torch.set_grad_enabled(training):
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Lengths and resets: each row has the result that it has alone in a batch; padding is zero."""
+"""Lengths and resets: each row has the same result as in a batch of one; padding is zero."""
 
 from itertools import pairwise
 
@@ -108,7 +108,7 @@ def test_resets_start_anew(kind, lengths, seed, bidirectional, elsewhere):
 
 
 def in_pieces(layer, kind, direction, x, initial, anew, resets):
-    """One row and direction by hand: the piece before the first reset, and each piece from one on."""
+    """One row and direction, computed piece by piece: up to the first reset, and from each reset on."""
     suffix = "_l0" + "_reverse" * direction
     weights = [getattr(layer, name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     cut = resets[: len(x)].flip(0) if direction else resets[: len(x)]

@@ -1,4 +1,4 @@
-"""What makes a network of a cell: sizes, merging, projection, residuals, dropout between layers, learned states."""
+"""The structure of a network: sizes, merging, projection, residuals, dropout between layers, learned states."""
 
 import pytest
 import torch

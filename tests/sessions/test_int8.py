@@ -1,4 +1,4 @@
-"""Sessions of int8: their products, their differences from float32, their files and errors."""
+"""int8 sessions: matrix products, differences from float32, files and errors."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def made(kind: str) -> gg.Recurrent:
 
 
 def rounded_rows(matrix: Tensor) -> Tensor:
-    """Rows as integers from -127 to 127 times a scale of their own."""
+    """Each row as integers from -127 to 127 times a scale."""
     largest = matrix.abs().amax(1, keepdim=True)
     return (matrix * (127 / largest)).round().double() * (largest / 127).double()
 
