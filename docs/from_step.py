@@ -65,7 +65,7 @@ def blocks() -> dict[str, str]:
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)
     sizes = plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D))
-    forward = Forward(plan, sizes, save=True, every_state=True, rounded=False, few_rows=False)
+    forward = Forward(plan, sizes, save=True, all_states=True, rounded=False, few_rows=False)
     backward = Backward(plan, sizes, Wanted(plan.weights, data=True, added=False))
     found["bindings"] = _bindings(forward)
     found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
@@ -87,7 +87,7 @@ def _sum(gradient: WeightGradient) -> str:
 
 def _bindings(kernel: KernelPlan) -> str:
     """The origin of each argument of the kernel."""
-    origin = dict.fromkeys([*kernel.given, *kernel.written], "a tensor of the call")
+    origin = dict.fromkeys([*kernel.inputs, *kernel.written], "a tensor of the call")
     origin |= dict.fromkeys([*kernel.weights, *kernel.fixed, *kernel.by_row], "the call's workspace")
     origin |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
     time = batch_layout(None, L * N, N)

@@ -218,7 +218,11 @@ def test_errors():
         gg.record(torch.nn.Linear(2, 2)),
     ):
         pass
-    with gg.engine("torch"), gg.record(layer), pytest.raises(gg.EngineError, match="torch's kernels show no gates"):
+    with (
+        gg.engine("torch"),
+        gg.record(layer),
+        pytest.raises(gg.EngineError, match="torch's kernels do not record gates"),
+    ):
         layer(torch.randn(L, N, D))
 
 
@@ -239,7 +243,8 @@ def test_what_is_compiled_runs_as_it_is_written_while_it_is_recorded_or_edited()
         patch("glassgate.glass.uncompiled.sys", SimpleNamespace(modules={})),  # the compiler was not loaded before
         gg.record(layer),
         pytest.raises(
-            RuntimeError, match=r"record: a compiled graph shows no gates; call torch\.compile before gg\.record"
+            RuntimeError,
+            match=r"record: a compiled graph does not record gates; call torch\.compile before gg\.record",
         ),
     ):
         torch.compile(layer, backend="eager")(x)

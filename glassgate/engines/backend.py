@@ -13,7 +13,7 @@ from glassgate.engines.symbolic.costs import Costs
 
 
 class Packed(NamedTuple):
-    """The lengths of sequences whose rows are packed: step t holds the next `batch_sizes[t]` rows.
+    """The lengths of packed sequences, as in torch's `PackedSequence`: step t has the next `batch_sizes[t]` rows.
 
     Attributes:
         batch_sizes: the number of rows of each step, at least 1, not increasing.
@@ -29,26 +29,27 @@ class Ragged(Protocol):
 
     @property
     def order(self) -> Tensor:
-        """(N,) the sequence at each rank."""
+        """(N,) the index of the sequence at each rank; rank 0 is the longest sequence."""
 
     @property
     def places(self) -> Tensor | None:
-        """(rows,) the time-major padded position of each row; None if input and output are packed rows."""
+        """(rows,) the index of each row in the padded, time-major input; None if input and output are packed rows."""
 
     @property
     def batch_sizes(self) -> Tensor:
-        """(L,) as `Steps` have them."""
+        """(L,) see `Steps.batch_sizes`."""
 
 
 class PreparedPasses(Protocol):
-    """The passes of a layer for one call signature: tensors have the shapes and types that the user sees.
+    """The passes of a layer for one call signature. Tensors have the shapes and dtypes that the user sees.
+
+    A visible state is returned at every step. Visible states are ordered by direction, each direction's output first.
 
     Attributes:
         plans: one per direction.
-        count: the number of visible states in all directions. A visible state has a row per step. They are ordered by
-            direction, and each direction's output comes first.
+        count: the number of visible states in all directions.
         states: the number of visible states of each direction.
-        shapes: the shapes of the input and of the tensors with a row per sequence, by index.
+        shapes: the shapes of the input and of the tensors with a row per sequence, by their index in `tensors`.
     """
 
     plans: tuple[Plan, ...]
@@ -59,7 +60,7 @@ class PreparedPasses(Protocol):
     def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
         """The layout of a call whose sequences have these lengths.
 
-        With `Packed`, the input and the visible states are packed rows (S, W), for any number of rows.
+        With `Packed`, the input and the visible states are packed rows (S, W), and S may differ between calls.
         """
 
     def forward(
@@ -69,13 +70,13 @@ class PreparedPasses(Protocol):
         lengths: Any = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """The visible states and the final states of all directions; and `saved` and `tensors` for `backward`.
+        """Return the visible states and then the final states of all directions; and `saved`, `tensors` for `backward`.
 
         Args:
-            tensors: the input, then parameters, states and noise of all directions; contiguous.
-            resets: their mask, if there is one.
-            lengths: the result of `ragged` if lengths differ.
-            recordings: one per direction, if the plans record gates; lengths are then equal.
+            tensors: the input, then the operands of all directions; contiguous.
+            resets: the mask of resets; None without resets.
+            lengths: the result of `ragged`; None for sequences of equal length.
+            recordings: one per direction, if the plans record gates. All sequences then have the same length.
         """
 
     def backward(
@@ -88,38 +89,38 @@ class PreparedPasses(Protocol):
         lengths: Any = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """The gradients of all `tensors`; None where there is none, or where it is not needed.
+        """The gradients of all `tensors`; None for a gradient that does not exist or is not needed.
 
         Args:
-            tensors, saved: as `forward` has returned them.
+            tensors, saved: as returned by `forward`.
             resets, lengths, recordings: as in `forward`.
-            d_visible: the gradients of the visible and the final states; None for zero.
+            d_visible: the gradients of the visible states and of the final states; None for zero.
             needed: for each of `tensors`, whether its gradient is needed.
         """
 
 
 class Signature(NamedTuple):
-    """The common properties of repeated calls of a layer, besides the types of their tensors.
+    """The properties that repeated calls of a layer have in common, apart from the dtypes of their tensors.
 
     Attributes:
-        form: the shape of input and output without the last axis, as the user has them.
-        states: the shape of each state of a direction, as the user has them.
+        leading_shape: the shape of the user's input and output without the last axis.
+        states: the shape of each state of a direction, as the user passes it.
         save: whether a backward pass follows.
-        shared_initial: whether the initial states are the same for every sequence.
-        every_state: whether every state is visible at every step, not only the output.
+        shared_initial: whether all sequences have the same initial states.
+        all_states: whether every state is visible, not only the output.
         record: whether gates are recorded.
     """
 
-    form: tuple[int, ...]
+    leading_shape: tuple[int, ...]
     states: Sequence[tuple[int, ...]]
     save: bool
     shared_initial: bool = False
-    every_state: bool = False
+    all_states: bool = False
     record: bool = False
 
 
 class Compiled(Protocol):
-    """A layer's directions, compiled by a backend. A flat list of tensors has the order that `Plan` defines."""
+    """The directions of a layer, compiled by a backend. The order of operands and results is that of `Plan`."""
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -128,63 +129,63 @@ class Compiled(Protocol):
     def forward(
         self,
         steps: Steps,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         all_states: bool,
         save: bool,
         dtype: torch.dtype,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
-        """The results of each direction: states after each step, then final states. With `save`, kept values follow.
+        """The results of each direction: states after each step, then final states.
 
         Args:
-            steps: the layer's input.
-            given: parameters, states and noise of all directions.
-            all_states: whether every state is returned at every step, and not only the output.
-            save: whether a backward pass follows. Then every state is returned, and after the results of all directions
-                the buffers of `Plan.kept`.
-            dtype: of the results.
-            recordings: one per direction; takes the values of the gates.
+            steps: the input of the layer.
+            operands: the parameters, states and noise of all directions.
+            all_states: whether to return every state at every step, not only the output.
+            save: whether a backward pass follows. Every state is then returned, and the results of all directions are
+                followed by the buffers of `Plan.kept`.
+            dtype: the dtype of the results.
+            recordings: one per direction, to be filled with the values of the gates.
         """
 
     def backward(
         self,
         steps: Steps,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         flat: Sequence[Tensor],
         d_results: dict[int, Tensor],
         needs_d_data: bool,
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """The gradients of the input and of each tensor in `given`; None where there is none.
+        """The gradients of the input and of each operand; None for a gradient that does not exist.
 
         Args:
-            steps, given, recordings: as in `forward`.
-            flat: the result of `forward` without the final states.
-            d_results: the gradients of some states and final states, by their index in the result of `forward`; the
-                others are zero.
+            steps, operands, recordings: as in `forward`.
+            flat: the results of `forward` without the final states.
+            d_results: the gradients of states and final states, by their index in the results of `forward`. A missing
+                gradient is zero.
             needs_d_data: whether the gradient of the input is needed.
-            needed: for each tensor in `given`, whether its gradient is needed; None for all.
+            needed: for each operand, whether its gradient is needed; None for all.
         """
 
     def prepared(
         self,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         steps: Steps,
         dtype: torch.dtype,
         signature: Signature,
     ) -> PreparedPasses | None:
-        """Passes for repeated calls with this signature; None if the backend has no faster way.
+        """Passes for repeated calls with this signature; None if the backend does not prepare calls.
 
         Args:
-            given, steps: of one call; only shapes and types matter.
-            dtype: of the results.
-            signature: of the calls.
+            operands, steps: those of one call; only their shapes and dtypes are used.
+            dtype: the dtype of the results.
+            signature: the signature of the calls.
         """
 
 
 class Frozen(Protocol):
-    """One layer, its one or two directions, with fixed weights."""
+    """A layer of one or two directions with fixed weights."""
 
     def run(
         self,
@@ -194,22 +195,22 @@ class Frozen(Protocol):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """Sequences of any lengths. Each argument has one entry per direction; their steps differ in the data only."""
+        """Run sequences of any lengths. Each argument has one entry per direction. Steps may differ in their data."""
 
     def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
         """Each direction's precompiled pass for sequences of equal length, or None if `run` must be used."""
 
     def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
-        """A stack of such layers of one direction, one step at a time; arguments as in `frozen.stepper`."""
+        """Run a stack of such layers, each of one direction, one step at a time; arguments as in `frozen.stepper`."""
 
 
 class Native(NamedTuple):
-    """Some steps of a stack of layers as one native call.
+    """A fixed number of steps of a stack of layers as one native call.
 
     Attributes:
-        call: runs the steps; its argument is the address of their inputs, (steps, N, H_in), contiguous.
-        output: where it writes the outputs, (steps, N, W).
-        alive: the memory that it uses.
+        call: runs the steps. Its argument is the address of their contiguous inputs, (steps, N, H_in).
+        output: the memory of the outputs, (steps, N, W).
+        alive: the owner of the memory that `call` uses.
     """
 
     call: Callable[[int], None]
@@ -221,21 +222,21 @@ class Stepper(Protocol):
     """A stack of layers that advances step by step."""
 
     def native(self, steps: int) -> "Native | None":
-        """Native code for so many steps on the same states; None if there is none."""
+        """Native code for this number of steps on the same states; None if the engine does not support it."""
 
     @property
     def states(self) -> Sequence[Sequence[Tensor]]:
-        """Each layer's states after the last step, (N, W) each; writing to them changes the next step."""
+        """The states of each layer after the last step, (N, W) each. Writing to them changes the next step."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """One step from x (N, H_in), contiguous, to the output (N, W), whose memory later steps reuse."""
+        """Run one step on x (N, H_in), contiguous, and return the output (N, W), which the next step overwrites."""
 
 
 class PackedPass(Protocol):
     """The pass of one direction with fixed weights, for sequences of equal length."""
 
     def run(self, data: int, others: Sequence[int]) -> None:
-        """Run it.
+        """Run the pass.
 
         Args:
             data: the address of the input.
@@ -245,7 +246,7 @@ class PackedPass(Protocol):
 
 @runtime_checkable
 class Freezer(Protocol):
-    """A backend that also packs fixed weights once, for sessions and streams."""
+    """A backend that can pack fixed weights once, for sessions and streams."""
 
     def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> Frozen | Reason:
         """A layer with fixed weights, or why the backend does not support this precision.
@@ -256,10 +257,10 @@ class Freezer(Protocol):
 
 
 class Backend(Protocol):
-    """Runs lowered layers on some device.
+    """Runs lowered layers on a type of device.
 
     Attributes:
-        costs: of its operations and memory; they decide which values training keeps.
+        costs: the costs of operations and memory. They determine the values that training keeps.
     """
 
     costs: Costs
@@ -271,7 +272,7 @@ class Backend(Protocol):
         """The directions of one layer, ready to run."""
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        """The type of a buffer of `Plan.kept` in a call with results of type `dtype`."""
+        """The dtype of a buffer of `Plan.kept` in a call with results of type `dtype`."""
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """One more line for `gg.explain`, e.g. the instructions that multiply; None if there is nothing to add."""

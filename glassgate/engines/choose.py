@@ -110,12 +110,12 @@ class EngineError(RuntimeError):
 
 
 class Choice(NamedTuple):
-    """The engine that runs a call, and the reason why each engine cannot (None if it can). `print` shows both."""
+    """The engine that runs a call, and for each engine the reason why it cannot (None if it can)."""
 
     engine: str
     reasons: dict[str, str | None]
     more: str | None = None
-    """A further line from the backend, for example the instructions that multiply bfloat16 numbers."""
+    """An additional line from the backend, for example the instructions that multiply bfloat16 numbers."""
 
     def __str__(self) -> str:
         lines = [f"{self.engine} runs this call"]
@@ -141,7 +141,7 @@ def run(
         recordings: one per direction, to be filled with the values of the gates; None to record nothing.
     """
     if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
-        raise EngineError("torch.jit.trace cannot follow these layers; torch.export.export takes them as they are")
+        raise EngineError("torch.jit.trace does not support these layers; use torch.export.export")
     record = recordings is not None
     more = {"recordings": recordings} if record else {}
     for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
@@ -157,7 +157,7 @@ def run(
 
 
 def _with_equations(direction: Direction) -> Direction:
-    """The direction with its cell as a graph, which lists the recorded values: every engine then records the same."""
+    """The direction with its cell replaced by a graph that lists the recorded values, so that all engines agree."""
     projected = "weight_hr" in direction.weights
     if untraceable(direction.cell, projected):
         return direction
@@ -166,7 +166,7 @@ def _with_equations(direction: Direction) -> Direction:
 
 def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> Reason | None:
     if name == "torch" and record:
-        return Reason("torch's kernels show no gates")
+        return Reason("torch's kernels do not record gates")
     if name in BACKENDS and record and is_transformed():
         return Reason("kernels record no gates inside transforms of torch.func")
     return engines()[name].why_not(steps, directions, all_states)
@@ -178,11 +178,11 @@ def prepared(
     signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
-    """Prepare calls of one layer with the signature of this call; None if no kernels run them.
+    """Prepare calls of one layer with the signature of this call; None if no backend runs the call.
 
     Args:
         steps, directions: the call; its sequences have the same length.
-        signature: that of the call.
+        signature: the signature of the call.
         draws: for each direction a function that draws its noise.
     """
     kernels = on_kernels(steps, directions)
@@ -190,7 +190,10 @@ def prepared(
 
 
 def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
-    """The backend that runs a call: the named one, or with "auto" the first that can; None if another engine does."""
+    """The backend that runs a call: the named one, or with "auto" the first that can.
+
+    None if torch's or the reference engine runs the call.
+    """
     for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
             return Kernels(name)
@@ -200,7 +203,7 @@ def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
 
 
 def choose(steps: Steps, directions: list[Direction]) -> Choice:
-    """The engine that `run` would select for a call, and every engine's reason for not running it."""
+    """The engine that `run` selects for a call, and for each engine the reason why it cannot run the call."""
     found = {name: _why_not(name, steps, directions, False, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
     requested = _requested.name
@@ -209,7 +212,7 @@ def choose(steps: Steps, directions: list[Direction]) -> Choice:
 
 
 def _warn_once(reason: Reason) -> None:
-    """Warn once about a cell that no kernel can express, because every call of it will be slow."""
+    """Warn once about a cell that kernels cannot express, because every call of it is slow."""
     if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _warned:
         _warned.add(reason.text)
         warnings.warn(reason.text, stacklevel=5)

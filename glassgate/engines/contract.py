@@ -34,7 +34,7 @@ class Direction(NamedTuple):
     noise: dict[str, Tensor] = {}
     """The cell's random factors: (S, H) if drawn at each step, (N, H) if one per sequence."""
     restart: tuple[Tensor, ...] = ()
-    """One (N, H_out or H_cell) per state: the states after a reset, if they are not `initial`."""
+    """One (N, H_out or H_cell) per state: the states after a reset. Empty if they are `initial`."""
 
 
 class Reason(NamedTuple):
@@ -42,7 +42,7 @@ class Reason(NamedTuple):
 
     text: str
     of_cell: bool = False
-    """Whether the cell's equations are the reason. Then the engine cannot run any call of this cell."""
+    """Whether the reason is in the cell's equations, so that the engine cannot run any call of this cell."""
 
     def __str__(self) -> str:
         return self.text
@@ -54,7 +54,7 @@ class Recording:
     Attributes:
         values: (S, H) by gate.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
-        skips_input: whether a backward pass leaves out the gradient of the input.
+        skips_input: whether the backward pass skips the gradient of the input.
     """
 
     def __init__(self) -> None:
@@ -71,27 +71,29 @@ class Result(NamedTuple):
     """The results of a direction."""
 
     states: tuple[Tensor, ...]
-    """One (S, H_out or H_cell) per state, the output first; the others may be missing unless `all_states` is set."""
+    """One (S, H_out or H_cell) per state, the output first. Without `all_states` it may be the only one."""
     final: tuple[Tensor, ...]
     """One (N, H_out or H_cell) per state, after each sequence's last step; the initial state of an empty sequence.
 
-    In memory of its own, so that users may write to it.
+    It shares no memory with `states`, so users may write to it.
     """
 
 
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
-"""The types of tensors that are plain memory, without behaviour of their own."""
+"""The tensor types that do not override operations."""
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether it is an ordinary tensor in the CPU's memory whose operations are neither traced nor transformed."""
-    watched = torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
-    return type(tensor) is Tensor and tensor.device.type == "cpu" and not watched
+    """Whether this is a `torch.Tensor` on the CPU whose operations are neither traced nor transformed."""
+    intercepted = torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
+    return type(tensor) is Tensor and tensor.device.type == "cpu" and not intercepted
 
 
-def is_undisturbed() -> bool:
-    """Whether tensor operations are not compiled, traced, transformed or intercepted, and no hook changes the values
-    that the backward pass saves, as `torch.utils.checkpoint` does.
+def is_eager() -> bool:
+    """Whether tensor operations run eagerly: no compilation, tracing, transform or dispatch mode is active.
+
+    Hooks that change the tensors saved for the backward pass must be absent too. `torch.utils.checkpoint` sets such
+    hooks.
     """
     return not (
         torch.compiler.is_compiling()
@@ -104,11 +106,11 @@ def is_undisturbed() -> bool:
 
 
 def result_type(dtype: torch.dtype, device: str = "cpu") -> torch.dtype:
-    """The type of a layer's results: the input's, or that of autocast where it is on.
+    """The dtype of a layer's results: the autocast dtype if autocast is enabled, otherwise that of the input.
 
     Args:
-        dtype: of the input.
-        device: its type of device.
+        dtype: the dtype of the input.
+        device: the device type of the input.
     """
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         return torch.get_autocast_dtype(device)
@@ -124,12 +126,12 @@ def terms_allowed() -> int:
     1: operands are rounded to bfloat16. 3: each operand is split into a sum of two bfloat16 numbers. 0: float32 is
     required. The setting for recurrent layers takes precedence.
     """
-    own = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
-    return _TERMS.get(own if own != "none" else torch.get_float32_matmul_precision(), 0)
+    for_rnn = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
+    return _TERMS.get(for_rnn if for_rnn != "none" else torch.get_float32_matmul_precision(), 0)
 
 
 def is_transformed() -> bool:
-    """Whether the call runs inside torch.func's transforms or in forward mode, which need plain operations."""
+    """Whether the call runs inside a transform of torch.func or in forward-mode differentiation."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0

@@ -1,4 +1,4 @@
-"""Layers whose weights no longer change: packed once for the kernels, or copied for the reference engine."""
+"""Layers with fixed weights, packed once for the kernels or copied for the reference engine."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,19 +16,19 @@ from glassgate.engines.registry import BACKENDS
 from glassgate.shapes import check_choice
 
 PRECISIONS = ("float32", "float64", "bfloat16", "int8")
-"""Types that weights are stored and multiplied in."""
+"""The types in which weights are stored and multiplied."""
 MATRICES = ("weight_ih", "weight_hh", "weight_hr")
-"""Parameters that int8 quantises."""
+"""The parameters that int8 quantises."""
 FEW_COLUMNS = 16
-"""Input matrices with fewer columns stay in float32: integers would cost accuracy and save next to no time."""
+"""Input matrices with fewer columns stay in float32: integers would cost accuracy and save almost no time."""
 
 
 def quantised(weights: Weights, keep: Callable[[str], bool]) -> tuple[Weights, Weights]:
-    """The parameters of a direction with matrices of int8, and the scales of these, (rows,), by name.
+    """The parameters of a direction with quantised matrices (int8), and the scales (rows,) of these matrices by name.
 
     Args:
-        weights: in float32.
-        keep: whether a matrix stays as it is; if one of `weight_hh` and `weight_hr` does, so does the other.
+        weights: the parameters in float32.
+        keep: whether a matrix stays in float32. If it does for one of `weight_hh` and `weight_hr`, both stay.
     """
     chosen = [name for name in MATRICES if name in weights and not keep(name)]
     if weights["weight_ih"].shape[1] < FEW_COLUMNS or "weight_ih" not in chosen:
@@ -40,7 +40,7 @@ def quantised(weights: Weights, keep: Callable[[str], bool]) -> tuple[Weights, W
 
 
 def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest integers from -127 to 127 and the scale of each row, (rows,): matrix = integers * scale.
+    """The nearest integers from -127 to 127, and the scale of each row, (rows,): matrix = integers * scale.
 
     A row of zeros has the scale 0. A row with NaN or infinity has the scale NaN.
     """
@@ -84,7 +84,7 @@ def frozen(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
         )
     if precision in ("bfloat16", "int8"):
         raise EngineError(f"freeze: precision={precision!r} needs {'; or '.join(reasons.values())}")
-    return _ByReference(directions)
+    return _ReferenceLayer(directions)
 
 
 def stepper(layers: Sequence[Frozen], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> Stepper:
@@ -92,17 +92,17 @@ def stepper(layers: Sequence[Frozen], initial: Sequence[tuple[Tensor, ...]], res
 
     Args:
         layers: from the first to the last.
-        initial: each layer's states before the first step, in memory that the steps write to.
-        residual: whether a layer's input is added to its output where they are equally wide, but for the first layer.
+        initial: the states of each layer before the first step. The steps overwrite them.
+        residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
     """
     return layers[0].stepper(layers, initial, residual)
 
 
-class _StepByReference:
-    """On the reference engine."""
+class _ReferenceStepper:
+    """`Stepper` on the reference engine."""
 
     def __init__(self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
-        calls = [d._replace(initial=own) for d, own in zip(directions, initial, strict=True)]
+        calls = [d._replace(initial=states) for d, states in zip(directions, initial, strict=True)]
         self._steps, self._residual = [reference.Stepper(call) for call in calls], residual
 
     def native(self, steps: int) -> Native | None:
@@ -120,8 +120,8 @@ class _StepByReference:
         return x
 
 
-class _ByReference:
-    """On the reference engine."""
+class _ReferenceLayer:
+    """`Frozen` on the reference engine."""
 
     def __init__(self, directions: Sequence[Direction]) -> None:
         self.directions = directions
@@ -146,6 +146,6 @@ class _ByReference:
         return None
 
     def stepper(
-        self, layers: "Sequence[_ByReference]", initial: Sequence[tuple[Tensor, ...]], residual: bool
+        self, layers: "Sequence[_ReferenceLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
     ) -> Stepper:
-        return _StepByReference([layer.directions[0] for layer in layers], initial, residual)
+        return _ReferenceStepper([layer.directions[0] for layer in layers], initial, residual)

@@ -1,7 +1,8 @@
-"""Guards for torch.compile: a compiled graph is used again only if the values that a cell's step reads are unchanged.
+"""Guards for torch.compile: a compiled graph is reused only if the values that a cell's step reads are unchanged.
 
-A compiled graph holds the equations of the cell as text. The compiler adds a guard for each value that the traced code
-reads. The code here is traced, and reads the attributes, class attributes and globals that the cell's step reads.
+A compiled graph contains the equations of the cell as text. The compiler adds a guard for each value that the traced
+code reads. It traces the code in this module, which reads the attributes, class attributes and globals that the step
+of the cell reads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,13 +17,13 @@ from glassgate.engines.meaning import constant
 from glassgate.engines.symbolic.watch import globals_of
 
 _Path = tuple[tuple[bool, Any], ...]
-"""How a value is reached from a cell: by attributes (True) and by keys (False)."""
-_NUMBERS = (bool, int, float, str)
+"""The path from a cell to a value: steps by attribute name (True, name) or by key (False, key)."""
+_SCALARS = (bool, int, float, str)
 _DEPTH, _MOST_VALUES = 5, 500
 
 
 def guarded(cell: Cell) -> tuple[CodeType, ...]:
-    """The code objects of the steps of the cell and of the cells in it. Tracing this adds guards for all values."""
+    """The code objects of the steps of the cell and of its inner cells. Tracing this adds guards for all values."""
     for path, value in _values(cell):
         if _at(cell, path) != value:
             raise AssertionError("a value changed while it was read")
@@ -42,27 +43,27 @@ def _at(cell: Any, path: _Path) -> Any:
 
 @constant
 def _values(cell: Cell) -> tuple[tuple[_Path, Any], ...]:
-    """The numbers and names in a cell's attributes and those of its class."""
+    """The numbers and strings in the attributes of a cell and of its class."""
     return tuple(
         (path, value)
-        for path, value in islice(_all(cell, (), 0), _MOST_VALUES)
-        if type(value) in _NUMBERS and value == value
+        for path, value in islice(_reachable(cell, (), 0), _MOST_VALUES)
+        if type(value) in _SCALARS and value == value
     )
 
 
 @constant
 def _globals(cell: Cell) -> tuple[tuple[_Path, tuple[tuple[str, Any], ...]], ...]:
-    """For the cell and each cell in it, the numbers and names that its step takes from globals."""
+    """For the cell and each inner cell, the numbers and strings that its step reads from globals."""
     found = []
-    for path, each in ((), cell), *islice(_all(cell, (), 0), _MOST_VALUES):
+    for path, each in ((), cell), *islice(_reachable(cell, (), 0), _MOST_VALUES):
         if isinstance(each, Cell) and isinstance(step := getattr(type(each), "step", None), FunctionType):
-            numbers = {name: step.__globals__.get(name) for name in sorted(globals_of(step.__code__))}
-            found.append((path, tuple((name, v) for name, v in numbers.items() if type(v) in _NUMBERS and v == v)))
+            values = {name: step.__globals__.get(name) for name in sorted(globals_of(step.__code__))}
+            found.append((path, tuple((name, v) for name, v in values.items() if type(v) in _SCALARS and v == v)))
     return tuple(found)
 
 
-def _all(value: Any, path: _Path, depth: int) -> Iterator[tuple[_Path, Any]]:
-    """All values that are reached from a value by attributes and keys, each with its path."""
+def _reachable(value: Any, path: _Path, depth: int) -> Iterator[tuple[_Path, Any]]:
+    """All values that can be reached from a value by attributes and keys, each with its path."""
     inside: list[tuple[tuple[bool, Any], Any]] = []
     if isinstance(value, list | tuple):
         inside = [((False, k), v) for k, v in enumerate(value)]
@@ -70,9 +71,9 @@ def _all(value: Any, path: _Path, depth: int) -> Iterator[tuple[_Path, Any]]:
         inside = [((False, key), v) for key, v in value.items() if isinstance(key, str | int)]
     elif hasattr(value, "__dict__") and not isinstance(value, type | FunctionType | ModuleType | Module | Mapping):
         names = dict.fromkeys(vars(value))
-        names |= {name: None for c in type(value).__mro__ for name, v in vars(c).items() if type(v) in _NUMBERS}
+        names |= {name: None for c in type(value).__mro__ for name, v in vars(c).items() if type(v) in _SCALARS}
         inside = [((True, name), getattr(value, name)) for name in names if not name.startswith("__")]
     for step, each in inside:
         yield (*path, step), each
         if depth < _DEPTH:
-            yield from _all(each, (*path, step), depth + 1)
+            yield from _reachable(each, (*path, step), depth + 1)

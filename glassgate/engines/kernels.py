@@ -1,6 +1,6 @@
-"""Engines made of backends: a layer's kernels as operators that autograd, torch.compile and torch.export know.
+"""Engines made of backends. Kernels run inside torch operators, which autograd, torch.compile and torch.export support.
 
-One operator runs all directions of a layer forward, another one backward.
+One operator runs the forward pass of all directions of a layer, another one the backward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ from glassgate.engines.contract import (
     result_type,
 )
 from glassgate.engines.meaning import meaning_of, untraceable
-from glassgate.engines.plan import given_of, plan_of, text_for
+from glassgate.engines.plan import operands_of, plan_of, text_for
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import transforms
-from glassgate.engines.torch_op.autograd import Layer, PreparedCall, PreparedLayer
+from glassgate.engines.torch_op.autograd import LayerFunction, PreparedCall, PreparedFunction
 from glassgate.engines.torch_op.operators import text_of
 
 
@@ -33,7 +33,7 @@ class Kernels(NamedTuple):
     """A backend as an engine.
 
     Attributes:
-        name: the backend's, in `registry.BACKENDS`.
+        name: the name of the backend in `registry.BACKENDS`.
     """
 
     name: str
@@ -50,21 +50,21 @@ class Kernels(NamedTuple):
         if is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
             return reason
         if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
-            for tensor in (steps.data, *given_of(directions)):
+            for tensor in (steps.data, *operands_of(directions)):
                 kind = type(tensor)
                 if kind not in PLAIN and kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
-                    return Reason(f"kernels read memory, and a {kind.__name__} computes in its own way")
-        seen = None
+                    return Reason(f"kernels read memory, and a {kind.__name__} overrides torch's operations")
+        checked = None
         for direction in directions:
-            if direction.cell is not seen:
-                seen = direction.cell
-                reason = untraceable(seen, "weight_hr" in direction.weights)
+            if direction.cell is not checked:
+                checked = direction.cell
+                reason = untraceable(checked, "weight_hr" in direction.weights)
                 if reason is not None:
                     return Reason(reason, of_cell=True)
         return None
 
     def compiled(self, directions: Sequence[Direction], record: bool = False) -> Compiled:
-        """The directions, compiled by the backend; `record`: whether gates and their gradients are results too."""
+        """The directions, compiled by the backend. With `record`, gates and their gradients are results too."""
         return self.backend.compile(tuple([plan_of(d, self.backend.costs, record) for d in directions]))
 
     def run(
@@ -74,40 +74,45 @@ class Kernels(NamedTuple):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """One layer, all of its directions in one call. The caller has checked `why_not`."""
-        record, given = recordings is not None, given_of(directions)
+        """Run all directions of a layer in one call. The caller has checked `why_not`."""
+        record, operands = recordings is not None, operands_of(directions)
         if is_transformed():
             return self._results(directions, transforms.run(self.name, steps, directions), True, all_states)
         data, sizes, resets = steps
         dtype = result_type(data.dtype, data.device.type)
-        save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in given))
+        save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
         compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-        # torch.compile looks at every function that it calls, also at code that it leaves as it is.
+        # The second condition holds in frames that torch.compile runs eagerly, for example after a graph break.
         if record and (compiling or callable(torch._C._dynamo.eval_frame.get_eval_frame_callback())):
-            raise RuntimeError("record: a compiled graph shows no gates; call torch.compile before gg.record")
+            raise RuntimeError("record: a compiled graph does not record gates; call torch.compile before gg.record")
         if compiling:
             text = text_of(self.name, [text_for(directions, record)])
-            flat = torch.ops.glassgate.layer(data, sizes, resets, given, text, all_states, save, dtype)
+            flat = torch.ops.glassgate.layer(data, sizes, resets, operands, text, all_states, save, dtype)
         else:
             compiled = self.compiled(directions, record)
             if save:
-                flat = Layer.apply(compiled, self.name, steps, recordings, all_states, dtype, data, *given)
+                flat = LayerFunction.apply(compiled, self.name, steps, recordings, all_states, dtype, data, *operands)
             else:
-                flat = compiled.forward(steps, given, all_states, False, dtype, recordings)
+                flat = compiled.forward(steps, operands, all_states, False, dtype, recordings)
         return self._results(directions, flat, all_states or save, all_states)
 
     @staticmethod
     def _results(
         directions: Sequence[Direction], flat: Sequence[Tensor], has_all: bool, all_states: bool
     ) -> list[Result]:
-        """The results of each direction, from those of a call that has every state at every step, or the output."""
-        results, at = [], 0
+        """The results of each direction, from the flat results of a call.
+
+        Args:
+            directions: the directions of the call.
+            flat: for each direction its states at every step, then its final states.
+            has_all: whether `flat` has every state at every step, or only the output.
+            all_states: whether to return every state at every step, or only the output.
+        """
+        results, remaining = [], iter(flat)
         for direction in directions:
             count = len(direction.initial)
-            every = count if has_all else 1
-            states, final = flat[at : at + every], flat[at + every : at + every + count]
-            results.append(Result(tuple(states if all_states else states[:1]), tuple(final)))
-            at += every + count
+            states = tuple(islice(remaining, count if has_all else 1))
+            results.append(Result(states if all_states else states[:1], tuple(islice(remaining, count))))
         return results
 
     def prepared(
@@ -117,21 +122,21 @@ class Kernels(NamedTuple):
         signature: Signature,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> "Prepared | None":
-        """Calls with the signature of this one, see `choose.prepared`; None if the backend does not prepare calls."""
+        """Prepare calls with this signature, see `choose.prepared`; None if the backend does not prepare calls."""
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.compiled(directions, signature.record)
-        passes = compiled.prepared(given_of(directions), steps, dtype, signature)
+        passes = compiled.prepared(operands_of(directions), steps, dtype, signature)
         return None if passes is None else Prepared(passes, self.name, directions, signature.save, draws)
 
 
 class Prepared:
-    """Calls of one layer with the signature of a certain call.
+    """Calls of one layer that have the same signature.
 
     Args:
-        passes: the layer's, for this signature.
-        backend: its name.
-        directions: of that call. Noise that is not drawn again is the same at every call.
-        save: whether gradients will be asked for.
+        passes: the passes of the layer for this signature.
+        backend: the name of the backend.
+        directions: those of one call. Noise that `draws` does not draw again is the same in every call.
+        save: whether a backward pass follows.
         draws: for each direction a function that draws its noise.
     """
 
@@ -157,7 +162,7 @@ class Prepared:
         return True
 
     def _holds_again(self) -> bool:
-        """Whether cells that have changed still have the same equations."""
+        """Whether cells whose attributes have changed still have the same equations."""
         self._cells = [(cell, projected, meaning_of(cell)) for cell, projected, _ in self._cells]
         found = [meaning.found.get(projected) for _, projected, meaning in self._cells]
         return all([equations is plan.equations for equations, plan in zip(found, self.passes.plans, strict=False)])
@@ -165,35 +170,35 @@ class Prepared:
     def run(
         self,
         data: Tensor,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         resets: Tensor | None,
         lengths: Sequence[int] | Packed | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
-        """The visible states and the final states of each direction, from contiguous tensors.
+        """The visible states and the final states of all directions.
 
         Args:
-            data: the input.
-            given: of each direction its parameters, its initial states and those of resets.
-            resets: the mask, if there is one.
-            lengths: of the sequences, if they differ.
+            data: the input, contiguous.
+            operands: the parameters, initial states and restart states of each direction, contiguous.
+            resets: the mask of resets; None without resets.
+            lengths: the lengths of the sequences, if they differ.
             recordings: one per direction, if gates are recorded.
         """
-        passes, tensors = self.passes, (data, *given)
+        passes, tensors = self.passes, (data, *operands)
         if self._draws:
             tensors = self._with_noise(tensors)
         ragged = None if lengths is None else passes.ragged(lengths)
         if self._save:
             call = PreparedCall(passes, self._backend, ragged, recordings)
-            results: tuple[Tensor, ...] = PreparedLayer.apply(call, resets, *tensors)
+            results: tuple[Tensor, ...] = PreparedFunction.apply(call, resets, *tensors)
             return results
         return passes.forward(tensors, resets, ragged, recordings)[0]
 
     def _with_noise(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The tensors, those of each direction followed by its noise."""
-        rest, found = iter(tensors), [tensors[0]]
-        next(rest)
+        """The tensors, with the noise of each direction inserted after its other operands."""
+        remaining = iter(tensors)
+        complete = [next(remaining)]
         for plan, (noise, draw) in zip(self.passes.plans, self._noise, strict=True):
-            found += islice(rest, plan.given - len(plan.noise))
-            found += [v.contiguous() for v in (noise | draw()).values()]
-        return tuple(found)
+            complete += islice(remaining, plan.operand_count - len(plan.noise))
+            complete += [v.contiguous() for v in (noise | draw()).values()]
+        return tuple(complete)

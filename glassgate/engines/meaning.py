@@ -1,4 +1,4 @@
-"""The meaning of each cell: its equations, traced again when any value that its step reads has changed."""
+"""The cached equations of each cell. They are traced again when a value that the step reads has changed."""
 
 import weakref
 from collections.abc import Callable
@@ -20,15 +20,15 @@ _verified: set[tuple[str, tuple[CodeType, ...]]] = set()
 
 
 def interned(equations: Equations) -> Equations:
-    """The one object for all equations with this content; caches use it as a key."""
+    """The canonical object for all equations with this content. Caches use it as a key."""
     return _interned.setdefault(equations.text, equations)
 
 
 class Meaning:
-    """A cell's equations, valid while the values that its step reads stay the same.
+    """The equations of a cell, valid while the values that its step reads stay the same.
 
     Args:
-        cell: the cell, held weakly.
+        cell: the cell, stored as a weak reference.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -37,7 +37,7 @@ class Meaning:
         self.found: dict[bool, Equations | str] = {}
 
     def holds(self, cell: Cell) -> bool:
-        """Whether the equations are still those of the cell."""
+        """Whether these are still the equations of the cell."""
         return self.cell() is cell and type(cell) is self.type and self.watch.holds()
 
     def equations(self, projected: bool) -> Equations | str:
@@ -59,19 +59,21 @@ class Meaning:
 
     def _find(self, cell: Cell, projected: bool) -> Equations:
         if isinstance(cell, GraphCell):
-            return _as_given(cell, projected)
+            if cell.equations.projected != projected:
+                raise _refusal(cell, f"is that of a layer {'without' if projected else 'with'} proj_size")
+            return cell.equations
         equations = self._traced(cell, projected)
-        seen = equations.text, tuple(self.watch.codes)
-        if seen not in _verified:
+        key = equations.text, tuple(self.watch.codes)
+        if key not in _verified:
             if self._traced(cell, projected).text != equations.text:
                 raise _refusal(cell, "is not the same when it is run twice")
             try:
                 wrong = difference(cell, equations)
-            except ShapeError:  # an error about the trial's shapes would not help the user
+            except ShapeError:  # a message about the shapes of this check would not help the user
                 raise _refusal(cell, "returns a value of another shape than its equations") from None
             if wrong:
                 raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
-            _verified.add(seen)
+            _verified.add(key)
         return equations
 
     def _traced(self, cell: Cell, projected: bool) -> Equations:
@@ -95,7 +97,7 @@ def _forget(key: int, _: Any) -> None:
 
 
 def meaning_of(cell: Cell) -> Meaning:
-    """What a cell means now."""
+    """The current equations of a cell, from the cache if they are still valid."""
     known = _known.get(id(cell))
     if known is None or not known.holds(cell):
         known = _known[id(cell)] = Meaning(cell)
@@ -115,14 +117,14 @@ def current_equations(cell: Cell, projected: bool = False) -> Equations:
 
 
 def cached_equations(cell: Cell, projected: bool) -> Equations:
-    """The equations found at the beginning of the call, without checking whether the cell has changed since."""
+    """The equations that were traced at the beginning of the call. Later changes of the cell are not detected."""
     known = _known.get(id(cell))
     found = known.found.get(projected) if known is not None and known.cell() is cell else None
     return found if isinstance(found, Equations) else current_equations(cell, projected)
 
 
 def constant(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.compiler.assume_constant_result` without its import of the whole compiler."""
+    """`torch.compiler.assume_constant_result`, which would import the whole compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
@@ -132,12 +134,6 @@ def untraceable(cell: Cell, projected: bool) -> str | None:
     """Why no kernel can express the cell, or None."""
     found = meaning_of(cell).equations(projected)
     return found if isinstance(found, str) else None
-
-
-def _as_given(cell: GraphCell, projected: bool) -> Equations:
-    if cell.equations.projected != projected:
-        raise _refusal(cell, f"is that of a layer {'without' if projected else 'with'} proj_size")
-    return cell.equations
 
 
 def _refusal(cell: Cell, what: str) -> NotTraceable:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 LARGE = 2**22
-"""The size in bytes from which memory is requested in huge pages."""
+"""Memory of at least this many bytes uses huge pages."""
 
 COMPUTED_IN = {
     torch.float32: torch.float32,
@@ -20,18 +20,17 @@ COMPUTED_IN = {
 }
 """The dtype in which kernels compute, by the dtype of their tensors."""
 
-
 _CPU = torch.device("cpu")
 _advise = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
 
 
-def empty(form: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Uninitialised CPU memory.
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """An uninitialised tensor on the CPU.
 
-    Large memory uses huge pages where Linux has them. The first write to a page causes a fault, and with small pages
-    the faults take longer than the kernels.
+    A large tensor uses huge pages where Linux has them. The first write to a page causes a page fault, and with small
+    pages the faults take longer than the kernels.
     """
-    memory = torch.empty(form, dtype=dtype, device=_CPU)
+    memory = torch.empty(shape, dtype=dtype, device=_CPU)
     size = memory.nbytes
     if size >= LARGE and _advise is not None:
         start = memory.data_ptr() + -memory.data_ptr() % mmap.PAGESIZE
@@ -39,15 +38,15 @@ def empty(form: Sequence[int], dtype: torch.dtype) -> Tensor:
     return memory
 
 
-def allocator(form: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A function that allocates such memory. Small memory is allocated by torch's fastest function."""
-    if prod(form) * dtype.itemsize < LARGE:
-        return partial(torch.empty_like, torch.empty((), dtype=dtype, device=_CPU).expand(tuple(form)))
-    return partial(empty, form, dtype)
+def allocator(shape: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
+    """A function that returns `empty(shape, dtype)`. For small tensors it uses torch's fastest allocation function."""
+    if prod(shape) * dtype.itemsize < LARGE:
+        return partial(torch.empty_like, torch.empty((), dtype=dtype, device=_CPU).expand(tuple(shape)))
+    return partial(empty, shape, dtype)
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A CPU tensor on another device. The call does not wait for a copy to a GPU."""
+    """Move a CPU tensor to another device. A copy to a GPU is asynchronous."""
     if device.type != "cuda" or torch.compiler.is_compiling():
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -59,20 +58,20 @@ def first_rows(tensor: Tensor, rows: int) -> Tensor:
 
 
 def computable(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
-    """The tensors, contiguous and in the dtype of the kernels."""
+    """The tensors, contiguous and with the dtype in which the kernels compute."""
     if all([v.dtype == dtype and v.is_contiguous() for v in tensors]):
         return tensors
     return [v.to(dtype).contiguous() for v in tensors]
 
 
 def readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows (S, W) as kernels read them: each row is contiguous, with any stride between rows."""
+    """Rows (S, W) as kernels read them: with this dtype, each row contiguous, any stride between rows."""
     tensor = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 
 
-def unwritten(S: int, width: int, rows: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory of S rows, uninitialised in the first `rows`, zero in the padding after them."""
+def empty_rows(S: int, width: int, rows: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor (S, width) whose first `rows` rows are uninitialised. The rows after them are padding and zero."""
     memory = empty((S, width), dtype or like.dtype)
     if rows < S:
         memory[rows:].zero_()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -17,25 +17,20 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, differentiated
 
 
-def _order(direction: Direction) -> str:
-    """The direction of time as a string, see `Plan.order`."""
-    return ("<" if direction.reverse else ">") * (2 if direction.restart else 1)
-
-
-def given_of(directions: list[Direction]) -> list[Tensor]:
-    """All tensors of a call except its input data."""
+def operands_of(directions: list[Direction]) -> list[Tensor]:
+    """All tensors of a call except its input data, in the order of `Plan.operand_count`."""
     return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.restart, *d.noise.values())]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The static part of one direction. Equal content gives the same object, so that a plan can be a key.
+    """The static part of one direction. Equal content gives the same object, so plans can be keys of caches.
 
     Attributes:
         equations: the equations of one step.
         trace: the graphs of the step and of its gradient.
-        order: ">" from the first step to the last, "<" in reverse; ">>" or "<<" if states after a reset differ from the
-            initial ones.
+        reverse: whether time runs from the last step to the first.
+        restarts: whether the states after a reset differ from the initial states.
         weights, noise: the names of the tensors, in order.
         record: whether gates and their gradients are results too.
         rows: whether the backward pass records all factors of the gradients of parameters; see `Trace`.
@@ -43,7 +38,8 @@ class Plan:
 
     equations: Equations
     trace: Trace
-    order: str
+    reverse: bool
+    restarts: bool
     weights: tuple[str, ...]
     noise: tuple[str, ...]
     record: bool
@@ -51,8 +47,8 @@ class Plan:
 
     @cached_property
     def text(self) -> str:
-        """The plan as a string, because torch operators accept strings and tensors, but no objects."""
-        return _text(self.equations, self.order, self.weights, self.noise, self.record)
+        """The plan as a string, because the arguments of torch operators cannot be Python objects."""
+        return _text(self.equations, self.reverse, self.restarts, self.weights, self.noise, self.record)
 
     @cached_property
     def cell(self) -> GraphCell:
@@ -60,46 +56,36 @@ class Plan:
         return GraphCell(self.equations)
 
     @cached_property
-    def reverse(self) -> bool:
-        """Whether time runs from the last step to the first."""
-        return self.order[0] == "<"
-
-    @cached_property
-    def restarts(self) -> bool:
-        """Whether the states after a reset differ from the initial ones."""
-        return len(self.order) == 2
-
-    @cached_property
     def states(self) -> int:
         """The number of state inputs: the initial states, and the states after a reset if they differ."""
-        return len(self.order) * len(self.cell.state)
+        return (1 + self.restarts) * len(self.cell.state)
+
+    @cached_property
+    def operand_count(self) -> int:
+        """The number of operands of the direction: its parameters, states and noise, in this order."""
+        return len(self.weights) + self.states + len(self.noise)
 
     @cached_property
     def differentiable(self) -> list[bool]:
-        """For each tensor of the direction, whether it has a gradient: all except noise do."""
-        return [True] * (self.given - len(self.noise)) + [False] * len(self.noise)
+        """For each operand, whether it has a gradient: all except noise do."""
+        return [True] * (self.operand_count - len(self.noise)) + [False] * len(self.noise)
 
-    @cached_property
-    def given(self) -> int:
-        """The number of tensors of the direction: parameters, states and noise."""
-        return len(self.weights) + self.states + len(self.noise)
-
-    def direction(self, given: Sequence[Tensor]) -> Direction:
-        """Return the direction with these tensors."""
+    def direction(self, operands: Sequence[Tensor]) -> Direction:
+        """Return the direction with these operands."""
         n, count = len(self.weights), len(self.cell.state)
-        weights = dict(zip(self.weights, given[:n], strict=True))
-        states = tuple(given[n : n + self.states])
-        noise = dict(zip(self.noise, given[n + self.states :], strict=True))
+        weights = dict(zip(self.weights, operands[:n], strict=True))
+        states = tuple(operands[n : n + self.states])
+        noise = dict(zip(self.noise, operands[n + self.states :], strict=True))
         return Direction(self.cell, weights, states[:count], self.reverse, noise, states[count:])
 
-    def sizes(self, given: Sequence[Tensor], data: Tensor, terms: int = 0) -> "Sizes":
-        """The sizes of a call with these tensors, computed in the dtype of its data; see `Sizes.terms`."""
-        H = given[self.weights.index("weight_ih")].shape[0] // len(self.cell.gates)
-        N, P = given[len(self.weights)].shape
+    def sizes(self, operands: Sequence[Tensor], data: Tensor, terms: int = 0) -> "Sizes":
+        """The sizes of a call with these operands, computed in the dtype of `data`; for `terms` see `Sizes.terms`."""
+        H = operands[self.weights.index("weight_ih")].shape[0] // len(self.cell.gates)
+        N, P = operands[len(self.weights)].shape
         return Sizes(N, data.shape[1], H, P, data.element_size() * 8, terms)
 
-    def of_states(self, sizes: "Sizes") -> dict[str, int]:
-        """The width of each state; the first state, the output, has the width of the projection."""
+    def state_widths(self, sizes: "Sizes") -> dict[str, int]:
+        """The width of each state. The first state, the output, has the width of the projection."""
         return dict.fromkeys(self.cell.state, sizes.H) | {self.cell.state[0]: sizes.P}
 
     def kept(self, sizes: "Sizes") -> dict[str, int]:
@@ -112,7 +98,7 @@ class Plan:
 
 
 LARGEST = 127
-"""The largest integer of a quantised matrix. -128 is not used, so that every integer has its negative."""
+"""The largest integer of a quantised matrix. -128 is not used, so the range is symmetric."""
 INTEGERS = -1
 """A value of `Sizes.terms`: matrices are quantised to 8-bit integers."""
 
@@ -120,7 +106,8 @@ INTEGERS = -1
 class Sizes(NamedTuple):
     """The sizes that, with the plan, determine the memory layout of a direction.
 
-    N is the batch size, D the width of the input, H the hidden size, P the width of the output. A number has `bits`.
+    N is the batch size, D the width of the input, H the hidden size, P the width of the output, and `bits` the size of
+    a number.
     """
 
     N: int
@@ -132,13 +119,13 @@ class Sizes(NamedTuple):
     """The arithmetic of matrix products: 0 for the dtype of the data, `INTEGERS` for 8-bit integers, and n > 0 for a
     sum of n products in bfloat16; see `Processor.terms`."""
     input_terms: int | None = None
-    """The same for the product of the input, if it differs."""
+    """The arithmetic of the input GEMM, if it differs."""
     narrow: bool = False
-    """Whether each step computes the product of the input itself, which has few columns; only without gradients."""
+    """Whether the input has few columns, so that each step computes its own input product. Only without gradients."""
 
     @property
     def terms_of_input(self) -> int:
-        """The arithmetic of the matrix product of the input."""
+        """The arithmetic of the input GEMM."""
         return self.terms if self.input_terms is None else self.input_terms
 
     @property
@@ -165,45 +152,70 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False, rows: bool
     """
     weights = direction.weights
     equations = cached_equations(direction.cell, "weight_hr" in weights)
-    return _plan(equations, costs, _order(direction), tuple(weights), tuple(direction.noise), record, rows)
+    static = direction.reverse, bool(direction.restart), tuple(weights), tuple(direction.noise), record, rows
+    return _plan(equations, costs, *static)
 
 
 def _plan(
     equations: Equations,
     costs: Costs,
-    order: str,
+    reverse: bool,
+    restarts: bool,
     weights: tuple[str, ...],
     noise: tuple[str, ...],
     record: bool,
     rows: bool = False,
 ) -> Plan:
-    key = equations, costs, order, weights, noise, record, rows
+    key = equations, costs, reverse, restarts, weights, noise, record, rows
     plan = _plans.get(key)
     if plan is None:
         trace = _traces.get((equations, costs, record, rows))
         if trace is None:
             trace = _traces[equations, costs, record, rows] = differentiated(equations, costs, record, rows)
-        plan = _plans[key] = Plan(equations, trace, order, weights, noise, record, rows)
+        plan = _plans[key] = Plan(equations, trace, reverse, restarts, weights, noise, record, rows)
     return plan
 
 
 def text_for(directions: Sequence[Direction], record: bool = False) -> str:
     """The plans of all directions as one string."""
-    static = [(d.cell, _order(d), tuple(d.weights), tuple(d.noise)) for d in directions]
     return "\n".join(
-        [_text_of(cell, order, weights, noise, record, guarded(cell)) for cell, order, weights, noise in static]
+        [
+            _text_of(d.cell, d.reverse, bool(d.restart), tuple(d.weights), tuple(d.noise), record, guarded(d.cell))
+            for d in directions
+        ]
     )
 
 
 @constant
-def _text_of(cell: Cell, order: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool, _: Any) -> str:
-    """The string of one direction; the argument `_` makes `torch.compile` check again whether the cell has changed."""
-    return _text(current_equations(cell, "weight_hr" in weights), order, weights, noise, record)
+def _text_of(
+    cell: Cell,
+    reverse: bool,
+    restarts: bool,
+    weights: tuple[str, ...],
+    noise: tuple[str, ...],
+    record: bool,
+    _guards: object,
+) -> str:
+    """The string of one direction. `_guards` makes `torch.compile` check whether the cell has changed."""
+    return _text(current_equations(cell, "weight_hr" in weights), reverse, restarts, weights, noise, record)
 
 
-def _text(equations: Equations, order: str, weights: tuple[str, ...], noise: tuple[str, ...], record: bool) -> str:
+def _text(
+    equations: Equations,
+    reverse: bool,
+    restarts: bool,
+    weights: tuple[str, ...],
+    noise: tuple[str, ...],
+    record: bool,
+) -> str:
     """The string of a plan. It contains the equations, but neither class names nor the backend."""
+    order = _ORDERS[reverse, restarts]
     return "\t".join((order, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
+
+
+_ORDERS = {(False, False): ">", (True, False): "<", (False, True): ">>", (True, True): "<<"}
+"""The notation of `reverse` and `restarts` in the string of a plan."""
+_PARSED_ORDERS = {text: flags for flags, text in _ORDERS.items()}
 
 
 @lru_cache(1024)
@@ -217,22 +229,19 @@ def plans_in(text: str, costs: Costs) -> tuple[Plan, ...]:
 
 
 def _read(line: str, costs: Costs) -> Plan:
-    order, names, noise, shown, content = (line.split("\t") + [""] * 5)[:5]
+    order, names, noise, recorded, content = (line.split("\t") + [""] * 5)[:5]
     equations = interned(parse(content))
     weights, factors = tuple(names.split(",")), tuple(noise.split(",")) if noise else ()
-    if order not in _ORDERS or shown not in ("", "recorded") or set(factors) != equations.noise.keys():
+    if order not in _PARSED_ORDERS or recorded not in ("", "recorded") or set(factors) != equations.noise.keys():
         raise NotEquations("this program's directions cannot be read")
     shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
     if weights != tuple(shapes):
         raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
-    return _plan(equations, costs, order, weights, factors, bool(shown))
-
-
-_ORDERS = (">", "<", ">>", "<<")
+    return _plan(equations, costs, *_PARSED_ORDERS[order], weights, factors, bool(recorded))
 
 
 def count_of_results(plans: Sequence[Plan]) -> int:
-    """The number of result tensors of a training call: for each state, its values at all steps and its final value.
+    """The number of results of a training call: the values of each state at all steps, and its final value.
 
     A training call returns saved tensors after these.
     """
@@ -250,14 +259,14 @@ def without_final(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]
     return [*read, *flat[at:]]
 
 
-def by_direction(plans: Sequence[Plan], given: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
-    """Yield each plan and its tensors."""
+def by_direction(plans: Sequence[Plan], operands: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
+    """Yield each plan and its operands."""
     at = 0
     for plan in plans:
-        yield plan, given[at : at + plan.given]
-        at += plan.given
+        yield plan, operands[at : at + plan.operand_count]
+        at += plan.operand_count
 
 
-def split(plans: Sequence[Plan], given: Sequence[Tensor]) -> list[Direction]:
-    """Return the directions, each with its tensors."""
-    return [plan.direction(own) for plan, own in by_direction(plans, given)]
+def split(plans: Sequence[Plan], operands: Sequence[Tensor]) -> list[Direction]:
+    """Return the directions, each with its operands."""
+    return [plan.direction(own) for plan, own in by_direction(plans, operands)]

@@ -1,4 +1,4 @@
-"""The number of threads of a call: that of torch, limited by the available processors and by the work of the call."""
+"""The number of threads of a call: torch's setting, limited by the available processors and by the work of the call."""
 
 import ctypes
 import os
@@ -10,40 +10,40 @@ from time import monotonic
 import torch
 
 READ_EVERY = 1.0
-"""Seconds after which limits are read again."""
-CONTENDED_FOR = (0.1, 8.0)
-"""Seconds of contention after threads waited for each other: the least and the most."""
-A_SLICE = 100_000_000
-"""Multiplications of some milliseconds, about the time for which one process waits while another has its processor."""
+"""The interval in seconds at which the limits are read again."""
+CONTENTION_SECONDS = (0.1, 8.0)
+"""The shortest and the longest time for which contention is assumed after threads have waited for each other."""
+TIME_SLICE = 100_000_000
+"""The number of multiplications in a scheduler time slice, a few milliseconds."""
 
 
 def threads() -> int:
     """`torch.get_num_threads()`, limited by the number of processors that the caller may use.
 
-    More threads than processors make no call faster. If a control group limits processor time, as in most containers,
-    threads that wait for each other use it up, and then all of them are suspended.
+    More threads than processors do not make a call faster. If a control group limits processor time, as in most
+    containers, spinning threads use up the quota, and then all threads are suspended.
     """
-    most = torch.get_num_threads()
-    return most if most == 1 else min(most, available())
+    requested = torch.get_num_threads()
+    return requested if requested == 1 else min(requested, available())
 
 
-def worth(work: int, each: int) -> int:
-    """The number of threads for some multiplications.
+def threads_for(work: int, grain: int) -> int:
+    """The number of threads for a number of multiplications.
 
-    While other processes use the processors, a thread may wait for the end of a time slice of theirs. Work that takes
-    less than a time slice is finished earlier by the running threads.
+    Under CPU contention a thread may have to wait until the time slice of another process ends. Work that takes less
+    than a time slice is then finished earlier by the threads that already run.
 
     Args:
         work: the number of multiplications.
-        each: the least number per thread for which another thread pays off.
+        grain: the number of multiplications per thread below which another thread costs more than it saves.
     """
-    if work <= each:
+    if work <= grain:
         return 1
-    return min(threads(), -(-work // (max(each, A_SLICE) if contention else each)))
+    return min(threads(), -(-work // (max(grain, TIME_SLICE) if contention else grain)))
 
 
 def setting() -> tuple[int, bool]:
-    """The settings that `worth` depends on."""
+    """The settings that `threads_for` depends on."""
     return threads(), contention.until > monotonic()
 
 
@@ -53,43 +53,44 @@ def available() -> int:
 
 
 class Contention:
-    """Whether threads recently waited for each other, as they do when other processes use their processors."""
+    """Whether threads recently waited for each other, which happens when other processes use their processors."""
 
     def __init__(self) -> None:
-        self.until, self._pause = 0.0, CONTENDED_FOR[0]
+        self.until, self._duration = 0.0, CONTENTION_SECONDS[0]
 
     def __bool__(self) -> bool:
         return monotonic() < self.until
 
     def note(self, waited: bool) -> None:
-        """Note whether threads waited. Each time they did, contention lasts longer."""
+        """Record whether threads waited. The assumed duration doubles each time they did and halves otherwise."""
+        shortest, longest = CONTENTION_SECONDS
         if waited:
-            self.until = monotonic() + self._pause
-            self._pause = min(2 * self._pause, CONTENDED_FOR[1])
+            self.until = monotonic() + self._duration
+            self._duration = min(2 * self._duration, longest)
         else:
-            self._pause = max(self._pause / 2, CONTENDED_FOR[0])
+            self._duration = max(self._duration / 2, shortest)
 
 
 class Limit:
-    """The processor time that the control groups of this process permit.
+    """The processor time that the control groups (cgroups) of this process permit.
 
     Args:
-        process: the folder in which Linux lists the groups.
+        process: the folder in /proc that lists the groups.
     """
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._process, self.until, self.known = process, 0.0, 0
 
     def processors(self) -> int:
-        """The smallest limit as a number of processors, rounded, at least 1; all processors if there is no limit."""
+        """The smallest limit as a number of processors, rounded, at least 1. Without limits it is `os.cpu_count()`."""
         now = monotonic()
         if now >= self.until:
-            least = min(self._limits(), default=os.cpu_count() or 1)
-            self.known, self.until = max(1, int(least + 0.5)), now + READ_EVERY
+            smallest = min(self._limits(), default=os.cpu_count() or 1)
+            self.known, self.until = max(1, int(smallest + 0.5)), now + READ_EVERY
         return self.known
 
     def _limits(self) -> Iterator[float]:
-        """The processor time of each group around the process, in seconds per second."""
+        """The limit of each group that contains the process, in seconds of processor time per second."""
         for group, version in self._groups():
             with suppress(OSError, ValueError):
                 if version == 2:
@@ -100,12 +101,12 @@ class Limit:
                     yield int(quota) / int(period)
 
     def _groups(self) -> Iterator[tuple[Path, int]]:
-        """The folders of the groups that may limit the process, each with its version of control groups."""
-        own = [line.split(":", 2) for line in self._lines("cgroup")]
-        paths = {name: path for _, names, path in own for name in names.split(",")}
+        """The folders of the groups that may limit the process, each with its cgroup version (1 or 2)."""
+        memberships = [line.split(":", 2) for line in self._lines("cgroup")]
+        paths = {name: path for _, names, path in memberships for name in names.split(",")}
         for line in self._lines("mountinfo"):
-            where, _, what = line.partition(" - ")
-            (_, _, _, root, top, *_), (kind, *_, options) = where.split(), what.split()
+            mount, _, filesystem = line.partition(" - ")
+            (_, _, _, root, top, *_), (kind, *_, options) = mount.split(), filesystem.split()
             version = {"cgroup2": 2, "cgroup": 1}.get(kind)
             if version == 2 or (version == 1 and "cpu" in options.split(",")):
                 path = Path(paths.get("" if version == 2 else "cpu", root))
@@ -121,7 +122,7 @@ class Limit:
 def _affinity() -> Callable[[], int]:
     """A function that counts the processors that the caller may run on.
 
-    OpenMP's count stays right if OpenMP has bound the caller to one of them (OMP_PROC_BIND).
+    The count of OpenMP is correct even if OpenMP has bound the caller to one processor (OMP_PROC_BIND).
     """
     if os.name == "posix":
         with suppress(AttributeError):

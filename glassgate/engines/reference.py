@@ -28,16 +28,17 @@ def run(
     recordings: Sequence[Recording | None] | None = None,
 ) -> list[Result]:
     """Run the directions of one layer, one after the other."""
-    kind, shown = steps.data.device.type, recordings or [None] * len(directions)
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        steps, directions = _cast(steps, directions, torch.get_autocast_dtype(kind))
-        with torch.autocast(kind, enabled=False):
+    device = steps.data.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        steps, directions = _cast(steps, directions, torch.get_autocast_dtype(device))
+        with torch.autocast(device, enabled=False):
             return run(steps, directions, all_states, recordings)
-    return [_run(steps, direction, recording) for direction, recording in zip(directions, shown, strict=True)]
+    recordings = recordings or [None] * len(directions)
+    return [_run(steps, direction, recording) for direction, recording in zip(directions, recordings, strict=True)]
 
 
 def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tuple[Steps, list[Direction]]:
-    """Cast all float32 tensors of a call to the autocast dtype, in which torch's layers compute everything, too."""
+    """Cast all float32 tensors of a call to the autocast dtype. The layers of torch.nn do the same."""
 
     def cast(v: Tensor) -> Tensor:
         return v.to(dtype) if v.dtype == torch.float32 else v
@@ -62,7 +63,7 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
     ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(padded)
     resets = None if steps.resets is None else steps.resets[:, None].split(padded)
     by_step = {name: v.split(padded) if cell.noise[name].per_step else [v] * len(padded) for name, v in noise.items()}
-    state, every = initial, [initial] * len(sizes)
+    state, new_states = initial, [initial] * len(sizes)
     for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
         n = sizes[t]
         before = tuple(v[:n] for v in state)
@@ -72,17 +73,16 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
             )
         factors = {name: v[t][:n] for name, v in by_step.items()}
         if recording is None:
-            every[t] = advance(cell, weights, ih[t], before, factors)
+            new_states[t] = advance(cell, weights, ih[t], before, factors)
         else:
             first = sum(sizes[:t])
-            with _recorded(recording, cell, rows, units, slice(first, first + n)) as take:
-                every[t] = advance(cell, weights, ih[t], before, factors)
-                take(every[t])
-        state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(every[t], state, strict=True))
+            with _recorded(recording, cell, rows, units, slice(first, first + n)) as store:
+                new_states[t] = advance(cell, weights, ih[t], before, factors)
+                store(new_states[t])
+        state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(new_states[t], state, strict=True))
     padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
-    return Result(
-        tuple(torch.cat(steps_of) for steps_of in zip(*every, padding, strict=True)), tuple(v.clone() for v in state)
-    )
+    states = tuple(torch.cat(by_step) for by_step in zip(*new_states, padding, strict=True))
+    return Result(states, tuple(v.clone() for v in state))
 
 
 class Stepper:
@@ -107,23 +107,27 @@ class Stepper:
 def _recorded(
     recording: Recording, cell: Cell, rows: int, units: int, at: slice
 ) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
-    """Record a step's gates under the author's names and, in the backward pass, the gradients of gates and states."""
+    """Record a step's gates under the author's names and, in the backward pass, the gradients of gates and states.
+
+    Yields a function that takes the new states and stores everything in the recording.
+    """
     gates: dict[str, Tensor] = {}
 
     def note_gate(name: str, value: Any) -> None:
         if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
             gates.setdefault(name, value)
 
-    def take(states: tuple[Tensor, ...]) -> None:
+    def store(states: tuple[Tensor, ...]) -> None:
         # Only a value with one number per row and unit can be the value of a gate.
         shape = at.stop - at.start, units
         found = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
         for name, value in found.items():
             recording.values.setdefault(name, value.new_zeros(rows, units))[at] = value.detach()
-        shown = found | dict(zip(cell.state, states, strict=True))
-        for name, value in shown.items():
+        recorded = found | dict(zip(cell.state, states, strict=True))
+        widths = {name: v.shape[1] for name, v in recorded.items()}
+        for name, value in recorded.items():
             if value.requires_grad:
-                value.register_hook(partial(add_gradient, name, {name: v.shape[1] for name, v in shown.items()}))
+                value.register_hook(partial(add_gradient, name, widths))
 
     def add_gradient(name: str, widths: Mapping[str, int], d: Tensor | None) -> None:
         if d is None:  # torch passes None if every operation that reads the value is detached
@@ -133,7 +137,7 @@ def _recorded(
         recording.grad[name][at] += d.detach()
 
     with trace_locals(note_gate):
-        yield take
+        yield store
 
 
 def advance(
@@ -142,11 +146,11 @@ def advance(
     ih: Tensor,
     state: tuple[Tensor, ...],
     noise: dict[str, Tensor] | None = None,
-    held: bool = False,
+    detach_recurrent: bool = False,
 ) -> tuple[Tensor, ...]:
     """Return the states after one step.
 
-    Leading axes of `ih` and `state` broadcast; the recurrent matrix products are computed before broadcasting.
+    Leading axes of `ih` and `state` broadcast. The recurrent matrix products are computed before broadcasting.
 
     Args:
         cell: the equations.
@@ -154,8 +158,8 @@ def advance(
         ih: the input's part of the pre-activations, ([N,] gates * H_cell).
         state: the states before the step.
         noise: random factors by name.
-        held: whether to block gradients through the recurrent matrix products, so that only the path on which the
-            step reads the states directly remains.
+        detach_recurrent: whether to block gradients through the recurrent matrix products. Only the path on which the
+            step reads the states directly then remains.
     """
 
     def by_gate(v: Tensor) -> Named:
@@ -163,7 +167,7 @@ def advance(
 
     def product(u: Tensor) -> Named:
         units = ih.shape[-1] // len(cell.gates)
-        u = u.detach() if held else u
+        u = u.detach() if detach_recurrent else u
         return by_gate(recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads, units))
 
     def projection(h: Tensor) -> Tensor:

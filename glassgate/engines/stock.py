@@ -1,4 +1,4 @@
-"""torch's own kernels (oneDNN, cuDNN, MIOpen) for the plain cells that they know."""
+"""The engine "torch": torch's own kernels (oneDNN, cuDNN, MIOpen) for LSTM, GRU and RNN."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,31 +12,31 @@ from glassgate.engines.contract import Direction, Reason, Result, Steps, is_tran
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
-    """What torch's kernels lack for this call, or None."""
-    lack = _lack(steps, directions, all_states)
-    return None if lack is None else Reason(lack)
+    """Why torch's kernels cannot run this call; None if they can."""
+    text = _why_not(steps, directions, all_states)
+    return None if text is None else Reason(text)
 
 
-def _lack(steps: Steps, directions: list[Direction], all_states: bool) -> str | None:
+def _why_not(steps: Steps, directions: list[Direction], all_states: bool) -> str | None:
     cell, weights = directions[0].cell, directions[0].weights
     if type(cell) not in (LSTM, GRU, RNN):
-        inner = getattr(cell, "cell", cell)  # of one that has noise
+        inner = getattr(cell, "cell", cell)  # a cell with noise wraps another cell
         noise = "" if inner is cell else " with zoneout or recurrent dropout"
         return f"torch has kernels only for LSTM, GRU and RNN, and this cell is {type(inner).__name__}{noise}"
     if is_transformed():
-        return "torch's kernels have no rule for vmap and jvp"
+        return "torch's kernels do not support vmap and jvp"
     if steps.resets is not None:
         return "torch's kernels do not support resets"
     if all_states and len(cell.state) > 1:
-        return "torch's kernels return the output at every step, and no other state"
+        return "torch's kernels return only the output at every step, not the other states"
     if "weight_hr" in weights and type(cell) is not LSTM:
-        return f"torch has no projection for {type(cell).__name__}"
+        return f"torch does not support a projection for {type(cell).__name__}"
     if directions[0].initial[0].shape[0] == 0 or (steps.batch_sizes is not None and not steps.batch_sizes.any()):
-        return "torch's kernels want at least one step"
-    if len(directions) == 2 and _form(directions[0]) != _form(directions[1]):
-        return "torch's kernels want two directions of the same size"
+        return "torch's kernels need at least one step"
+    if len(directions) == 2 and _shapes(directions[0]) != _shapes(directions[1]):
+        return "torch's kernels need two directions of the same size"
     if len(directions) == 1 and directions[0].reverse and steps.batch_sizes is not None:
-        return "torch's kernels run no reverse direction alone over sequences of unequal length"
+        return "torch's kernels do not run a single reverse direction over sequences of unequal length"
     return None
 
 
@@ -55,10 +55,10 @@ def is_persistent(
 
     Args:
         cell: the cell.
-        dtype: of the results.
+        dtype: the dtype of the results.
         sizes: the batch size, the width of the input and the hidden size.
-        directions: their number.
-        packed: whether sequences have lengths of their own.
+        directions: the number of directions.
+        packed: whether the lengths of sequences may differ.
         projected: whether the output goes through `weight_hr`.
         train: whether a backward pass follows.
     """
@@ -72,12 +72,12 @@ def is_persistent(
     return dtype == torch.float16 and type(cell) is not GRU and fits
 
 
-def _form(direction: Direction) -> list[tuple[int, ...]]:
+def _shapes(direction: Direction) -> list[tuple[int, ...]]:
     return [tuple(w.shape) for w in direction.weights.values()]
 
 
 def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> list[Result]:
-    """One layer by `torch.lstm`, `torch.gru`, `torch.rnn_tanh` or `torch.rnn_relu`."""
+    """Run one layer with `torch.lstm`, `torch.gru`, `torch.rnn_tanh` or `torch.rnn_relu`."""
     flipped = len(directions) == 1 and directions[0].reverse
     N = directions[0].initial[0].shape[0]
     weights = [w for d in directions for w in d.weights.values()]
@@ -90,10 +90,10 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
         output = (output.flip(0) if flipped else output).flatten(0, 1)
     else:
         sizes = steps.batch_sizes[steps.batch_sizes > 0]
-        alive, total = int(sizes[0]), int(sizes.sum())
-        output, *final = function(steps.data[:total], sizes, _initial(directions, alive), weights, *rest)
+        nonempty, total = int(sizes[0]), int(sizes.sum())
+        output, *final = function(steps.data[:total], sizes, _initial(directions, nonempty), weights, *rest)
         final = [
-            torch.cat([f, torch.stack([d.initial[k][alive:] for d in directions])], 1) for k, f in enumerate(final)
+            torch.cat([f, torch.stack([d.initial[k][nonempty:] for d in directions])], 1) for k, f in enumerate(final)
         ]
         output = torch.cat([output, output.new_zeros(steps.data.shape[0] - total, output.shape[1])])
     outputs = output.chunk(len(directions), 1)
@@ -101,7 +101,7 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
 
 
 def step(cell: Cell) -> Callable[..., Any] | None:
-    """torch's function for one step of a plain cell: input, states and parameters in, new states out."""
+    """torch's function for one step of a cell, from input, states and parameters to new states; None if it has none."""
     return _STEPS.get((type(cell), getattr(cell, "nonlinearity", None)))
 
 
@@ -114,7 +114,7 @@ _STEPS: dict[tuple[type[Cell], str | None], Callable[..., Any]] = {
 
 
 def _initial(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:
-    """The states of all directions stacked, as torch takes them."""
+    """The initial states of all directions, stacked in the format of torch's functions."""
     stacked = [
         torch.stack([v[:rows] for v in of_state]) for of_state in zip(*(d.initial for d in directions), strict=True)
     ]

@@ -10,16 +10,16 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines.reference import advance
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.symbolic.step import apart
+from glassgate.engines.symbolic.step import in_new_thread
 
 _ROWS, _UNITS = 3, 4
-_CLOSE = 1e-6
-"""Relative to the largest value: rounding to float32 inside of torch does not count."""
+_TOLERANCE = 1e-6
+"""The tolerance relative to the largest value. It allows for operations that torch rounds to float32."""
 
 
 def difference(cell: Cell, equations: Equations) -> str | None:
-    """The first value or gradient in which the equations differ from the cell's step, in words; None if none does."""
-    found: str | None = apart(_difference, cell, equations)
+    """The name of the first value or gradient in which the equations differ from the cell's step; None if all agree."""
+    found: str | None = in_new_thread(_difference, cell, equations)
     return found
 
 
@@ -27,9 +27,9 @@ def _difference(cell: Cell, equations: Equations) -> str | None:
     generator = torch.Generator().manual_seed(0)
     for draw in (_normal, _positive):
         inputs = _inputs(cell, equations.projected, lambda *shape, draw=draw: draw(generator, shape))
-        given, wanted = _results(GraphCell(equations), *inputs), _results(cell, *inputs)
-        for name, value in wanted.items():
-            if not _equal(given[name], value):
+        actual, expected = _results(GraphCell(equations), *inputs), _results(cell, *inputs)
+        for name, value in expected.items():
+            if not _equal(actual[name], value):
                 return name
     return None
 
@@ -43,7 +43,7 @@ def _positive(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
 
 
 def _inputs(cell: Cell, projected: bool, draw: Callable[..., Tensor]) -> tuple[Weights, Tensor, list[Tensor], Weights]:
-    """Parameters, the input's half of the pre-activations, states and noise of one step."""
+    """Parameters, input halves of the pre-activations, states and noise of one step."""
     units = _UNITS * cell.heads
     out = 2 * cell.heads if projected else units
     shapes = cell.shapes(1, units, out if projected else 0, bias=False)
@@ -57,15 +57,16 @@ def _inputs(cell: Cell, projected: bool, draw: Callable[..., Tensor]) -> tuple[W
 
 
 def _results(cell: Cell, weights: Weights, ih: Tensor, states: list[Tensor], noise: Weights) -> dict[str, Tensor]:
-    """The new states, and the gradients of a sum of all of them."""
+    """The new states, and the gradients of a weighted sum of all of them."""
     leaves: dict[str, Tensor] = {"W_ih x + b_ih": ih}
     leaves |= {f"the state {name!r}": v for name, v in zip(cell.state, states, strict=True)}
     leaves |= {f"the parameter {name!r}": v for name, v in weights.items()}
     leaves = {name: v.clone().requires_grad_() for name, v in leaves.items()}
-    own = {name: leaves[f"the parameter {name!r}"] for name in weights}
-    # A step that writes to its states shall not find the leaves themselves.
+    parameters = {name: leaves[f"the parameter {name!r}"] for name in weights}
+    # Pass copies, because a step may write to its states in place.
     before = tuple(leaves[f"the state {name!r}"] * 1.0 for name in cell.state)
-    new = advance(cell, own, leaves["W_ih x + b_ih"] * 1.0, before, {name: v.clone() for name, v in noise.items()})
+    noise = {name: v.clone() for name, v in noise.items()}
+    new = advance(cell, parameters, leaves["W_ih x + b_ih"] * 1.0, before, noise)
     total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new) if v.requires_grad)
     found = {f"state {name!r}": v.detach() for name, v in zip(cell.state, new, strict=True)}
     if isinstance(total, Tensor):
@@ -76,6 +77,7 @@ def _results(cell: Cell, weights: Weights, ih: Tensor, states: list[Tensor], noi
     return found
 
 
-def _equal(given: Tensor, wanted: Tensor) -> bool:
-    scale = max(1.0, float(wanted.nan_to_num(0.0, 0.0, 0.0).abs().max())) if wanted.numel() else 1.0
-    return bool(torch.isclose(given.double(), wanted.double(), _CLOSE, _CLOSE * scale, equal_nan=True).all())
+def _equal(actual: Tensor, expected: Tensor) -> bool:
+    scale = max(1.0, float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())) if expected.numel() else 1.0
+    tolerance = _TOLERANCE, _TOLERANCE * scale
+    return bool(torch.isclose(actual.double(), expected.double(), *tolerance, equal_nan=True).all())

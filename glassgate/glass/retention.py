@@ -50,7 +50,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
     """The diagonal d new_j / d old_j of one state, (S, H). `held`: whether recurrent products are constant."""
     with torch.enable_grad():
         old = [state.detach().requires_grad_(k == place) for k, state in enumerate(before)]
-        new = advance(cell, weights, ih, tuple(old), held=held)[place]
+        new = advance(cell, weights, ih, tuple(old), detach_recurrent=held)[place]
         if not new.requires_grad:
             return torch.zeros_like(new)
 

@@ -13,7 +13,7 @@ from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
 from glassgate.display import Shown
 from glassgate.engines import choose, stock
-from glassgate.engines.contract import PLAIN, is_undisturbed
+from glassgate.engines.contract import PLAIN, is_eager
 from glassgate.engines.reference import advance
 from glassgate.shapes import ShapeError, check_flag, check_like, check_parameters, check_shape, check_size
 
@@ -129,7 +129,7 @@ class RecurrentCell(Shown, nn.Module):
     def _by_torch(self, input: Any, hx: Any) -> Any:
         """The states after the step, computed by a function of torch; None if the call must take the general path."""
         function = stock.step(self.cell)
-        if function is None or type(input) is not Tensor or input.dim() != 2 or not is_undisturbed():
+        if function is None or type(input) is not Tensor or input.dim() != 2 or not is_eager():
             return None
         if torch.is_autocast_enabled("cpu"):
             return None

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
 from glassgate.engines.backend import Frozen, PackedPass, Stepper
-from glassgate.engines.contract import Direction, Recording, Result, Steps, is_undisturbed
+from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
 from glassgate.engines.frozen import MATRICES, frozen, quantised, stepper
 from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.memory import COMPUTED_IN, allocator
@@ -240,7 +240,7 @@ class FrozenLayer(nn.Module):
         for v in (input, *states):
             if type(v) is not Tensor or v.dtype is not self.computed_in or not v.is_cpu:
                 return None
-        if not is_undisturbed():
+        if not is_eager():
             raise RuntimeError(
                 f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
                 "made from"

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate.cell import Cell
 from glassgate.engines import choose
 from glassgate.engines.backend import Packed, Signature
-from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_undisturbed, result_type
+from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_eager, result_type
 from glassgate.engines.memory import computable
 from glassgate.layers import one_row
 from glassgate.layers.observed import Observed, graph_leaf
@@ -61,7 +61,7 @@ class Repeated:
     ) -> Any:
         """The results of a prepared call. None if the call must take the general path."""
         data = input.data if type(input) is PackedSequence else input
-        if type(data) is not Tensor or not is_undisturbed():
+        if type(data) is not Tensor or not is_eager():
             return None
         recorded = bool(layer._watchers)
         if recorded and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):

@@ -44,7 +44,7 @@ class Layer(NamedTuple):
     def forward(
         self,
         steps: Steps,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         all_states: bool,
         save: bool,
         dtype: torch.dtype,
@@ -52,7 +52,7 @@ class Layer(NamedTuple):
     ) -> list[Tensor]:
         results: list[Tensor] = []
         behind: list[Tensor] = []
-        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
+        for k, (plan, own) in enumerate(by_direction(self.plans, operands)):
             call = Call(plan, steps, own)
             found = evaluate(forward_pass(plan.equations, plan.trace, call.form(save)), call.inputs(), call.extents)
             names = plan.equations.state if all_states or save else plan.equations.state[:1]
@@ -68,7 +68,7 @@ class Layer(NamedTuple):
     def backward(
         self,
         steps: Steps,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         flat: Sequence[Tensor],
         d_results: Mapping[int, Tensor],
         needs_d_data: bool,
@@ -77,8 +77,8 @@ class Layer(NamedTuple):
     ) -> list[Tensor | None]:
         count = count_of_results(self.plans) // 2
         states, behind = iter(flat[:count]), iter(flat[count:])
-        d_data, d_given, at = torch.zeros_like(steps.data), list[Tensor | None](), 0
-        for k, (plan, own) in enumerate(by_direction(self.plans, given)):
+        d_data, d_operands, at = torch.zeros_like(steps.data), list[Tensor | None](), 0
+        for k, (plan, own) in enumerate(by_direction(self.plans, operands)):
             call, names = Call(plan, steps, own), plan.equations.state
             inputs = call.inputs() | {Port(Role.STATES, name): call.padded(next(states)) for name in names}
             inputs |= call.unpacked([next(behind) for _ in plan.kept(call.sizes)])
@@ -92,11 +92,11 @@ class Layer(NamedTuple):
             at += 2 * len(names)
             found = evaluate(backward_pass(plan.equations, plan.trace, call.form(False)), inputs, call.extents)
             d_data += call.rows(found[Port(Role.D_DATA)])
-            d_given += call.gradients(found)
+            d_operands += call.gradients(found)
             if recordings:
                 shown = [port for port in found if port.role in (Role.D_GATE, Role.D_NEW)]
                 recordings[k].add({port.name: call.rows(found[port]) for port in shown})
-        return [d_data if needs_d_data else None, *d_given]
+        return [d_data if needs_d_data else None, *d_operands]
 
     def prepared(self, *signature: object) -> None:
         """The evaluator has no faster way for repeated calls."""

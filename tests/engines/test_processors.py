@@ -92,13 +92,13 @@ def test_no_more_threads_than_torch_has_or_than_there_are_processors(monkeypatch
 )
 def test_each_thread_has_enough_to_do(monkeypatch, work, each, usually, contended):
     """More, where it may have to wait while another process has its processor."""
-    monkeypatch.setattr(processors, "A_SLICE", 10)
+    monkeypatch.setattr(processors, "TIME_SLICE", 10)
     monkeypatch.setattr(processors, "contention", processors.Contention())
     torch.set_num_threads(4)
     for now, threads in ((False, usually), (True, contended)):
         if now:
             processors.contention.note(True)
-        assert processors.worth(work, each) == threads
+        assert processors.threads_for(work, each) == threads
         assert processors.setting() == (4, now)
 
 

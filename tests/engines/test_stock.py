@@ -26,26 +26,28 @@ def test_same_bits_as_torch(kind, dtype, packed):
     torch.testing.assert_close(got, wanted, rtol=0, atol=0)
 
 
-class Own(gg.cells.LSTM):
-    """An LSTM by another class: its step could be another."""
+class Subclass(gg.cells.LSTM):
+    """A subclass may override the step."""
 
 
-LACKS = {
-    "only for LSTM, GRU and RNN, and this cell is Own": lambda x: gg.LSTM(3, 4, cell=Own())(x),
+UNSUPPORTED = {
+    "only for LSTM, GRU and RNN, and this cell is Subclass": lambda x: gg.LSTM(3, 4, cell=Subclass())(x),
     "do not support resets": lambda x: gg.GRU(3, 4)(x, resets=torch.zeros(5, 2, dtype=torch.bool)),
-    "no projection for RNN": lambda x: gg.RNN(3, 4, proj_size=2)(x),
+    "does not support a projection for RNN": lambda x: gg.RNN(3, 4, proj_size=2)(x),
     "at least one step": lambda x: gg.GRU(3, 4)(x, lengths=[0, 0]),
     "two directions of the same size": lambda x: gg.GRU(3, (4, 5), bidirectional=True)(x),
-    "no reverse direction alone": lambda x: gg.GRU(3, 4, 2, bidirectional=True, merge="none")(x, lengths=[5, 2]),
+    "do not run a single reverse direction": lambda x: gg.GRU(3, 4, 2, bidirectional=True, merge="none")(
+        x, lengths=[5, 2]
+    ),
 }
 
 
-@pytest.mark.parametrize("reason", LACKS)
-def test_says_what_the_kernel_lacks(reason):
+@pytest.mark.parametrize("reason", UNSUPPORTED)
+def test_error_names_the_reason(reason):
     x = torch.randn(5, 2, 3)
     with pytest.raises(gg.EngineError, match=f"engine 'torch' cannot run this call: .*{reason}"), gg.engine("torch"):
-        LACKS[reason](x)
-    LACKS[reason](x)
+        UNSUPPORTED[reason](x)
+    UNSUPPORTED[reason](x)
 
 
 def test_empty_batch_has_a_gradient():

@@ -164,7 +164,9 @@ def test_what_has_no_kernel_says_what_to_do():
         torch.autograd.grad(y, list(layer.parameters()), torch.eye(5), is_grads_batched=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(gg.EngineError, match=r"torch.jit.trace cannot follow these layers; torch.export.export"):
+        with pytest.raises(
+            gg.EngineError, match=r"torch.jit.trace does not support these layers; use torch.export.export"
+        ):
             torch.jit.trace(layer, x)
 
 

@@ -11,7 +11,7 @@ from glassgate.engines.backend import Frozen
 from glassgate.engines.contract import Direction, Reason, Steps, result_type
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.numba_cpu.costs import COSTS
-from glassgate.engines.plan import Plan, given_of
+from glassgate.engines.plan import Plan, operands_of
 
 if TYPE_CHECKING:
     from glassgate.engines.numba_cpu.layer import Layer
@@ -43,7 +43,7 @@ class CPU:
         from glassgate.engines.numba_cpu.amx import explained
         from glassgate.engines.numba_cpu.layer import terms_requested
 
-        terms = terms_requested(result_type(steps.data.dtype), given_of(list(directions)))
+        terms = terms_requested(result_type(steps.data.dtype), operands_of(list(directions)))
         return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
 
     def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "Frozen | Reason":

@@ -14,7 +14,7 @@ from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.tasks import Operand
 from glassgate.engines.plan import Plan, Sizes
-from glassgate.engines.products import written_whole
+from glassgate.engines.products import fully_written
 
 
 class Wanted(NamedTuple):
@@ -31,7 +31,7 @@ class Backward(KernelPlan):
 
     Attributes:
         wanted: the requested gradients.
-        written_whole: parameters whose whole gradient is written.
+        fully_written: parameters whose whole gradient is written.
         d_weights: the destination of each parameter's gradient, by name.
         d_states: the gradients that come from the caller.
         d_data: the destination of the input's gradient.
@@ -42,7 +42,7 @@ class Backward(KernelPlan):
     def __init__(self, plan: Plan, sizes: Sizes, wanted: Wanted) -> None:
         super().__init__(plan, sizes, True, True, True)
         self.wanted = wanted
-        self.written_whole = written_whole(plan.cell, plan.trace, wanted.weights)
+        self.fully_written = fully_written(plan.cell, plan.trace, wanted.weights)
         self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in wanted.weights}
         self.d_states = [self.buffers.of_state(Kind.D_STATE, name) for name in self.cell.state]
         stored = [self.buffers.place(key).buffer for key in self.trace.backward.outputs]

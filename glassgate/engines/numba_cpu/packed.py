@@ -92,9 +92,9 @@ class PackedDirection:
         trace = self.plan().trace
         return bool(trace.ih or trace.hh_only or trace.shared or "weight_hr" in self._direction.weights)
 
-    def forward(self, plan: Plan, N: int, every_state: bool = False) -> ForwardPass:
+    def forward(self, plan: Plan, N: int, all_states: bool = False) -> ForwardPass:
         """The forward pass of this direction only."""
-        return _forward([plan], [self.sizes(N)], self.dtype, every_state)
+        return _forward([plan], [self.sizes(N)], self.dtype, all_states)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -142,8 +142,8 @@ class PackedLayer:
         return Step([layer.directions[0] for layer in layers], initial, residual)
 
 
-def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, every_state: bool) -> ForwardPass:
-    return forward_pass(tuple(plans), tuple(sizes), dtype, every_state, False, (False,) * len(plans), host())
+def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, all_states: bool) -> ForwardPass:
+    return forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
 
 
 def run(

@@ -44,7 +44,7 @@ class Partition(NamedTuple):
 def partition(plans: Sequence[KernelPlan], layout: BatchLayout) -> Partition:
     """The division of a pass of these directions."""
     work = layout.rows * sum([plan.work for plan in plans])
-    threads = processors.worth(work, FEW_OPERATIONS)
+    threads = processors.threads_for(work, FEW_OPERATIONS)
     if threads == 1:
         return alone(len(plans))
     parts = max(1, threads // len(plans))

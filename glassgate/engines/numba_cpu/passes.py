@@ -1,4 +1,4 @@
-"""The forward and backward pass of a layer for tensors of given sizes: memory for results, and all gradients.
+"""The forward and backward pass of a layer for tensors of fixed sizes: memory for results, and all gradients.
 
 `executable.py` runs them; `layer.py` calls them for whole layers.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import products
-from glassgate.engines.memory import empty, unwritten
+from glassgate.engines.memory import empty, empty_rows
 from glassgate.engines.numba_cpu.arguments import RESETS, Argument, address, pitch
 from glassgate.engines.numba_cpu.backward import Backward, Wanted, backward_plan
 from glassgate.engines.numba_cpu.executable import MOST_LAYOUTS, Addresses, Executable
@@ -118,7 +118,7 @@ class ForwardPass(Pass):
     Args:
         plans, sizes: the plan and the sizes of each direction.
         result: the dtype of the output and the final states.
-        every_state: whether all states are stored at every step. Otherwise only the output is.
+        all_states: whether all states are stored at every step. Otherwise only the output is.
         save: whether a backward pass follows.
         few_rows: for each direction, whether weights are read unpacked.
         processor: the processor to generate kernels for.
@@ -133,7 +133,7 @@ class ForwardPass(Pass):
         plans: Sequence[Plan],
         sizes: Sequence[Sizes],
         result: torch.dtype,
-        every_state: bool,
+        all_states: bool,
         save: bool,
         few_rows: Sequence[bool],
         processor: Processor,
@@ -142,17 +142,17 @@ class ForwardPass(Pass):
         inside = torch.float64 if sizes[0].bits == 64 else torch.float32
         rounded = sizes[0].terms > 0 and result is torch.bfloat16
         kernels = [
-            forward_plan(plan, own, save, every_state, rounded, few, processor)
+            forward_plan(plan, own, save, all_states, rounded, few, processor)
             for plan, own, few in zip(plans, sizes, few_rows, strict=True)
         ]
-        shared = [kernel.given[:1] for kernel in kernels]
-        given, written = ([k.given[1:] for k in kernels], [[*k.written, *k.recorded] for k in kernels])
-        super().__init__(kernels, shared, given, written)
+        shared = [kernel.inputs[:1] for kernel in kernels]
+        operands, written = ([k.inputs[1:] for k in kernels], [[*k.written, *k.recorded] for k in kernels])
+        super().__init__(kernels, shared, operands, written)
         self.counts: list[tuple[int, int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
         for plan, own in zip(plans, sizes, strict=True):
-            widths = list(plan.of_states(own).values())
-            states = widths if every_state else widths[:1]
+            widths = list(plan.state_widths(own).values())
+            states = widths if all_states else widths[:1]
             kept = list(plan.kept(own).values()) if save else []
             shown = [own.H] * len(plan.trace.recorded)
             self.counts.append((len(states), len(widths), len(kept), len(shown)))
@@ -217,8 +217,8 @@ class BackwardPass(Pass):
         ]
         super().__init__(
             kernels,
-            [[kernel.given[0], *([kernel.d_data] if needs_d_data else [])] for kernel in kernels],
-            [kernel.given[1:] for kernel in kernels],
+            [[kernel.inputs[0], *([kernel.d_data] if needs_d_data else [])] for kernel in kernels],
+            [kernel.inputs[1:] for kernel in kernels],
             [kernel.states for kernel in kernels],
             [kernel.kept for kernel in kernels],
             [[*kernel.written, *kernel.recorded] for kernel in kernels],
@@ -253,14 +253,14 @@ class BackwardPass(Pass):
         rows: list[int] = []
         found, shown, at = [], [], 1
         for d, gradients in enumerate(self._gradients):
-            own = tensors[at : at + gradients.given]
+            own = tensors[at : at + gradients.operand_count]
             memory = gradients.memory(own, d_final[d], layout, resets is not None)
             recorded = gradients.recorded(S, layout, tensors[0])
             written += [*memory.written, *recorded.values()]
             rows += gradients.rows(d_states[d], layout.rows)
             found.append(memory)
             shown.append(recorded)
-            at += gradients.given
+            at += gradients.operand_count
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
         self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, executable=executable)
         every = zip(self._gradients, found, strict=True)
@@ -290,14 +290,14 @@ class _Gradients:
         kernel: the backward pass of the direction.
 
     Attributes:
-        given: the number of the direction's tensors.
+        operand_count: the number of tensors of the direction, see `Plan.operand_count`.
     """
 
     def __init__(self, kernel: Backward) -> None:
         plan, cell = kernel.plan, kernel.plan.cell
-        self._kernel, self.given = kernel, plan.given
+        self._kernel, self.operand_count = kernel, plan.operand_count
         self._weights = [
-            (k, name, torch.empty_like if name in kernel.written_whole else torch.zeros_like)
+            (k, name, torch.empty_like if name in kernel.fully_written else torch.zeros_like)
             for k, name in enumerate(plan.weights)
             if name in kernel.d_weights
         ]
@@ -336,7 +336,7 @@ class _Gradients:
         """Allocate the gradients of a recording."""
         if not self._kernel.d_recorded:
             return {}
-        return {name: unwritten(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
+        return {name: empty_rows(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
 
     def rows(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
         """The address and the pitch of each state's gradient at every step."""
@@ -355,7 +355,7 @@ class _Gradients:
         kernel, plan = self._kernel, self._kernel.plan
         d, states, restart, parameter = memory
         if self._own:
-            d = d | products.own_gradients(plan, kernel.sizes.H, d, parameter)
+            d = d | products.custom_parameter_gradients(plan, kernel.sizes.H, d, parameter)
         if plan.restarts:
             states = states + (restart if restart is not states else [torch.zeros_like(v) for v in states])
         elif restart is not states:
@@ -368,13 +368,13 @@ def forward_pass(
     plans: tuple[Plan, ...],
     sizes: tuple[Sizes, ...],
     result: torch.dtype,
-    every_state: bool,
+    all_states: bool,
     save: bool,
     few_rows: tuple[bool, ...],
     processor: Processor,
 ) -> ForwardPass:
     """The forward pass of calls with these properties."""
-    return ForwardPass(plans, sizes, result, every_state, save, few_rows, processor)
+    return ForwardPass(plans, sizes, result, all_states, save, few_rows, processor)
 
 
 @lru_cache(1024)

@@ -40,7 +40,7 @@ class KernelPlan:
         before: the tasks of each round before the loop; those of the first round do not read `weights`.
         loop: the kernel. Threads divide its sequences.
         after: the tasks of each round after the loop.
-        given: the input tensors of every call: data, then weights, states and noise in the order of `plan`.
+        inputs: the input tensors of every call: data, then weights, states and noise in the order of `plan`.
         written: the tensors for results, which the caller allocates.
         states, initial, recorded: the addresses of the states, of the initial states, and of recorded gates.
         every_step: the first rows of buffers that store all steps.
@@ -61,7 +61,7 @@ class KernelPlan:
         plan: Plan,
         sizes: Sizes,
         backward: bool,
-        every_state: bool,
+        all_states: bool,
         save: bool,
         rounded: bool = False,
         few_rows: bool = False,
@@ -85,10 +85,10 @@ class KernelPlan:
         self.states, self.initial = self._of_states(Kind.STATE), self._of_states(Kind.INITIAL)
         self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept(sizes))
         self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
-        self.given = self._given()
+        self.inputs = self._inputs()
         self.written: list[Argument] = []
         every = self._starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
-        self.whole_states = slice(int(rounded), None if every_state else 1)
+        self.whole_states = slice(int(rounded), None if all_states else 1)
         self.every_step = [given.STARTS, *every[self.whole_states]]
         self.in_turns = [v for v in every if v not in self.every_step]
         self.scratch, self.shared = self._scratch()
@@ -131,7 +131,7 @@ class KernelPlan:
 
     def check(self, *others: Argument) -> None:
         """Raise an error if the loop uses a buffer that no call allocates."""
-        known = {*self.given, *self.written, *self.recorded, *others}
+        known = {*self.inputs, *self.written, *self.recorded, *others}
         known |= {*self.weights, *self.fixed, *self.by_row, *self.scratch}
         for operand in self.loop.operands:
             if isinstance(operand, Argument) and operand.role is Role.ADDRESS and operand not in known:
@@ -140,7 +140,7 @@ class KernelPlan:
     def _of_states(self, kind: Kind) -> tuple[Argument, ...]:
         return tuple(address(self.buffers.of_state(kind, name)) for name in self.cell.state)
 
-    def _given(self) -> list[Argument]:
+    def _inputs(self) -> list[Argument]:
         cell = self.cell
         weights = [address(weight_buffer(cell, name)) for name in self.plan.weights]
         kinds = [Kind.INITIAL, *([Kind.RESTART] if self.plan.restarts else [])]
@@ -263,13 +263,13 @@ class Forward(KernelPlan):
 
     Args:
         save: whether the values for the backward pass are stored, in memory that the caller allocates.
-        every_state: whether all states are stored at every step. Otherwise only the output is.
+        all_states: whether all states are stored at every step. Otherwise only the output is.
         rounded: whether the output is bfloat16.
         few_rows: whether weights are read without packing, because a call has few rows.
     """
 
-    def __init__(self, plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, few_rows: bool) -> None:
-        super().__init__(plan, sizes, False, every_state, save, rounded, few_rows)
+    def __init__(self, plan: Plan, sizes: Sizes, save: bool, all_states: bool, rounded: bool, few_rows: bool) -> None:
+        super().__init__(plan, sizes, False, all_states, save, rounded, few_rows)
         trace, bits = self.trace, sizes.bits
         self._sum_biases()
         self._chunk = 0
@@ -356,10 +356,10 @@ def are_few(rows: int, sizes: Sizes) -> bool:
 
 @lru_cache(1024)
 def forward_plan(
-    plan: Plan, sizes: Sizes, save: bool, every_state: bool, rounded: bool, few_rows: bool, processor: Processor
+    plan: Plan, sizes: Sizes, save: bool, all_states: bool, rounded: bool, few_rows: bool, processor: Processor
 ) -> Forward:
     """The plan of calls with these properties."""
-    return Forward(plan, sizes, save, every_state, rounded, few_rows)
+    return Forward(plan, sizes, save, all_states, rounded, few_rows)
 
 
 def _numbers(gates: tuple[str, ...], chosen: Sequence[str]) -> tuple[int, ...]:

@@ -37,11 +37,11 @@ class PreparedPasses:
         result: torch.dtype,
         signature: Signature,
     ) -> None:
-        form, final, save, shared_initial, every_state, _ = signature
+        form, final, save, shared_initial, all_states, _ = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
         few_rows = tuple([are_few(rows, own) for own in sizes])
-        self._forward = forward_pass(plans, sizes, result, save or every_state, save, few_rows, host())
+        self._forward = forward_pass(plans, sizes, result, save or all_states, save, few_rows, host())
         self._executable = self._forward.executable(self._layout)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._bits, self._rows = result, sizes[0].bits, rows
@@ -49,9 +49,9 @@ class PreparedPasses:
         self._movers: dict[tuple[str, int, tuple[int, ...]], Mover] = {}
         self._sequence_tensors = [0]
         """Indices of the tensors whose rows belong to single sequences: the input and the initial states."""
-        for plan, at in zip(plans, accumulate((plan.given for plan in plans), initial=1), strict=False):
+        for plan, at in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
             self._sequence_tensors += range(at + len(plan.weights), at + len(plan.weights) + len(plan.cell.state))
-        self._place_results(form, final, every_state)
+        self._place_results(form, final, all_states)
         self.shapes = {0: (*form, sizes[0].D)} | dict(
             zip(self._sequence_tensors[1:], chain.from_iterable([final] * len(plans)), strict=True)
         )
@@ -62,7 +62,7 @@ class PreparedPasses:
             for k, shape in self.shapes.items()
         }
 
-    def _place_results(self, form: Form, final: Sequence[Form], every_state: bool) -> None:
+    def _place_results(self, form: Form, final: Sequence[Form], all_states: bool) -> None:
         """Set the indices of the results by their use, and the shape and type of the memory of each."""
         flat = self._forward.memory(self._rows)
         memory, at = [*flat], 0
@@ -71,7 +71,7 @@ class PreparedPasses:
         for states_of, finals_of, kept_of, shown_of in self._forward.counts:
             own = iter(range(at, at + states_of + finals_of + kept_of + shown_of))
             written = [*islice(own, states_of)]
-            states.append(written if every_state else written[:1])
+            states.append(written if all_states else written[:1])
             finals += islice(own, finals_of)
             saved += written
             kept += islice(own, kept_of)
@@ -187,7 +187,7 @@ class PreparedPasses:
             d_final.append([*islice(final, len(plan.cell.state))])
         d_data = empty(tensors[0].shape, self._compute_dtype) if needed[0] else None
         layout = self._layout if lengths is None else lengths.layout
-        gradients_of_given, gate_gradients = run.gradients(
+        d_operands, gate_gradients = run.gradients(
             layout,
             kernel_tensors,
             saved if self._result_dtype is self._compute_dtype else computable(saved, self._compute_dtype),
@@ -200,7 +200,7 @@ class PreparedPasses:
         )
         for recording, grad in zip(recordings or (), gate_gradients, strict=bool(recordings)):
             recording.add(grad)
-        gradients = [d_data, *gradients_of_given]
+        gradients = [d_data, *d_operands]
         if lengths is not None:
             self._to_padded(gradients, needed, lengths)
         if kernel_tensors is tensors:
@@ -214,7 +214,7 @@ class PreparedPasses:
             for plan in self.plans:
                 needs = needed[at : at + len(plan.weights)]
                 wanted.append(tuple([name for name, need in zip(plan.weights, needs, strict=True) if need]))
-                at += plan.given
+                at += plan.operand_count
             run = backward_pass(self.plans, self._sizes, tuple(wanted), needed[0], host())
             self._backwards[needed] = run, run.executable(self._layout)
         return self._backwards[needed]

@@ -29,7 +29,7 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     """
     name = type(cell).__name__
     try:
-        states, found = apart(_written, cell, projected)
+        states, found = in_new_thread(_written, cell, projected)
     except Impure as error:
         raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
     except NotTraceable as error:
@@ -61,7 +61,7 @@ def _refusal(name: str, what: str) -> NotTraceable:
     )
 
 
-def apart(function: Callable[..., Any], *args: Any) -> Any:
+def in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
     """The result of a function in a separate thread, where no mode, hook or switch of torch is set."""
     with ThreadPoolExecutor(1, "glassgate") as thread:
         return thread.submit(function, *args).result()

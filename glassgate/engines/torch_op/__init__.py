@@ -1,1 +1,1 @@
-"""A layer's kernels as operators of torch: their names, their gradients, the shapes of their results."""
+"""The kernels of a layer as torch operators: schemas, gradients, and fake kernels for the shapes of results."""

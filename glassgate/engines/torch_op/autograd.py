@@ -1,4 +1,4 @@
-"""What a layer's kernels are to autograd: a function for calls in Python, and the gradients of the operators."""
+"""The kernels of a layer in autograd: functions for eager calls, and the gradients of the operators."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -10,15 +10,15 @@ from torch import Tensor
 from glassgate.engines import reference
 from glassgate.engines.backend import Compiled, PreparedPasses, Ragged
 from glassgate.engines.contract import Recording, Steps
-from glassgate.engines.plan import Plan, count_of_results, given_of, plan_of, split, without_final
+from glassgate.engines.plan import Plan, count_of_results, operands_of, plan_of, split, without_final
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.operators import plans_from, readable_gradients, text_of
 from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
 
 
-class Layer(torch.autograd.Function):
-    """What the operator is to autograd, without the operator's own way through torch's dispatcher."""
+class LayerFunction(torch.autograd.Function):
+    """An eager call of a layer. It does the same as the operator `layer`, without the cost of torch's dispatcher."""
 
     @staticmethod
     def forward(
@@ -30,34 +30,34 @@ class Layer(torch.autograd.Function):
         all_states: bool,
         dtype: torch.dtype,
         data: Tensor,
-        *given: Tensor,
+        *operands: Tensor,
     ) -> tuple[Tensor, ...]:
-        flat = compiled.forward(steps, given, all_states, True, dtype, recordings)
+        flat = compiled.forward(steps, operands, all_states, True, dtype, recordings)
         ctx.compiled, ctx.backend, ctx.recordings = compiled, backend, recordings
-        _remember(ctx, compiled.plans, (*steps, given), flat)
-        return tuple(flat[: ctx.results])
+        _save(ctx, compiled.plans, (*steps, operands), flat)
+        return tuple(flat[: ctx.result_count])
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_results)
         if torch.is_grad_enabled():
             text = text_of(ctx.backend, [plan.text for plan in ctx.compiled.plans])
-            d_data, d_given = _by_operator(*_remembered(ctx), text, d_results, ctx.needs_input_grad[6])
+            d_data, d_operands = _by_operator(*_saved(ctx), text, d_results, ctx.needs_input_grad[6])
         else:
-            steps, given, flat = _remembered(ctx)
+            steps, operands, flat = _saved(ctx)
             needs_d_data, *needed = _needed(ctx.needs_input_grad[6:], ctx.recordings)
             d = readable_gradients(steps, d_results)
-            d_data, *d_given = ctx.compiled.backward(steps, given, flat, d, needs_d_data, needed, ctx.recordings)
-        return None, None, None, None, None, None, d_data, *d_given
+            d_data, *d_operands = ctx.compiled.backward(steps, operands, flat, d, needs_d_data, needed, ctx.recordings)
+        return None, None, None, None, None, None, d_data, *d_operands
 
 
 class PreparedCall(NamedTuple):
     """The arguments of a prepared call that have no gradient.
 
     Attributes:
-        passes: the layer's, for this signature.
-        backend: its name.
-        lengths: the layout if lengths differ or rows are packed.
+        passes: the passes of the layer for this signature.
+        backend: the name of the backend.
+        lengths: the layout of the sequences, if lengths differ or rows are packed.
         recordings: one per direction, if gates are recorded.
     """
 
@@ -67,8 +67,8 @@ class PreparedCall(NamedTuple):
     recordings: Sequence[Recording] | None
 
 
-class PreparedLayer(torch.autograd.Function):
-    """A call of one layer whose passes are prepared: tensors come and go in the shapes that the user sees."""
+class PreparedFunction(torch.autograd.Function):
+    """A prepared call of a layer. Tensors have the shapes that the user sees."""
 
     @staticmethod
     def forward(
@@ -87,65 +87,70 @@ class PreparedLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_visible)
-        passes, backend, lengths, recordings = ctx.call
+        passes, _, lengths, recordings = ctx.call
         n, (resets, *saved) = ctx.count, ctx.saved_tensors
         tensors = saved[:n]
         inside, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
         needed = ctx.needs_input_grad[2:]
-        if not torch.is_grad_enabled():
-            needed = _needed(needed, recordings)
-            return None, None, *passes.backward(inside, saved, resets, d_visible, needed, lengths, recordings)
-        rows = _rows(passes, lengths)
-        data, *given = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
-        steps = Steps(
-            data, None if lengths is None else lengths.batch_sizes, None if resets is None else resets.flatten()
-        )
-        saved = [_flat(v)[: len(data)] for v in saved]
-        order = None if lengths is None else lengths.order
-        d_flat = [
-            None if d is None else _selected(d, rows.get(0) if k < passes.count else order)
-            for k, d in enumerate(d_visible)
-        ]
-        d_results, d_states, d_final = list[Tensor | None](), iter(d_flat[: passes.count]), iter(d_flat[passes.count :])
-        for plan, count in zip(passes.plans, passes.states, strict=True):
-            states = len(plan.equations.state)
-            d_results += [*islice(d_states, count), *[None] * (states - count), *islice(d_final, states)]
-        text = text_of(backend, [plan.text for plan in passes.plans])
-        d_data, d_given = _by_operator(steps, given, saved, text, d_results, needed[0])
-        d = [
-            None if d is None else _placed(d, v, rows.get(k))
-            for k, (d, v) in enumerate(zip((d_data, *d_given), tensors, strict=True))
-        ]
-        return None, None, *d
+        if torch.is_grad_enabled():
+            return None, None, *_prepared_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
+        needed = _needed(needed, recordings)
+        return None, None, *passes.backward(inside, saved, resets, d_visible, needed, lengths, recordings)
+
+
+def _prepared_by_operator(
+    call: PreparedCall,
+    tensors: Sequence[Tensor],
+    resets: Tensor | None,
+    saved: Sequence[Tensor],
+    d_visible: Sequence[Tensor | None],
+    needs_d_data: bool,
+) -> list[Tensor | None]:
+    """The gradients of a prepared call, computed by the differentiable operator, in the shapes that the user sees."""
+    passes, backend, lengths, _ = call
+    rows: dict[int, Tensor | None] = {}
+    """For the input and each initial state of ragged sequences, the index of each kernel row in the user's tensor."""
+    order = None
+    if lengths is not None:
+        order, places = lengths.order, lengths.places
+        rows = {k: order if k else places for k in passes.shapes}
+    data, *operands = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
+    steps = Steps(data, None if lengths is None else lengths.batch_sizes, None if resets is None else resets.flatten())
+    d_flat = [
+        None if d is None else _selected(d, rows.get(0) if k < passes.count else order) for k, d in enumerate(d_visible)
+    ]
+    d_results, d_states, d_final = list[Tensor | None](), iter(d_flat[: passes.count]), iter(d_flat[passes.count :])
+    for plan, count in zip(passes.plans, passes.states, strict=True):
+        states = len(plan.equations.state)
+        d_results += [*islice(d_states, count), *[None] * (states - count), *islice(d_final, states)]
+    text = text_of(backend, [plan.text for plan in passes.plans])
+    saved = [_as_rows(v)[: len(data)] for v in saved]
+    d_data, d_operands = _by_operator(steps, operands, saved, text, d_results, needs_d_data)
+    return [
+        None if d is None else _unselected(d, v, rows.get(k))
+        for k, (d, v) in enumerate(zip((d_data, *d_operands), tensors, strict=True))
+    ]
 
 
 def _needed(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
-    """Whether each gradient is needed, the first one that of the input."""
+    """Whether the gradient of the input and of each operand is needed; not that of the input if recordings skip it."""
     return (False, *needed[1:]) if recordings and recordings[0].skips_input else needed
 
 
-def _rows(passes: PreparedPasses, lengths: Ragged | None) -> dict[int, Tensor | None]:
-    """For the input and each initial state, where sequences differ in length, the caller's place of each row."""
-    if lengths is None:
-        return {}
-    order, places = lengths.order, lengths.places
-    return {k: order if k else places for k in passes.shapes}
-
-
 def _selected(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    """The tensor as rows, or some of its rows."""
-    return _flat(tensor) if rows is None else _flat(tensor)[rows]
+    """The rows of a tensor with these indices; all rows for None."""
+    return _as_rows(tensor) if rows is None else _as_rows(tensor)[rows]
 
 
-def _placed(d: Tensor, like: Tensor, rows: Tensor | None) -> Tensor:
-    """A gradient of `_selected` in the shape of the tensor."""
+def _unselected(d: Tensor, like: Tensor, rows: Tensor | None) -> Tensor:
+    """The gradient of the tensor `like`, from the gradient `d` of `_selected(like, rows)`."""
     if rows is not None:
-        d = d.new_zeros(_flat(like).shape).index_copy(0, rows, d)
+        d = d.new_zeros(_as_rows(like).shape).index_copy(0, rows, d)
     return d.view_as(like)
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    """As rows."""
+def _as_rows(tensor: Tensor) -> Tensor:
+    """A tensor as a matrix of rows."""
     return tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
 
 
@@ -162,93 +167,100 @@ def _is_batched(d: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(d) or torch._C._functorch.is_legacy_batchedtensor(d)
 
 
-def _remember(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    data, batch_sizes, resets, given = inputs
-    ctx.given, ctx.results = len(given), count_of_results(plans)
-    ctx.save_for_backward(data, batch_sizes, resets, *given, *without_final(plans, output))
+def _save(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+    data, batch_sizes, resets, operands = inputs
+    ctx.operand_count, ctx.result_count = len(operands), count_of_results(plans)
+    ctx.save_for_backward(data, batch_sizes, resets, *operands, *without_final(plans, output))
     ctx.set_materialize_grads(False)
 
 
-def _remembered(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
-    """The steps, the tensors of all directions, and the values that the forward pass kept."""
+def _saved(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
+    """The steps, the operands of all directions, and the values that the forward pass saved."""
     data, batch_sizes, resets, *rest = ctx.saved_tensors
-    return Steps(data, batch_sizes, resets), rest[: ctx.given], rest[ctx.given :]
+    return Steps(data, batch_sizes, resets), rest[: ctx.operand_count], rest[ctx.operand_count :]
 
 
 def _by_operator(
     steps: Steps,
-    given: Sequence[Tensor],
+    operands: Sequence[Tensor],
     flat: Sequence[Tensor],
     plans: str,
     d_results: Sequence[Tensor | None],
     needs_d_data: bool,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
-    """The gradients in a form that has gradients itself."""
+    """The gradients, computed by the operator `layer_backward`, which is itself differentiable."""
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
-    d_data, *d_given = torch.ops.glassgate.layer_backward(*steps, given, flat, d_reached, reached, plans, needs_d_data)
-    has = [has for plan in plans_from(plans) for has in plan.differentiable]
-    # An operator returns a tensor for each; a missing gradient is an empty one.
-    found = [d if is_one and d.shape == v.shape else None for d, is_one, v in zip(d_given, has, given, strict=True)]
-    return d_data if needs_d_data else None, found
+    d_data, *d_operands = torch.ops.glassgate.layer_backward(
+        *steps, operands, flat, d_reached, reached, plans, needs_d_data
+    )
+    differentiable = [each for plan in plans_from(plans) for each in plan.differentiable]
+    # An operator cannot return None. A missing gradient is an empty tensor.
+    d_existing = [
+        d if exists and d.shape == v.shape else None
+        for d, exists, v in zip(d_operands, differentiable, operands, strict=True)
+    ]
+    return d_data if needs_d_data else None, d_existing
 
 
-def remember(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    """What `layer` keeps for `layer_gradient`."""
+def save_layer(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+    """Save the tensors of the operator `layer` that `layer_gradient` reads."""
     *tensors, ctx.text, _, _, _ = inputs
-    _remember(ctx, plans_from(ctx.text), tuple(tensors), output)
+    _save(ctx, plans_from(ctx.text), tuple(tensors), output)
 
 
 def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
     """The gradient of the operator `layer`."""
-    d_data, d_given = _by_operator(*_remembered(ctx), ctx.text, d_flat[: ctx.results], ctx.needs_input_grad[0])
-    return d_data, None, None, d_given, None, None, None, None
+    d_results = d_flat[: ctx.result_count]
+    d_data, d_operands = _by_operator(*_saved(ctx), ctx.text, d_results, ctx.needs_input_grad[0])
+    return d_data, None, None, d_operands, None, None, None, None
 
 
-def remember_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    """What `layer_backward` keeps for `layer_backward_gradient`."""
-    data, batch_sizes, resets, given, flat, d_results, ctx.reached, ctx.text, _ = inputs
-    ctx.given, ctx.flat = len(given), len(flat)
-    ctx.save_for_backward(batch_sizes, resets, data, *given, *d_results)
+def save_layer_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+    """Save the tensors of the operator `layer_backward` that `layer_backward_gradient` reads."""
+    data, batch_sizes, resets, operands, flat, d_results, ctx.reached, ctx.text, _ = inputs
+    ctx.operand_count, ctx.flat_count = len(operands), len(flat)
+    ctx.save_for_backward(batch_sizes, resets, data, *operands, *d_results)
     ctx.set_materialize_grads(False)
 
 
 def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """The gradient of the gradients.
+    """The gradient of the operator `layer_backward`.
 
-    The sum of `dd` times the gradients equals the sum of `d_results` times the tangents of the results along `dd`. The
-    gradients with respect to `d_results` are therefore these tangents, and the others are gradients of the tangents.
+    The inner product of `dd` and the gradients equals the inner product of `d_results` and the tangents of the results
+    along `dd`. The gradients of `d_results` are therefore these tangents. The others are gradients of the tangents.
     """
     batch_sizes, resets, *leaves = ctx.saved_tensors
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
-        inputs, d_values = leaves[: ctx.given + 1], leaves[ctx.given + 1 :]
-        data, *given = [v.to(inputs[1].dtype) for v in inputs]
+        inputs, d_values = leaves[: ctx.operand_count + 1], leaves[ctx.operand_count + 1 :]
+        data, *operands = [v.to(inputs[1].dtype) for v in inputs]
         d = [None if v is None or v.shape != of.shape else v.to(data.dtype) for v, of in zip(dd, inputs, strict=True)]
         plans, steps = plans_from(ctx.text), Steps(data, batch_sizes, resets)
         if any(plan.equations.projected for plan in plans):
-            results = [v for r in reference.run(steps, split(plans, given), True) for v in (*r.states, *r.final)]
+            results = [v for r in reference.run(steps, split(plans, operands), True) for v in (*r.states, *r.final)]
             reached = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
             first = _gradient(reached, inputs, d_values)
             used = [k for k, v in enumerate(d) if v is not None and first[k].requires_grad]
             second = _gradient([first[k] for k in used], leaves, [dd[k] for k in used])
         else:
-            tangents = _tangents(ctx.text, steps, given, d)
+            tangents = _tangents(ctx.text, steps, operands, d)
             reached = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
             second = [*_gradient(reached, inputs, d_values), *reached]
     d_data, *d_rest = second
-    return d_data, None, None, d_rest[: ctx.given], [None] * ctx.flat, d_rest[ctx.given :], None, None, None
+    d_operands, d_d_results = d_rest[: ctx.operand_count], d_rest[ctx.operand_count :]
+    return d_data, None, None, d_operands, [None] * ctx.flat_count, d_d_results, None, None, None
 
 
-def _tangents(text: str, steps: Steps, given: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
-    """The tangents of the results of a call, for the tangents `d` of its input and of its other tensors."""
+def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
+    """The tangents of the results of a call, for the tangents `d` of its input and its operands."""
     plans, name = plans_from(text), text.partition("\n")[0]
-    steps, directions = tangent_call(steps, split(plans, given), d[0], d[1:])
+    steps, directions = tangent_call(steps, split(plans, operands), d[0], d[1:])
     if name == "cpu" and not any(is_tangent(plan.equations) for plan in plans):
-        own = BACKENDS[name]
-        compiled = own.compile(tuple([plan_of(direction, own.costs) for direction in directions]))
+        backend = BACKENDS[name]
+        compiled = backend.compile(tuple([plan_of(direction, backend.costs) for direction in directions]))
         dtype = steps.data.dtype
-        found = Layer.apply(compiled, name, steps, None, True, dtype, steps.data, *given_of(directions))
+        found = LayerFunction.apply(compiled, name, steps, None, True, dtype, steps.data, *operands_of(directions))
     else:
         found = [v for r in reference.run(steps, directions, True) for v in (*r.states, *r.final)]
     return values_and_tangents(found, plans)[1]

@@ -1,4 +1,4 @@
-"""The shapes of the operators' results, for torch.compile and torch.export."""
+"""The fake kernels of the operators: the shapes of their results, for torch.compile and torch.export."""
 
 from collections.abc import Sequence
 
@@ -7,39 +7,39 @@ from torch import Tensor
 
 from glassgate.engines.memory import COMPUTED_IN
 from glassgate.engines.plan import by_direction
-from glassgate.engines.torch_op.operators import plans_from, read
+from glassgate.engines.torch_op.operators import parse, plans_from
 
 
 def forward(
     data: Tensor,
     batch_sizes: Tensor | None,
     resets: Tensor | None,
-    given: Sequence[Tensor],
+    operands: Sequence[Tensor],
     plans: str,
     all_states: bool,
     save: bool,
     dtype: torch.dtype,
 ) -> list[Tensor]:
-    S, results, behind = data.shape[0], [], []
-    inside, (backend, found) = COMPUTED_IN[data.dtype], read(plans)
-    for plan, own in by_direction(found, given):
+    S, results, saved = data.shape[0], [], []
+    inside, (backend, parsed) = COMPUTED_IN[data.dtype], parse(plans)
+    for plan, own in by_direction(parsed, operands):
         sizes = plan.sizes(own, data)
-        widths = list(plan.of_states(sizes).values())
+        widths = list(plan.state_widths(sizes).values())
         results.append(data.new_empty(S, widths[0], dtype=dtype))
         if all_states or save:
             results += [data.new_empty(S, n, dtype=dtype if all_states else inside) for n in widths[1:]]
         results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
         if save:
             kept = plan.kept(sizes).items()
-            behind += [data.new_empty(S, n, dtype=backend.saved_type(name, dtype)) for name, n in kept]
-    return [*results, *behind]
+            saved += [data.new_empty(S, n, dtype=backend.saved_type(name, dtype)) for name, n in kept]
+    return [*results, *saved]
 
 
 def backward(
     data: Tensor,
     batch_sizes: Tensor | None,
     resets: Tensor | None,
-    given: Sequence[Tensor],
+    operands: Sequence[Tensor],
     flat: Sequence[Tensor],
     d_results: Sequence[Tensor],
     reached: Sequence[int],
@@ -47,6 +47,6 @@ def backward(
     needs_d_data: bool,
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if needs_d_data else (0,))]
-    for plan, own in by_direction(plans_from(plans), given):
-        d += [v.new_empty(v.shape if has else (0,)) for v, has in zip(own, plan.differentiable, strict=True)]
+    for plan, own in by_direction(plans_from(plans), operands):
+        d += [v.new_empty(v.shape if exists else (0,)) for v, exists in zip(own, plan.differentiable, strict=True)]
     return d

@@ -1,4 +1,4 @@
-"""The operators' computations: a backend by its name, plans as text."""
+"""The implementation of the operators. Their argument `plans` contains the name of a backend and the plans as text."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ from glassgate.engines.registry import BACKENDS
 
 
 def text_of(backend: str, plans: Sequence[str]) -> str:
-    """A backend's name and the plans of a layer as text, the argument `plans` of the operators."""
+    """The argument `plans` of the operators, from the name of a backend and the text of each plan."""
     return "\n".join([backend, *plans])
 
 
-def read(text: str) -> tuple[Backend, tuple[Plan, ...]]:
+def parse(text: str) -> tuple[Backend, tuple[Plan, ...]]:
     """The backend and the plans in a text. Programs that were saved without a name run on the first backend."""
     name, _, plans = text.partition("\n")
     if name not in BACKENDS:
@@ -27,17 +27,17 @@ def read(text: str) -> tuple[Backend, tuple[Plan, ...]]:
 
 def plans_from(text: str) -> tuple[Plan, ...]:
     """The plans in a text."""
-    return read(text)[1]
+    return parse(text)[1]
 
 
 def compiled_from(text: str) -> Compiled:
-    """The layer in a text, compiled."""
-    backend, plans = read(text)
+    """The compiled layer of the plans in a text."""
+    backend, plans = parse(text)
     return backend.compile(plans)
 
 
 def readable_gradients(steps: Steps, d_results: Sequence[Tensor | None]) -> dict[int, Tensor]:
-    """The gradients of results by index, in the type that kernels compute in, without those that are None."""
+    """The gradients of results that are not None, by index, in the dtype and layout that kernels read."""
     dtype = COMPUTED_IN[steps.data.dtype]
     return {place: readable(v, dtype) for place, v in enumerate(d_results) if v is not None}
 
@@ -46,31 +46,34 @@ def forward(
     data: Tensor,
     batch_sizes: Tensor | None,
     resets: Tensor | None,
-    given: Sequence[Tensor],
+    operands: Sequence[Tensor],
     plans: str,
     all_states: bool,
     save: bool,
     dtype: torch.dtype,
 ) -> list[Tensor]:
-    """`Compiled.forward` in the form of the schema."""
-    return compiled_from(plans).forward(Steps(data, batch_sizes, resets), given, all_states, save, dtype)
+    """`Compiled.forward` with the arguments of the schema."""
+    return compiled_from(plans).forward(Steps(data, batch_sizes, resets), operands, all_states, save, dtype)
 
 
 def backward(
     data: Tensor,
     batch_sizes: Tensor | None,
     resets: Tensor | None,
-    given: Sequence[Tensor],
+    operands: Sequence[Tensor],
     flat: Sequence[Tensor],
     d_results: Sequence[Tensor],
     reached: Sequence[int],
     plans: str,
     needs_d_data: bool,
 ) -> list[Tensor]:
-    """`Compiled.backward` in the form of the schema: results have indices, and a missing gradient is empty."""
+    """`Compiled.backward` with the arguments of the schema. A gradient that does not exist is an empty tensor.
+
+    Item k of `d_results` is the gradient of the result with index `reached[k]`.
+    """
     steps = Steps(data, batch_sizes, resets)
     d_all: list[Tensor | None] = [None] * (max(reached, default=-1) + 1)
     for place, d in zip(reached, d_results, strict=True):
         d_all[place] = d
-    found = compiled_from(plans).backward(steps, given, flat, readable_gradients(steps, d_all), needs_d_data)
-    return [v.new_empty(0) if d is None else d for v, d in zip((data, *given), found, strict=True)]
+    found = compiled_from(plans).backward(steps, operands, flat, readable_gradients(steps, d_all), needs_d_data)
+    return [v.new_empty(0) if d is None else d for v, d in zip((data, *operands), found, strict=True)]

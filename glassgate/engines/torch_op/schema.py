@@ -1,7 +1,8 @@
-"""The names and schemas of the operators, registered as soon as torch is loaded; `operators.py` computes them.
+"""The names and schemas of the operators, registered when torch is loaded. `operators.py` implements them.
 
-torch imports this module itself, as an entry point of the group `torch.backends`. A program of `torch.export` or
-AOTInductor thus loads in a process that does not import glassgate.
+torch imports this module through an entry point of the group `torch.backends`. A program of `torch.export` or
+AOTInductor therefore loads in a process that does not import glassgate. Saved programs contain the names of the
+arguments, so they must not change.
 """
 
 from collections.abc import Callable
@@ -30,16 +31,16 @@ def _later(module: str, name: str) -> Callable[..., Any]:
 _library = torch.library.Library("glassgate", "DEF")
 for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
-for _name, _compute, _gradient, _remember in (
-    ("layer", "forward", "layer_gradient", "remember"),
-    ("layer_backward", "backward", "layer_backward_gradient", "remember_backward"),
+for _name, _compute, _gradient, _save in (
+    ("layer", "forward", "layer_gradient", "save_layer"),
+    ("layer_backward", "backward", "layer_backward_gradient", "save_layer_backward"),
 ):
     for _device in ("CPU", "CUDA"):
         _library.impl(_name, _later("operators", _compute), _device)
     torch.library.register_autograd(
         f"glassgate::{_name}",
         _later("autograd", _gradient),
-        setup_context=_later("autograd", _remember),
+        setup_context=_later("autograd", _save),
         lib=_library,
     )
 torch.library.register_fake("glassgate::layer", _later("fakes", "forward"), lib=_library)
@@ -47,4 +48,4 @@ torch.library.register_fake("glassgate::layer_backward", _later("fakes", "backwa
 
 
 def registered() -> None:
-    """Do nothing: torch calls its entry points, and importing this module has registered the operators."""
+    """The entry point that torch calls. It does nothing, because importing this module registers the operators."""

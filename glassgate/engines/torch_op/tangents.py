@@ -1,4 +1,4 @@
-"""The tangent of a call: a call of the tangent cell, which also computes directional derivatives of the states."""
+"""Forward-mode derivatives: a call of the tangent cell, which also computes directional derivatives of the states."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,17 +17,17 @@ from glassgate.engines.symbolic.tangent import tangent_of
 
 
 def tangent_call(
-    steps: Steps, directions: Sequence[Direction], d_data: Tensor | None, d_given: Sequence[Tensor | None]
+    steps: Steps, directions: Sequence[Direction], d_data: Tensor | None, d_operands: Sequence[Tensor | None]
 ) -> tuple[Steps, list[Direction]]:
-    """The tangent of a call: its states are the states of the call, followed by their tangents.
+    """The tangent call of a call. Its states are the states of the call, followed by their tangents.
 
     Args:
         steps, directions: the call, without projections.
         d_data: the tangent of the input; None for zero.
-        d_given: the tangents of the tensors of `given_of(directions)`; None for zero. Those of noise are ignored.
+        d_operands: the tangents of the tensors of `operands_of(directions)`; None for zero. Those of noise are ignored.
     """
     data = torch.cat([steps.data, _or_zeros(d_data, steps.data)], 1)
-    tangent_directions, remaining = [], list(d_given)
+    tangent_directions, remaining = [], list(d_operands)
     for direction in directions:
         d_weights = dict(zip(direction.weights, remaining, strict=False))
         remaining = remaining[len(d_weights) :]

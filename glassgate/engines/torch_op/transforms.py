@@ -1,10 +1,10 @@
-"""The rules of a layer's kernels for the transforms of torch.func: vmap, grad, jvp, in any order.
+"""The kernels of a layer under the transforms of torch.func: vmap, grad and jvp, nested in any order.
 
-- vmap: sequences of all examples become one batch. If parameters differ between examples, one call follows the other.
-- grad under vmap: the kernels record the gradients of products, and each example's parameters get their own sums.
+- vmap: the sequences of all examples become one batch. If parameters differ between examples, each example is a call.
+- grad under vmap: the kernels record the factors of the weight gradients. Each example has its own sums over them.
 - jvp, and gradients of gradients: a call of the tangent cell.
 
-Tensors with a row per step are (L, N, W) here, so that an axis of examples fits between L and N.
+Tensors with a row per step are (L, N, W) here, so that a batch axis fits between L and N.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from torch._functorch.utils import unwrap_dead_wrappers
 from glassgate.engines import reference
 from glassgate.engines.backend import Compiled
 from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
-from glassgate.engines.plan import Plan, by_direction, count_of_results, given_of, plan_of, split, without_final
+from glassgate.engines.plan import Plan, by_direction, count_of_results, operands_of, plan_of, split, without_final
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.by_group import weight_gradients
@@ -37,7 +37,7 @@ def why_not(steps: Steps, directions: Sequence[Direction]) -> Reason | None:
         return Reason("inside transforms of torch.func kernels need sequences of the same length")
     if any("weight_hr" in direction.weights for direction in directions):
         return Reason("kernels have no rule for transforms of torch.func of layers with proj_size")
-    dtypes = {result_type(steps.data.dtype), *(v.dtype for v in (steps.data, *given_of(list(directions))))}
+    dtypes = {result_type(steps.data.dtype), *(v.dtype for v in (steps.data, *operands_of(list(directions))))}
     if dtypes not in ({torch.float32}, {torch.float64}):
         return Reason("inside transforms of torch.func kernels need tensors of one type, float32 or float64")
     if not steps.data.shape[0]:
@@ -49,25 +49,25 @@ def run(backend: str, steps: Steps, directions: Sequence[Direction]) -> Sequence
     """The states at every step and the final states of each direction, in the order of `Compiled.forward`.
 
     Args:
-        backend: its name.
+        backend: the name of the backend.
         steps, directions: the call.
     """
-    tensors = [steps.data, *given_of(list(directions))]
+    tensors = [steps.data, *operands_of(list(directions))]
     stack = torch._C._functorch.get_interpreter_stack() or []
     save = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
-    form = _form(backend, directions, save or any(each.key() == TransformType.Grad for each in stack))
-    found = LayerTransform.apply(form, *form.by_step(steps, tensors[1:]))
-    return [_rows(v) for v in found[: form.results]]
+    call = _static_call(backend, directions, save or any(each.key() == TransformType.Grad for each in stack))
+    found = LayerTransform.apply(call, *call.by_step(steps, tensors[1:]))
+    return [_rows(v) for v in found[: call.result_count]]
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class StaticCall:
     """The static part of a call.
 
     Attributes:
         backend: the name of the backend.
         plans: one per direction.
-        save: whether gradients follow.
+        save: whether a backward pass follows.
     """
 
     backend: str
@@ -80,18 +80,18 @@ class Form:
         return BACKENDS[self.backend].compile(self.plans)
 
     @property
-    def given(self) -> int:
-        """The number of parameters, states and noise of all directions."""
-        return sum(plan.given for plan in self.plans)
+    def operand_count(self) -> int:
+        """The number of operands of all directions."""
+        return sum(plan.operand_count for plan in self.plans)
 
     @property
-    def results(self) -> int:
+    def result_count(self) -> int:
         """The number of states at every step and final states of all directions."""
         return count_of_results(self.plans)
 
     @cached_property
     def final(self) -> frozenset[int]:
-        """The indices of final states among the results. They have a row per sequence, all others one per step."""
+        """The indices of final states among the results. They have a row per sequence, all others a row per step."""
         found, at = set[int](), 0
         for plan in self.plans:
             count = len(plan.equations.state)
@@ -101,33 +101,33 @@ class Form:
 
     @cached_property
     def is_weight(self) -> list[bool]:
-        """For the input and each tensor of the directions, whether it is a parameter, which has no row per sequence."""
-        return [False, *(k < len(plan.weights) for plan in self.plans for k in range(plan.given))]
+        """For the input and each operand, whether it is a parameter, which has no row per sequence."""
+        return [False, *(k < len(plan.weights) for plan in self.plans for k in range(plan.operand_count))]
 
     @cached_property
     def differentiable(self) -> list[bool]:
-        """For the same tensors, whether they have gradients."""
+        """For the input and each operand, whether it has a gradient."""
         return [True, *(has for plan in self.plans for has in plan.differentiable)]
 
-    def by_step(self, steps: Steps, given: Sequence[Tensor]) -> list[Tensor | None]:
-        """The mask of resets, the input, and the tensors of all directions: as (L, N, W) what has a row per step."""
-        N = given[len(self.plans[0].weights)].shape[0]
+    def by_step(self, steps: Steps, operands: Sequence[Tensor]) -> list[Tensor | None]:
+        """The mask of resets, the input and the operands. Tensors with a row per step become (L, N, W)."""
+        N = operands[len(self.plans[0].weights)].shape[0]
 
         def steps_of(v: Tensor) -> Tensor:
             return v.unflatten(0, (-1, N))
 
         found = []
-        for plan, own in by_direction(self.plans, given):
-            first = plan.given - len(plan.noise)
+        for plan, own in by_direction(self.plans, operands):
+            first = plan.operand_count - len(plan.noise)
             noise = zip(plan.noise, own[first:], strict=True)
             found += [*own[:first], *(steps_of(v) if plan.cell.noise[name].per_step else v for name, v in noise)]
         resets = None if steps.resets is None else steps_of(steps.resets[:, None])
         return [resets, steps_of(steps.data), *found]
 
-    def call(self, resets: Tensor | None, data: Tensor, given: Sequence[Tensor]) -> tuple[Steps, list[Tensor]]:
-        """The opposite: the call with flat rows of steps."""
+    def flat(self, resets: Tensor | None, data: Tensor, operands: Sequence[Tensor]) -> tuple[Steps, list[Tensor]]:
+        """The inverse of `by_step`: the steps and the operands. Tensors with a row per step become (S, W)."""
         mask = None if resets is None else resets.flatten()
-        return Steps(_rows(data), None, mask), [_rows(v) for v in given]
+        return Steps(_rows(data), None, mask), [_rows(v) for v in operands]
 
 
 def _rows(v: Tensor) -> Tensor:
@@ -135,58 +135,60 @@ def _rows(v: Tensor) -> Tensor:
     return v.flatten(0, 1) if v.dim() == 3 else v
 
 
-def _form(backend: str, directions: Sequence[Direction], save: bool) -> Form:
+def _static_call(backend: str, directions: Sequence[Direction], save: bool) -> StaticCall:
     costs = BACKENDS[backend].costs
-    return _interned_form(backend, tuple([plan_of(d, costs, rows=True) for d in directions]), save)
+    return _interned_call(backend, tuple([plan_of(d, costs, rows=True) for d in directions]), save)
 
 
 @lru_cache(1024)
-def _interned_form(backend: str, plans: tuple[Plan, ...], save: bool) -> Form:
-    return Form(backend, plans, save)
+def _interned_call(backend: str, plans: tuple[Plan, ...], save: bool) -> StaticCall:
+    return StaticCall(backend, plans, save)
 
 
 class LayerTransform(torch.autograd.Function):
-    """A layer's call: the states and final states of each direction, then what its gradients read."""
+    """A call of a layer. It returns the states and final states of each direction, then the saved tensors."""
 
     @staticmethod
-    def forward(form: Form, resets: Tensor | None, data: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        steps, rows = form.call(resets, data, given)
-        found = form.compiled.forward(steps, rows, True, form.save, data.dtype)
+    def forward(call: StaticCall, resets: Tensor | None, data: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+        steps, rows = call.flat(resets, data, operands)
+        found = call.compiled.forward(steps, rows, True, call.save, data.dtype)
         N = data.shape[1]
-        return tuple([v if k in form.final else v.unflatten(0, (-1, N)) for k, v in enumerate(found)])
+        return tuple([v if k in call.final else v.unflatten(0, (-1, N)) for k, v in enumerate(found)])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.form, *tensors = inputs
+        ctx.call, *tensors = inputs
         ctx.count = len(output)
-        ctx.mark_non_differentiable(*output[ctx.form.results :])
-        ctx.save_for_backward(*tensors, *without_final(ctx.form.plans, output))
+        ctx.mark_non_differentiable(*output[ctx.call.result_count :])
+        ctx.save_for_backward(*tensors, *without_final(ctx.call.plans, output))
         ctx.save_for_forward(*tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *d_output: Tensor | None) -> tuple[Tensor | None, ...]:
-        form, needs = ctx.form, ctx.needs_input_grad[2:]
-        needed = tuple([need and has for need, has in zip(needs, form.differentiable, strict=True)])
-        reached = tuple([k for k, d in enumerate(d_output[: form.results]) if d is not None])
+        call, needs = ctx.call, ctx.needs_input_grad[2:]
+        needed = tuple([need and has for need, has in zip(needs, call.differentiable, strict=True)])
+        reached = tuple([k for k, d in enumerate(d_output[: call.result_count]) if d is not None])
         found: Iterator[Tensor | None] = iter(())
         if reached and any(needed):
-            request = Request(form, needed, reached)
+            request = Request(call, needed, reached)
             found = iter(LayerGradients.apply(request, *ctx.saved_tensors, *[d_output[k] for k in reached]))
         return None, None, *[next(found, None) if need else None for need in needed]
 
     @staticmethod
     def jvp(ctx: Any, _form: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
-        _, tangents = _with_tangents(ctx.form, *unwrap_dead_wrappers(ctx.saved_tensors), d=d)
+        _, tangents = _with_tangents(ctx.call, *unwrap_dead_wrappers(ctx.saved_tensors), d=d)
         return *tangents, *[None] * (ctx.count - len(tangents))
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[Any], form: Form, *tensors: Tensor | None) -> tuple[tuple[Tensor, ...], Any]:
+    def vmap(
+        info: Any, in_dims: Sequence[Any], call: StaticCall, *tensors: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], Any]:
         batch = Batch(info.batch_size, in_dims[1:], tensors)
-        is_weight = [False, *form.is_weight]
+        is_weight = [False, *call.is_weight]
         if batch.has_own(is_weight):
-            return batch.one_by_one(lambda *each: LayerTransform.apply(form, *each))
-        found = LayerTransform.apply(form, *batch.folded(is_weight))
+            return batch.one_by_one(lambda *each: LayerTransform.apply(call, *each))
+        found = LayerTransform.apply(call, *batch.folded(is_weight))
         return batch.unfolded(found)
 
 
@@ -195,34 +197,39 @@ class Request:
     """The static part of the gradients of a call.
 
     Attributes:
-        form: of the call.
-        needed: whether the gradient of the input and of each tensor of the directions is needed.
-        reached: the results that have a gradient, by index.
-        groups: the number of groups of sequences; gradients of parameters then have a first axis of groups. 0 for
-            gradients of all sequences together.
+        call: the static part of the call.
+        needed: whether the gradient of the input and of each operand is needed.
+        reached: the indices of the results that have a gradient.
+        groups: the number of groups of sequences. Gradients of parameters then have a leading axis of groups. 0 for
+            gradients summed over all sequences.
     """
 
-    form: Form
+    call: StaticCall
     needed: tuple[bool, ...]
     reached: tuple[int, ...]
     groups: int = 0
 
+    @cached_property
+    def of_weight(self) -> list[bool]:
+        """For each needed gradient, whether it is that of a parameter."""
+        return [is_weight for is_weight, need in zip(self.call.is_weight, self.needed, strict=True) if need]
+
 
 class LayerGradients(torch.autograd.Function):
-    """The needed gradients of a call, from its arguments, what `LayerTransform` saved, and the gradients of results."""
+    """The needed gradients of a call, from its tensors, the tensors that it saved, and the gradients of its results."""
 
     @staticmethod
     def forward(request: Request, resets: Tensor | None, data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        form, groups = request.form, request.groups
+        call, groups = request.call, request.groups
         tensors = tuple([v.contiguous() for v in tensors])
-        steps, rows = form.call(resets, data.contiguous(), tensors)
-        given, saved, d_reached = _split(rows, form.given, len(request.reached))
-        recordings = [Recording() for _ in form.plans]
-        d_results = readable_gradients(steps, _placed(request.reached, d_reached, form.results))
-        by_call = [need and not (groups and own) for need, own in zip(request.needed, form.is_weight, strict=True)]
-        d = form.compiled.backward(steps, given, saved, d_results, by_call[0], by_call[1:], recordings)
+        steps, rows = call.flat(resets, data.contiguous(), tensors)
+        operands, saved, d_reached = _split(rows, call.operand_count, len(request.reached))
+        recordings = [Recording() for _ in call.plans]
+        d_results = readable_gradients(steps, _scattered(request.reached, d_reached, call.result_count))
+        by_call = [need and not (groups and own) for need, own in zip(request.needed, call.is_weight, strict=True)]
+        d = call.compiled.backward(steps, operands, saved, d_results, by_call[0], by_call[1:], recordings)
         if groups:
-            d[1:] = _by_group(request, steps, given, saved, recordings, d[1:])
+            d[1:] = _by_group(request, steps, operands, saved, recordings, d[1:])
         if d[0] is not None:
             d[0] = d[0].view_as(data)
         return tuple([v for v, need in zip(d, request.needed, strict=True) if need and v is not None])
@@ -238,27 +245,27 @@ class LayerGradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *dd: Tensor | None) -> tuple[Tensor | None, ...]:
         request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
-        form, n = request.form, request.form.given + 1
+        call, n = request.call, request.call.operand_count + 1
         inputs, saved, d_reached = _split(tensors, n, len(request.reached))
         if request.groups:
             values, pull, *_ = torch.func.vjp(_one_by_one(request, resets, saved), *inputs, *d_reached)
             second = pull(tuple([torch.zeros_like(v) if d is None else d for v, d in zip(values, dd, strict=True)]))
         else:
-            d = _placed([k for k, need in enumerate(request.needed) if need], dd, n)
+            d = _scattered([k for k, need in enumerate(request.needed) if need], dd, n)
 
             def tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
-                found = _with_tangents(form, resets, *inputs, d=d)[1]
+                found = _with_tangents(call, resets, *inputs, d=d)[1]
                 return tuple([found[k] for k in request.reached])
 
             values, pull, *_ = torch.func.vjp(tangents, *inputs)
             second = *pull(tuple(d_reached)), *values
-        found = [v if has else None for v, has in zip(second, form.differentiable, strict=False)]
+        found = [v if has else None for v, has in zip(second, call.differentiable, strict=False)]
         return None, None, *found, *[None] * len(saved), *second[n:]
 
     @staticmethod
     def jvp(ctx: Any, _request: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
         request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
-        form, n = request.form, request.form.given + 1
+        call, n = request.call, request.call.operand_count + 1
         inputs, saved, d_reached = _split(tensors, n, len(request.reached))
         d_inputs, _, dd_reached = _split(d, n, len(request.reached))
         dd_reached = [torch.zeros_like(v) if dd is None else dd for v, dd in zip(d_reached, dd_reached, strict=True)]
@@ -268,10 +275,10 @@ class LayerGradients(torch.autograd.Function):
             return torch.func.jvp(_one_by_one(request, resets, saved), primals, moves)[1]
 
         def both(*inputs: Tensor) -> tuple[Tensor, ...]:
-            values, tangents = _with_tangents(form, resets, *inputs, d=d_inputs)
+            values, tangents = _with_tangents(call, resets, *inputs, d=d_inputs)
             return tuple([found[k] for found in (values, tangents) for k in request.reached])
 
-        # The product rule: the gradient moves with the gradients of the results, and with the inputs.
+        # The product rule: the gradients depend on the gradients of the results and on the inputs.
         _, pull, *_ = torch.func.vjp(both, *inputs)
         return tuple([v for v, need in zip(pull((*dd_reached, *d_reached)), request.needed, strict=True) if need])
 
@@ -280,57 +287,54 @@ class LayerGradients(torch.autograd.Function):
         info: Any, in_dims: Sequence[Any], request: Request, *tensors: Tensor | None
     ) -> tuple[tuple[Tensor, ...], Any]:
         batch = Batch(info.batch_size, in_dims[1:], tensors)
-        of_call = [False, *request.form.is_weight]
+        of_call = [False, *request.call.is_weight]
         is_weight = of_call + [False] * (len(tensors) - len(of_call))
         if batch.has_own(is_weight):
             return batch.one_by_one(lambda *each: LayerGradients.apply(request, *each))
-        weights = [own for own, need in zip(request.form.is_weight, request.needed, strict=True) if need]
-        groups = info.batch_size * max(request.groups, 1) if any(weights) else 0
+        groups = info.batch_size * max(request.groups, 1) if any(request.of_weight) else 0
         found = LayerGradients.apply(replace(request, groups=groups), *batch.folded(is_weight))
-        return batch.unfolded(found, weights, request.groups)
+        return batch.unfolded(found, request.of_weight, request.groups)
 
 
 def _split(tensors: Sequence[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """The first ones, those between, and the last ones."""
+    """Split a list into its first `first` items, its last `last` items, and those between."""
     end = len(tensors) - last
     return list(tensors[:first]), list(tensors[first:end]), list(tensors[end:])
 
 
-def _placed(places: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
-    """A list of values at their places, None elsewhere."""
-    found: list[Tensor | None] = [None] * count
-    for place, value in zip(places, values, strict=True):
-        found[place] = value
-    return found
+def _scattered(indices: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
+    """A list of `count` items: the values at these indices, None elsewhere."""
+    by_index = dict(zip(indices, values, strict=True))
+    return [by_index.get(k) for k in range(count)]
 
 
 def _by_group(
     request: Request,
     steps: Steps,
-    given: Sequence[Tensor],
+    operands: Sequence[Tensor],
     states: Sequence[Tensor],
     recordings: Sequence[Recording],
     d: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """The gradients of all tensors of the directions, those of parameters for each group."""
+    """The gradients of all operands. Those of parameters have a leading axis of groups."""
     found, at, output = list(d), 0, 0
-    for (plan, own), recording in zip(by_direction(request.form.plans, given), recordings, strict=True):
+    for (plan, own), recording in zip(by_direction(request.call.plans, operands), recordings, strict=True):
         names = [name for k, name in enumerate(plan.weights) if request.needed[1 + at + k]]
         output_states, direction = states[output], plan.direction(own)
         each = weight_gradients(plan.trace, steps, direction, output_states, recording.grad, request.groups, names)
         for k, name in enumerate(plan.weights):
             found[at + k] = each.get(name)
-        at, output = at + plan.given, output + len(plan.equations.state)
+        at, output = at + plan.operand_count, output + len(plan.equations.state)
     return found
 
 
 def _one_by_one(request: Request, resets: Tensor | None, saved: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
-    """The gradients of groups by a loop over groups, as a function of the inputs and of the gradients of results."""
-    form, each = request.form, replace(request, groups=0)
-    is_weight = [*form.is_weight, *[False] * (len(saved) + len(request.reached))]
+    """A function from inputs and gradients of results to the gradients of `request`, computed group by group."""
+    call, each = request.call, replace(request, groups=0)
+    is_weight = [*call.is_weight, *[False] * (len(saved) + len(request.reached))]
 
     def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
-        inputs, _, d_reached = _split(tensors, form.given + 1, len(request.reached))
+        inputs, _, d_reached = _split(tensors, call.operand_count + 1, len(request.reached))
         every = [*inputs, *saved, *d_reached]
 
         def of_group(v: Tensor, group: int) -> Tensor:
@@ -341,31 +345,26 @@ def _one_by_one(request: Request, resets: Tensor | None, saved: Sequence[Tensor]
             own = [v if weight else of_group(v, group) for v, weight in zip(every, is_weight, strict=True)]
             mask = None if resets is None else of_group(resets, group)
             found.append(LayerGradients.apply(each, mask, *own))
-        weights = [own for own, need in zip(form.is_weight, request.needed, strict=True) if need]
-        return tuple(
-            [
-                torch.stack(v) if own else torch.cat(v, v[0].dim() - 2)
-                for v, own in zip(zip(*found, strict=True), weights, strict=True)
-            ]
-        )
+        by_gradient = zip(zip(*found, strict=True), request.of_weight, strict=True)
+        return tuple([torch.stack(v) if of_weight else torch.cat(v, v[0].dim() - 2) for v, of_weight in by_gradient])
 
     return gradients
 
 
 def _with_tangents(
-    form: Form, resets: Tensor | None, data: Tensor, *given: Tensor, d: Sequence[Tensor | None]
+    call: StaticCall, resets: Tensor | None, data: Tensor, *operands: Tensor, d: Sequence[Tensor | None]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The results of a call, and their tangents for the tangents `d` of the input and of the other tensors."""
-    steps, rows = form.call(resets, data, given)
-    d_data, *d_given = [None if v is None else _rows(v) for v in d]
-    steps, directions = tangent_call(steps, split(form.plans, rows), d_data, d_given)
-    if any(is_tangent(plan.equations) for plan in form.plans):
+    """The results of a call, and their tangents for the tangents `d` of the input and the operands."""
+    steps, rows = call.flat(resets, data, operands)
+    d_data, *d_operands = [None if v is None else _rows(v) for v in d]
+    steps, directions = tangent_call(steps, split(call.plans, rows), d_data, d_operands)
+    if any(is_tangent(plan.equations) for plan in call.plans):
         # Kernels of third derivatives would take longer to compile than the loop takes to run.
         results = reference.run(steps, directions, all_states=True)
         found = [
             v for result in results for v in (*(v.unflatten(0, data.shape[:2]) for v in result.states), *result.final)
         ]
     else:
-        inside = _form(form.backend, directions, form.save)
-        found = LayerTransform.apply(inside, *inside.by_step(steps, given_of(directions)))
-    return values_and_tangents(found, form.plans)
+        inside = _static_call(call.backend, directions, call.save)
+        found = LayerTransform.apply(inside, *inside.by_step(steps, operands_of(directions)))
+    return values_and_tangents(found, call.plans)

@@ -1,4 +1,4 @@
-"""The examples of a `torch.func.vmap` as the sequences of one call."""
+"""All examples of a `torch.func.vmap` as the sequences of one call."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ class Batch:
 
     Args:
         size: the number of examples.
-        dims: the axis of examples of each tensor; None if it is the same for all.
+        dims: the batch axis of each tensor; None if all examples share the tensor.
         tensors: (L, N, W) with a row per step, (N, W) with a row per sequence, or parameters.
     """
 
@@ -24,7 +24,7 @@ class Batch:
         return any(own and dim is not None for own, dim in zip(is_weight, self.dims, strict=True))
 
     def folded(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
-        """The tensors of one call for all examples: sequences of an example are side by side."""
+        """The tensors of one call for all examples. The sequences of an example are adjacent."""
         found = []
         for v, dim, own in zip(self.tensors, self.dims, is_weight, strict=True):
             if v is None or own:
@@ -40,12 +40,12 @@ class Batch:
     def unfolded(
         self, results: Sequence[Tensor], is_weight: Sequence[bool] | None = None, groups: int = 0
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """The results of that call, and their axes of examples.
+        """The results of the folded call by example, and their batch axes.
 
         Args:
             results: (L, N, W), (N, W), or gradients of parameters by group.
-            is_weight: whether they are the latter.
-            groups: those of one example.
+            is_weight: whether each result is the gradient of a parameter.
+            groups: the number of groups of one example.
         """
         found, dims = [], []
         for k, v in enumerate(results):
@@ -58,7 +58,7 @@ class Batch:
         return tuple(found), tuple(dims)
 
     def one_by_one(self, call: Callable[..., Sequence[Tensor]]) -> tuple[tuple[Tensor, ...], Any]:
-        """The results of a call per example, and their axes of examples."""
+        """The results of one call per example, and their batch axes."""
         every = [
             call(
                 *[

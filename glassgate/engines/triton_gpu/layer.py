@@ -13,7 +13,7 @@ from glassgate.engines.contract import Direction, Recording, Steps, result_type
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Pass, Port, Role
-from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results, given_of, plan_of
+from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results, operands_of, plan_of
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import Trace, differentiated
 from glassgate.engines.triton_gpu.costs import COSTS
@@ -34,17 +34,17 @@ class Layer(NamedTuple):
     def forward(
         self,
         steps: Steps,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         all_states: bool,
         save: bool,
         dtype: torch.dtype,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
         """`Compiled.forward`."""
-        calls = [Call(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, given)]
+        calls = [Call(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, operands)]
         runs, outputs, behind = list[Run](), list[list[Tensor]](), list[Tensor]()
         for k, call in enumerate(calls):
-            plan, widths = call.plan, call.plan.of_states(call.sizes)
+            plan, widths = call.plan, call.plan.state_widths(call.sizes)
             names = plan.equations.state if all_states or save else plan.equations.state[:1]
             types = {s: dtype if all_states or s == names[0] else torch.float32 for s in names}
             every = {Port(Role.STATES, s): call.empty(widths[s], types[s]) for s in names}
@@ -66,7 +66,7 @@ class Layer(NamedTuple):
     def backward(
         self,
         steps: Steps,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         flat: Sequence[Tensor],
         d_results: Mapping[int, Tensor],
         needs_d_data: bool,
@@ -76,10 +76,10 @@ class Layer(NamedTuple):
         """`Compiled.backward`."""
         count = count_of_results(self.plans) // 2
         states, behind = iter(flat[:count]), iter(flat[count:])
-        wanted = iter([True] * len(given) if needed is None else needed)
+        wanted = iter([True] * len(operands) if needed is None else needed)
         calls, runs, ports, at = list[Call](), list[Run](), list[list[Port | None]](), 0
         shown: list[dict[Port, Tensor]] = []
-        for plan, own in by_direction(self.plans, given):
+        for plan, own in by_direction(self.plans, operands):
             names = plan.equations.state
             every = {Port(Role.STATES, s): next(states) for s in names}
             call = Call(plan, steps, own, Precision.of(every[Port(Role.STATES, names[0])].dtype))
@@ -101,14 +101,14 @@ class Layer(NamedTuple):
             ports.append(own_ports)
             runs.append(call.run(True, False, inputs, shown[-1], outputs))
         run_loops(runs)
-        d_data, d_given = list[Tensor](), list[Tensor | None]()
+        d_data, d_operands = list[Tensor](), list[Tensor | None]()
         for call, run, own_ports in zip(calls, runs, ports, strict=True):
             found = run.end()
-            d_given += call.given_gradients(found, own_ports)
+            d_operands += call.operand_gradients(found, own_ports)
             d_data += [found[Port(Role.D_DATA)]] if needs_d_data else []
         for recording, gradients in zip(recordings or (), shown, strict=False):
             recording.add({port.name: v for port, v in gradients.items()})
-        return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_given]
+        return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_operands]
 
     def prepared(self, *signature: object) -> None:
         """Repeated calls take the same path."""
@@ -149,11 +149,11 @@ class Call:
     def inputs(self) -> dict[Port, Tensor]:
         """The inputs that both passes have."""
         plan, names, n = self.plan, self.plan.equations.state, len(self.plan.weights)
-        given = [v.detach() for v in self.own]
-        found = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, given, strict=False)}
-        found |= {Port(Role.INITIAL, name): v for name, v in zip(names, given[n:], strict=False)}
-        found |= {Port(Role.RESTART, name): v for name, v in zip(names, given[n + len(names) :], strict=False)}
-        for name, v in zip(plan.noise, given[n + plan.states :], strict=True):
+        operands = [v.detach() for v in self.own]
+        found = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, operands, strict=False)}
+        found |= {Port(Role.INITIAL, name): v for name, v in zip(names, operands[n:], strict=False)}
+        found |= {Port(Role.RESTART, name): v for name, v in zip(names, operands[n + len(names) :], strict=False)}
+        for name, v in zip(plan.noise, operands[n + plan.states :], strict=True):
             found[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
         found = {port: v if port.name in PRODUCTS else v.float() for port, v in found.items()}
         if self.steps.resets is not None:
@@ -168,7 +168,7 @@ class Call:
         ports += [Port(Role.D_RESTART, name) for name in names] if plan.restarts else []
         return [*ports, *[None] * len(plan.noise)]
 
-    def given_gradients(self, found: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
+    def operand_gradients(self, found: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
         """The gradients of the direction's tensors, None where the port is."""
         d: list[Tensor | None] = []
         for v, port in zip(self.own, ports, strict=True):
@@ -180,7 +180,7 @@ class Call:
 
     def shown_gradients(self) -> dict[Port, int]:
         """The recorded gradients and their widths."""
-        widths = self.plan.of_states(self.sizes)
+        widths = self.plan.state_widths(self.sizes)
         outputs = self.plan.trace.backward.outputs
         shown = {Port(Role.D_GATE, str(name)): self.sizes.H for what, name in outputs if what == "d_gate"}
         return shown | {Port(Role.D_NEW, str(name)): widths[str(name)] for what, name in outputs if what == "d_new"}
@@ -233,7 +233,7 @@ def explained(steps: Steps, directions: Sequence[Direction]) -> str:
     """
     direction, data = directions[0], steps.data
     plan = plan_of(direction, COSTS)
-    call = Call(plan, steps, given_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
+    call = Call(plan, steps, operands_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
     phases = _loop(plan, call.form(False), False).phases
     sizes = {"N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
     return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device), len(directions)))

@@ -134,7 +134,7 @@ import torch
 import glassgate as gg
 from glassgate.engines import processors
 
-processors.available, processors.A_SLICE = lambda: 7, 0
+processors.available, processors.TIME_SLICE = lambda: 7, 0
 
 def results(layer, x, threads):
     torch.set_num_threads(threads)
