@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
-from glassgate.engines.symbolic.rewrite import distinguish, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 
 MIN_MAGNITUDE = 1e-6
 """A smaller value is replaced by this one in the denominator of a relevance."""
@@ -68,7 +68,7 @@ def conservative(equations: Equations, gates: set[Node]) -> Equations:
 
     new = merged(equations.states, rule)
     states = tuple(new[node] for node in equations.states)
-    distinguish(states)
+    make_names_unique(states)
     return Equations(
         equations.gates, equations.state, equations.parameters, equations.noise, equations.recurrent, equations.heads,
         equations.projected, states, {},

@@ -13,7 +13,7 @@ from glassgate.engines.contract import Direction
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.symbolic.rewrite import distinguish
+from glassgate.engines.symbolic.rewrite import make_names_unique
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.layers.parts import Part
 from glassgate.layout import Layout
@@ -222,7 +222,7 @@ def edited_equations(before: Equations, numbers: Numbers) -> Equations:
         _edited_value(name, numbers[name][0], node) if name in numbers else node
         for name, node in zip(before.state, gates_edited.states, strict=True)
     )
-    distinguish(states)
+    make_names_unique(states)
     return replace(gates_edited, states=states)
 
 

@@ -293,7 +293,7 @@ REFUSED = {
     "autocast": (lambda self, a, s: torch.autocast("cpu")(lambda: a.x * 2)(), None, "torch.autocast"),
     "try": (caught, None, "torch.cumsum"),
     "alias": (alias, None, "again after it was written to by another name"),
-    "a state": (state_changed, None, r"`\*=` on h_prev, which is not its own to change"),
+    "a state": (state_changed, None, r"`\*=` on h_prev, which a step must not change"),
     "an attribute": (counted, 0, "writes to attribute value, which a kernel would not"),
     "a value kept": (kept, None, "writes to attribute value"),
     "a masked state": (
@@ -311,12 +311,12 @@ REFUSED = {
     "a part written to": (lambda self, a, s: a.x.__setitem__(0, 1.0), None, "writing to a part of a tensor"),
     "sum": (lambda self, a, s: a.x * sum(a.x), None, "iteration over a tensor"),
     "its type": (lambda self, a, s: a.x * isinstance(a.x, torch.Tensor), None, "gives another value for state 'h'"),
-    "its own error": (lambda self, a, s: a.x * self.value["none"], {}, "what raises KeyError"),
+    "its own error": (lambda self, a, s: a.x * self.value["none"], {}, "raises KeyError"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_no_kernel_can_follow_is_refused_by_name(what):
+def test_unsupported_steps_are_refused_with_the_reason(what):
     step, value, named = REFUSED[what]
     states = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     with pytest.raises(NotTraceable, match=rf"^cell Foo: step .*({named}).*; it runs on the reference engine$"):
@@ -344,7 +344,7 @@ def test_random_numbers_that_other_threads_draw_refuse_no_cell():
 
 
 class Odd(gg.Cell):
-    """What looks like trouble and is none, each in a gate of its own."""
+    """Supported steps that resemble unsupported ones, one per gate."""
 
     gates = ("kept", "own", "added", "power", "logical", "masks", "chosen")
     value = None

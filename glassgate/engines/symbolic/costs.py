@@ -1,4 +1,4 @@
-"""The costs of a backend's operations and memory, from which follows which values are stored and which recomputed."""
+"""The costs of operations and memory of a backend. They determine which values are stored and which recomputed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """The cost of one value, in any unit that a backend chooses.
+    """The costs per value, in any unit that the backend chooses.
 
     Attributes:
-        operations: of elementwise operations, by name.
-        other: of those that are not named there.
-        read: to read a value that is stored anyway.
-        carry: to store a value in one stage of a step and read it in a later one.
-        keep: to store a value of every step in training and read it in the backward pass.
+        operations: the cost of each elementwise operation, by name.
+        other: the cost of the operations without an entry in `operations`.
+        read: the cost to read a value that is stored in any case.
+        carry: the cost to store a value in one stage of a step and read it in a later stage.
+        keep: the cost to store a value at every step in training and read it in the backward pass.
     """
 
     operations: Mapping[str, float]
@@ -25,7 +25,7 @@ class Costs:
     keep: float
 
     def of(self, op: str) -> float:
-        """The cost of an operation; zero for one whose result no buffer holds, and for one that is not elementwise."""
+        """The cost of an operation; zero if its result is never stored (a mask) or if it is not elementwise."""
         if op not in OPERATIONS or op in MASKS or op == "detach":
             return 0.0
         return self.operations.get(op, self.other)

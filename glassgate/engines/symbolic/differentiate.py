@@ -12,18 +12,28 @@ from glassgate.engines.symbolic.operations import OPERATIONS
 def gradients(
     cell: Equations, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]
 ) -> dict[Node, Node]:
-    """The gradient that reaches each node of the forward graph, written on the nodes of its replay."""
+    """The gradient of each node of the forward graph.
+
+    Args:
+        cell: the equations.
+        states: the new states.
+        column: the column of each recurrent product.
+        replay: the node of the backward graph that has the value of a node of the forward graph.
+    """
     parts: defaultdict[Node, list[Node]] = defaultdict(list)
+    """The terms of the gradient of each node."""
     over_units: defaultdict[tuple[Node, str], list[Node]] = defaultdict(list)
+    """The terms that are summed over the units of an axis, because the node has one number per row."""
     transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
+    """For each row vector, the recurrent products that read it, and their gradients."""
     for name, state in zip(cell.state, states, strict=True):
         parts[state].append(Node("grad", (name,), state.axis))
     d: dict[Node, Node] = {}
     for node in reversed(ordered(states)):
         if node in transposed:
-            products, reaching = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
+            products, d_products = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
             gates = tuple(product.args[0] for product in products)
-            parts[node].append(Node("hh_t", (gates, *reaching), node.axis))
+            parts[node].append(Node("hh_t", (gates, *d_products), node.axis))
         for axis in "HP":
             if (node, axis) in over_units:
                 total = reduce(operator.add, over_units[node, axis])

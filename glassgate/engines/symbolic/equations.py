@@ -1,4 +1,4 @@
-"""The equations of one step of a cell, as content: cells with equal content share kernels, programs and graphs."""
+"""The equations of one step of a cell as data. Cells with equal equations share kernels, programs and graphs."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -9,12 +9,12 @@ from typing import Any
 from glassgate.cell import Noise, Parameter
 from glassgate.engines.symbolic.graph import Node, ordered
 from glassgate.engines.symbolic.operations import ARITY, MASKS
-from glassgate.engines.symbolic.rewrite import distinguish, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 
 FORMAT = 1
-"""The version of the text; a reader refuses others."""
+"""The version of the text format. `parse` rejects other versions."""
 LEAVES = {"ih": 1, "state": 1, "parameter": 2, "noise": 1, "size": 1, "constant": 1}
-"""The leaves of a step's graph, with their numbers of arguments."""
+"""The leaves of a step's graph, with their number of arguments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +22,10 @@ class Equations:
     """One step as a graph from named leaves to the new states; `Node` describes its values.
 
     Attributes:
-        gates, state, parameters, noise, recurrent, heads: as a `Cell` has them.
+        gates, state, parameters, noise, recurrent, heads: see `Cell`.
         projected: whether the output goes through `weight_hr`.
         states: the new states, in the order of `state`.
-        shown: the value that a recording shows for each gate.
+        shown: the value that a recording stores for each gate.
     """
 
     gates: tuple[str, ...]
@@ -45,13 +45,13 @@ class Equations:
 
     @cached_property
     def named(self) -> dict[str, Node]:
-        """The values by the names that the author gave them, and the leaves by theirs."""
+        """All named values by name: leaves, and values that the author has named."""
         return {node.name: node for node in self.nodes if node.name is not None}
 
     @cached_property
     def text(self) -> str:
-        """The content as text, the same in every process for the same equations. Numbers are exact."""
-        place = {node: k for k, node in enumerate(self.nodes)}
+        """The equations as JSON. Equal equations have the same text in every process. Numbers are exact."""
+        index = {node: k for k, node in enumerate(self.nodes)}
         content = {
             "format": FORMAT,
             "gates": self.gates,
@@ -70,9 +70,9 @@ class Equations:
             "recurrent": bool(self.recurrent),
             "heads": int(self.heads),
             "projected": self.projected,
-            "nodes": [[n.op, n.axis, n.name, *(_argument(arg, place) for arg in n.args)] for n in self.nodes],
-            "states": [place[node] for node in self.states],
-            "shown": {gate: place[node] for gate, node in self.shown.items()},
+            "nodes": [[n.op, n.axis, n.name, *(_argument(arg, index) for arg in n.args)] for n in self.nodes],
+            "states": [index[node] for node in self.states],
+            "shown": {gate: index[node] for gate, node in self.shown.items()},
         }
         return json.dumps(content, separators=(",", ":"))
 
@@ -82,7 +82,7 @@ class Equations:
         parameters: Mapping[str, Parameter] | None = None,
         noise: Mapping[str, Noise] | None = None,
     ) -> "Equations":
-        """The same equations with named values replaced; every reader of an old value reads the new one.
+        """The same equations with some named values replaced in all places that read them.
 
         Args:
             by: for each name of `named`, a function from the old value to the new one.
@@ -92,18 +92,18 @@ class Equations:
         Raises:
             KeyError: no value has that name.
         """
-        places = {self.named[name]: make for name, make in by.items()}
+        replacements = {self.named[name]: replace for name, replace in by.items()}
 
         def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
-            if node not in places:
+            if node not in replacements:
                 return None
-            new = places[node](Node(node.op, args, node.axis))
+            new = replacements[node](Node(node.op, args, node.axis))
             new.name = node.name
             return new
 
         new = merged(self.states, rule)
         states = tuple(new[node] for node in self.states)
-        distinguish(states)
+        make_names_unique(states)
         alive = set(ordered(states))
         return Equations(
             self.gates,
@@ -118,10 +118,10 @@ class Equations:
         )
 
 
-def _argument(arg: Any, place: Mapping[Node, int]) -> Any:
-    """A node as its place, a number by its bits, a name as itself."""
+def _argument(arg: Any, index: Mapping[Node, int]) -> Any:
+    """An argument in JSON: the index of a node, a number in hexadecimal after "=", or a name."""
     if isinstance(arg, Node):
-        return place[arg]
+        return index[arg]
     return f"={arg.hex()}" if isinstance(arg, float) else arg
 
 
@@ -130,7 +130,7 @@ class NotEquations(ValueError):
 
 
 def parse(text: str) -> Equations:
-    """The equations of a text; no part of it is executed.
+    """The equations in a text. The text is not executed.
 
     Raises:
         NotEquations: the text does not contain equations.
@@ -143,7 +143,7 @@ def parse(text: str) -> Equations:
 
 def _read(content: Any) -> Equations:
     if content["format"] != FORMAT:
-        raise ValueError(f"they are written in format {content['format']!r}, and this version reads {FORMAT}")
+        raise ValueError(f"expected format {FORMAT}, got {content['format']!r}")
     gates, state = _names(content["gates"]), _names(content["state"])
     parameters = {
         name: Parameter(float.fromhex(start), _is(bool, per_gate))
@@ -161,14 +161,14 @@ def _read(content: Any) -> Equations:
     }
     _names(parameters), _names(noise)
     if any(n.state not in (*state, None) for n in noise.values()):
-        raise ValueError("noise for a state that is not there")
+        raise ValueError("noise for an unknown state")
     projected = _is(bool, content["projected"])
     known = {"ih": gates, "hh": gates, "state": state, "noise": noise, "parameter": parameters, "size": ("H", "P")}
     nodes: list[Node] = []
     for entry in content["nodes"]:
         nodes.append(_node(entry, nodes, known, gates))
         if not projected and (nodes[-1].op == "hr" or nodes[-1].axis == "P"):
-            raise ValueError("a projection where there is none")
+            raise ValueError("a projected value in equations without a projection")
     states = tuple(nodes[_is(int, k)] for k in content["states"])
     if len(states) != len(state) or any(v.axis != "PH"[not projected or k > 0] for k, v in enumerate(states)):
         raise ValueError("new states that do not fit the states")
@@ -180,18 +180,17 @@ def _read(content: Any) -> Equations:
 
 
 def _node(entry: Any, before: list[Node], known: Mapping[str, Iterable[str]], gates: tuple[str, ...]) -> Node:
-    op, axis, name, *given = entry
+    op, axis, name, *arguments = entry
     if axis not in ("H", "P", "1") or not (name is None or _is(str, name).isidentifier()):
-        raise ValueError(f"a value called {name!r} along {axis!r}")
-    args = tuple(_parsed(arg, before) for arg in given)
+        raise ValueError(f"a value with the invalid name {name!r} or axis {axis!r}")
+    args = tuple(_parsed(arg, before) for arg in arguments)
     inputs = [arg for arg in args if isinstance(arg, Node)]
     if op in ARITY:
         fits = len(args) == ARITY[op] and len(inputs) + sum(isinstance(arg, float) for arg in args) == ARITY[op]
         fits = fits and bool(inputs) and axis == (({arg.axis for arg in inputs} - {"1"}) or {"1"}).pop()
         masks = [isinstance(arg, Node) and arg.op in MASKS for arg in args]
-        of_masks = {"where": [True], "logical_not": [True], "logical_and": [True] * 2, "logical_or": [True] * 2}
-        wanted = of_masks.get(op, [])
-        fits = fits and masks == wanted + [False] * (len(masks) - len(wanted))
+        mask_count = {"where": 1, "logical_not": 1, "logical_and": 2, "logical_or": 2}.get(op, 0)
+        fits = fits and masks == [True] * mask_count + [False] * (len(masks) - mask_count)
     elif op == "row_sum":
         fits = len(args) == len(inputs) == 1 and axis == "1" and inputs[0].axis != "1"
     elif op == "hr":
@@ -205,7 +204,7 @@ def _node(entry: Any, before: list[Node], known: Mapping[str, Iterable[str]], ga
     else:
         fits = op in LEAVES and len(args) == 1 and args[0] in known[op]
     if not fits:
-        raise ValueError(f"a value {entry!r} that no step has")
+        raise ValueError(f"the invalid value {entry!r}")
     return Node(op, args, axis, name)
 
 
@@ -215,17 +214,17 @@ def _parsed(arg: Any, before: list[Node]) -> Any:
     if isinstance(arg, str):
         return float.fromhex(arg[1:]) if arg.startswith("=") else arg
     if not 0 <= _is(int, arg) < len(before):
-        raise ValueError("a value that stands after its reader")
+        raise ValueError("a value that is read before it is defined")
     return before[arg]
 
 
 def _is(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} where {kind.__name__} must stand")
+        raise TypeError(f"expected {kind.__name__}, got {value!r}")
     return value
 
 
 def _names(names: Any) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
-        raise ValueError(f"names that are none: {names!r}")
+        raise ValueError(f"expected names, got {names!r}")
     return tuple(names)

@@ -1,4 +1,4 @@
-"""Evaluates a graph with torch's functions, on tensors or, to trace a cell again, on other nodes."""
+"""Evaluates a graph with torch's functions, either on tensors or on nodes, which traces it again."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,34 +8,34 @@ import torch
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
-_OF_TENSORS_ALONE = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
-"""Operations whose torch function takes no number as its first argument."""
+_TENSORS_ONLY = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
+"""Operations whose torch function does not accept a number as its first argument."""
 
 
 def evaluate(
     nodes: Sequence[Node],
     leaf: Callable[[Node, tuple[Any, ...]], Any],
     dtype: torch.dtype | None = None,
-    taken: Callable[[Node, Any], Any] = lambda node, value: value,
+    transform: Callable[[Node, Any], Any] = lambda node, value: value,
 ) -> dict[Node, Any]:
     """The value of every node.
 
     Args:
-        nodes: of one graph, each after its inputs.
-        leaf: returns the value of a node that is not an elementwise operation, from it and its arguments' values.
-        dtype: of a choice between two numbers; torch's default one if None.
-        taken: from a node and its value to the value that its readers get.
+        nodes: the nodes of a graph, each after its inputs.
+        leaf: returns the value of a node that is not an elementwise operation, from the node and its arguments' values.
+        dtype: the dtype of `where` with two numbers; None for torch's default.
+        transform: maps each node and its value to the value that other nodes read.
     """
     value: dict[Node, Any] = {}
     for node in nodes:
         args = tuple([value[arg] if isinstance(arg, Node) else arg for arg in node.args])
-        value[node] = taken(node, computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args))
+        value[node] = transform(node, computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args))
     return value
 
 
 def computed(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
-    """The result of an elementwise operation on tensors and numbers; `dtype` is for a choice between two numbers."""
-    if op in _OF_TENSORS_ALONE or (op == "where" and isinstance(args[1], float) and isinstance(args[2], float)):
+    """The result of an elementwise operation on tensors and numbers; `dtype` is that of `where` with two numbers."""
+    if op in _TENSORS_ONLY or (op == "where" and isinstance(args[1], float) and isinstance(args[2], float)):
         kind = torch.float64 if dtype is None or op != "where" else dtype
         args = tuple([torch.tensor(arg, dtype=kind) if isinstance(arg, float) else arg for arg in args])
     return OPERATIONS[op].compute(*args)

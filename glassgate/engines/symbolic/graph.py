@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS, REDUCTIONS
-from glassgate.engines.symbolic.simplify import simpler
+from glassgate.engines.symbolic.simplify import simplified
 
 
 class _Tracing(threading.local):
@@ -27,7 +27,7 @@ _tracing = _Tracing()
 
 
 class NotTraceable(TypeError):
-    """A step uses an operation without a kernel; the message names it."""
+    """A step uses an operation that kernels do not support; the message names it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -37,10 +37,10 @@ class NotTraceable(TypeError):
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Inside, a step runs on nodes. An error that a node raises ends the tracing even if the step catches it.
+    """A context in which a step runs on nodes.
 
     Raises:
-        NotTraceable: the first such error.
+        NotTraceable: the first such error inside the context, even if the step has caught it.
     """
     before, overwritten = _tracing.refusals, _tracing.overwritten
     refusals: list[NotTraceable] = []
@@ -58,14 +58,14 @@ Key = tuple[str, Any]
 
 
 def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
-    """An operator that writes to its left side."""
+    """The in-place version of an operator."""
 
     def write(self: "Node", other: Any) -> "Node":
         if self.op not in OPERATIONS or self.op in MASKS or self.op == "detach":
-            raise NotTraceable(f"`{sign}` on {self.name or 'a value'}, which is not its own to change")
+            raise NotTraceable(f"`{sign}` on {self.name or 'a value'}, which a step must not change")
         new = make(op, self, other)
         if new.axis != self.axis:
-            raise NotTraceable(f"`{sign}` of a smaller value with a larger one")
+            raise NotTraceable(f"`{sign}` with a right side that is larger than the left side")
         _tracing.overwritten.add(self)
         return new
 
@@ -82,19 +82,19 @@ def _refused(what: str) -> Callable[..., Any]:
 
 
 def _binary(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """An operator and its reflection."""
+    """An operator and its reflected version, for example `__add__` and `__radd__`."""
     return lambda a, b: make(op, a, b), lambda a, b: make(op, b, a)
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A call of a function of torch, or of the cell's author, whose results take more than one operation to compute.
+    """A call of a function, by torch or by the cell's author, that consists of more than one operation.
 
     Attributes:
-        name: the function's.
+        name: the name of the function.
         args: its arguments: nodes and numbers.
         results: the number of its results.
-        of_torch: whether it is torch's.
+        of_torch: whether the function belongs to torch.
     """
 
     name: str
@@ -103,10 +103,10 @@ class Call:
     of_torch: bool
 
     def mark(self, results: "list[Node]") -> None:
-        """Sets this call as the origin of its results, unless their own operations describe them as well."""
-        given = set(map(id, self.args))
+        """Set this call as the origin of its results, except results that are one operation on its arguments."""
+        args = set(map(id, self.args))
         for k, node in enumerate(results):
-            if id(node) not in given and any(id(arg) not in given for arg in node.inputs):
+            if id(node) not in args and any(id(arg) not in args for arg in node.inputs):
                 node.origin = self, k
 
 
@@ -116,23 +116,25 @@ class Node:
 
     Row-wide operations:
         row_sum (x): the sum over the units of a row, one number per row.
-        hh (gate, u): `W_hh u + b_hh`, the rows of that gate.
-        sum (gate, u): `W_ih x + b_ih + W_hh u + b_hh`, the rows of that gate.
-        hr (u): `W_hr u`, to the projected size.
-        hh_t (gates, d, d, ...): the sum over the gates of the transposed product of the gate's rows with its `d`.
-        hr_t (d): the transposed product of `W_hr`.
+        hh (gate, u): the gate's rows of `W_hh u + b_hh`.
+        sum (gate, u): the gate's rows of `W_ih x + b_ih + W_hh u + b_hh`.
+        hr (u): `W_hr u`, of the projected size.
+        hh_t (gates, d, d, ...): the sum over the gates of `W^T d`, where W are the gate's rows of `W_hh`.
+        hr_t (d): `W_hr^T d`.
     Leaves:
-        ih (gate): `W_ih x + b_ih`; state (name): before the step; parameter (name, gate or None); noise (name).
+        ih (gate): the gate's rows of `W_ih x + b_ih`.
+        state (name): the state before the step.
+        parameter (name, gate or None), noise (name), constant (value).
+        size (axis): the number of units as a float.
         saved (buffer, column): in a backward graph, a value that the forward pass has saved.
         grad (name): in a backward graph, the total gradient of a new state.
-        size (axis): the number of units as a float; constant (value).
 
     Attributes:
-        op: the operation's name.
+        op: the name of the operation.
         args: nodes, numbers and names.
         axis: "H" for one value per unit, "P" for one per projected unit, "1" for one per row.
-        name: the author's name for it, unique in its graph; None if the author gave none.
-        serial: increases with every new node.
+        name: the author's name of the value, unique in its graph; None if the author did not name it.
+        serial: a number that increases with every new node.
         origin: in a graph as its author wrote it, the call that returned the value, and the index among its results.
     """
 
@@ -220,7 +222,7 @@ class Node:
 
 
 def make(op: str, *args: Any) -> Node:
-    """The node of an elementwise operation, or something simpler that equals it."""
+    """The node of an elementwise operation, or an equivalent simpler node."""
     if _tracing.refusals is not None:
         _check_mode()
     if op in _OF_MASKS:
@@ -236,7 +238,7 @@ def make(op: str, *args: Any) -> Node:
         values = [values[0], *map(_number, values[1:])]
     else:
         values = [_number(v) for v in values]
-    simple = simpler(op, *values)
+    simple = simplified(op, *values)
     if simple is not None:
         return simple
     axes = {v.axis for v in values if isinstance(v, Node)} - {"1"}
@@ -256,7 +258,7 @@ def _mask(value: Any, sign: str) -> "Node":
 
 
 def _check_mode() -> None:
-    """A kernel has gradients and one precision, whatever a step has switched for itself."""
+    """Reject a step that disables gradients or enables autocast, because a kernel would ignore it."""
     if not torch.is_grad_enabled():
         raise NotTraceable("torch.no_grad() or a torch.autograd.Function")
     if torch.is_autocast_enabled("cpu"):
@@ -272,14 +274,14 @@ def _value(arg: Any) -> "Node | float":
         return float(arg)
     if isinstance(arg, Tensor) and arg.dim() == 0 and not arg.requires_grad:
         return float(arg)
-    raise NotTraceable(f"a {type(arg).__name__} of its own that is neither a number nor one of its parameters")
+    raise NotTraceable(f"a {type(arg).__name__} that is neither a number nor one of the cell's parameters")
 
 
 def checked(value: Any) -> "Node":
-    """A state as a step returns it, if it has one number per unit.
+    """The new state that a step returns, checked.
 
     Raises:
-        NotTraceable: it has another shape.
+        NotTraceable: it is not a node with one number per unit.
     """
     if not isinstance(value, Node) or value.op in MASKS:
         raise NotTraceable("a value that is not one number per unit")
@@ -288,12 +290,12 @@ def checked(value: Any) -> "Node":
 
 
 def _number(value: "Node | float") -> "Node | float":
-    """A mask as ones and zeros."""
+    """The value itself, or a mask converted to ones and zeros."""
     return make("where", value, 1.0, 0.0) if isinstance(value, Node) and value.op in MASKS else value
 
 
 def _function(name: str) -> Callable[..., Any] | None:
-    """The torch function of that name on nodes; None for one that is not in the table."""
+    """The torch function of that name on nodes; None if nodes do not support it."""
     name = ALIASES.get(name, name)
     function = COMPOSED.get(name) or (partial(make, name) if name in OPERATIONS else None)
     if name == "sum":
@@ -308,8 +310,8 @@ def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = F
             result = function(*first, *args, **kwargs)
             if name in COMPOSED and isinstance(result, Node):
                 kinds = Node if name in REDUCTIONS else Node | float | int
-                given = tuple(v for v in (*first, *args, *kwargs.values()) if isinstance(v, kinds))
-                Call(name, given, 1, of_torch=True).mark([result])
+                arguments = tuple(v for v in (*first, *args, *kwargs.values()) if isinstance(v, kinds))
+                Call(name, arguments, 1, of_torch=True).mark([result])
             return result
         except NotTraceable:
             raise
@@ -330,7 +332,7 @@ def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
 
 
 def spread(x: Node | float, axis: str) -> Node:
-    """A number, or one number a row, as a value of every unit."""
+    """Broadcast a number, or a value with one number per row, to every unit."""
     if isinstance(x, float):
         return Node("constant", (x,), axis)
     return x if x.axis == axis else Node("constant", (0.0,), axis) + x
@@ -338,7 +340,11 @@ def spread(x: Node | float, axis: str) -> Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Results by their columns."""
+    """A graph, defined by its results.
+
+    Attributes:
+        outputs: the results by their columns.
+    """
 
     outputs: dict[Key, Node]
 
@@ -351,10 +357,10 @@ class Graph:
 def ordered(results: Iterable[Node]) -> list[Node]:
     """All nodes that the results need, in the order of their creation, so that each comes after its inputs."""
     found: set[Node] = set()
-    open_ = list(results)
-    while open_:
-        node = open_.pop()
+    pending = list(results)
+    while pending:
+        node = pending.pop()
         if node not in found:
             found.add(node)
-            open_ += node.inputs
+            pending += node.inputs
     return sorted(found, key=lambda node: node.serial)

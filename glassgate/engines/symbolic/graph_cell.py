@@ -1,4 +1,4 @@
-"""A cell whose step is a graph: edited cells, and the cells of saved programs."""
+"""A cell whose step is a graph. Edited cells and the cells of saved programs are of this class."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +13,11 @@ from glassgate.engines.symbolic.graph import Node
 
 
 class GraphCell(Cell):
-    """A cell made of equations, without a class of its own. It runs only torch's elementwise functions.
+    """A cell that evaluates equations with torch's functions.
 
     Args:
-        equations: its step; in a layer with a projection, the step with that projection.
-        recorded: whether gradients reach all values that a recording shows, including those without a parameter.
+        equations: the equations of the step, with the projection in a layer that has one.
+        recorded: whether all values of a recording are part of the autograd graph, including constants.
 
     Example:
         >>> import torch, glassgate as gg
@@ -66,31 +66,30 @@ class GraphCell(Cell):
                     width = like[args[0]]
                     return float(width.shape[-1]) if isinstance(width, Tensor) else width.units
                 case "constant":
-                    template = like[node.axis]
-                    return (
-                        template.new_full(template.shape, args[0])
-                        if isinstance(template, Tensor)
-                        else (template.filled(args[0]))
-                    )
+                    template, number = like[node.axis], args[0]
+                    if isinstance(template, Tensor):
+                        return template.new_full(template.shape, number)
+                    return template.filled(number)
             raise AssertionError(f"a step has no {node.op}")
 
-        shown = {*equations.states, *equations.shown.values()} if self.recorded else set()
+        recorded = {*equations.states, *equations.shown.values()} if self.recorded else set()
 
-        def taken(node: Node, value: Any) -> Any:
-            if node not in shown or value.requires_grad or not wide.requires_grad:
+        def attached(node: Node, value: Any) -> Any:
+            """A recorded value as part of the autograd graph."""
+            if node not in recorded or value.requires_grad or not wide.requires_grad:
                 return value
             return torch.where(torch.ones_like(value, dtype=torch.bool), value, wide[..., :1])
 
         dtype = wide.dtype if isinstance(wide, Tensor) else None
-        value = evaluate(equations.nodes, leaf, dtype, taken)
-        # The half of a gate `x` is called `x_ih`, and so may another gate be that nothing reads.
+        value = evaluate(equations.nodes, leaf, dtype, attached)
+        # `x_ih` may be the name of the input half of gate `x` and of another gate. The gate has priority.
         named = () if self.recorded else equations.nodes
         names = {node.name: value[node] for node in named if node.name is not None}
         names |= {gate: value[node] for gate, node in equations.shown.items()}
         return tuple(value[node] for node in equations.states)
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values of the graph."""
+        """The named values of the graph, from the local variables of `new_state`."""
         names: Mapping[str, Any] = variables.get("names", {})
         return names
 

@@ -1,4 +1,4 @@
-"""The values that the forward pass saves for the backward pass: those that are cheaper to read than to recompute."""
+"""Selects the values that the forward pass saves for the backward pass: reading them is cheaper than recomputing."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -6,23 +6,23 @@ from itertools import count
 
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.graph import Graph, Key, Node, ordered
-from glassgate.engines.symbolic.rewrite import distinguish, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 
 
-def reading(
-    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], costs: Costs
+def with_saved_values(
+    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], costs: Costs
 ) -> tuple[Graph, dict[Key, Node]]:
-    """The backward graph that reads every value that is cheaper to save than to recompute, and these values.
+    """The backward graph that reads values wherever that is cheaper than recomputing them, and the values by column.
 
     Args:
-        outputs: the results of the graph that reads as few values as possible.
-        columns: the values which that graph reads.
+        outputs: the results of the backward graph that reads as few values as possible.
+        columns: the values that this graph reads.
         states: the results of the forward graph.
-        again: for a node of the forward graph, the node that recomputes it in the backward graph.
-        costs: of the backend.
+        recomputed: for a node of the forward graph, the node that recomputes it in the backward graph.
+        costs: the costs of the backend.
     """
-    columns = _cheaper(columns, states, again, outputs.values(), costs)
-    leaf = {again[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in again}
+    columns = _columns_to_save(columns, states, recomputed, outputs.values(), costs)
+    leaf = {recomputed[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in recomputed}
     new = merged(outputs.values(), lambda node, args: leaf.get(node))
     backward = Graph({key: new[node] for key, node in outputs.items()})
     saved, others = {}, count()
@@ -34,40 +34,43 @@ def reading(
     for node in backward.nodes:
         if node.op == "grad" and node.name is None:
             node.name = f"d_{node.args[0]}_out"
-    distinguish(backward.outputs.values())
+    make_names_unique(backward.outputs.values())
     return backward, saved
 
 
-def _cheaper(
-    columns: dict[Key, Node], states: list[Node], again: dict[Node, Node], results: Collection[Node], costs: Costs
+def _columns_to_save(
+    columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], results: Collection[Node], costs: Costs
 ) -> dict[Key, Node]:
-    """Saved values by column: costly values replace pre-activations that only they read; costly states and others."""
-    kept, users, users_again = dict(columns), _only_users(states), _only_users(results)
+    """The values to save, by column. A value is saved if its operation is costly.
+
+    If a costly value is computed from a pre-activation that has no other reader, it is saved in its place.
+    """
+    kept, readers, backward_readers = dict(columns), _single_readers(states), _single_readers(results)
     for key, node in columns.items():
-        while key[0] in ("ih", "hh") and node in users and node in again:
-            user = again.get(users[node])
-            if user is None or users_again.get(again[node]) is not user:
+        while key[0] in ("ih", "hh") and node in readers and node in recomputed:
+            reader = recomputed.get(readers[node])
+            if reader is None or backward_readers.get(recomputed[node]) is not reader:
                 break
-            node = users[node]
+            node = readers[node]
             if costs.of(node.op) > costs.read:
                 kept[key] = node
-    found = set(kept.values())
+    saved = set(kept.values())
     for k, state in enumerate(states):
-        if state in again and state not in found and costs.of(state.op) > costs.read:
+        if state in recomputed and state not in saved and costs.of(state.op) > costs.read:
             kept["state", k] = state
-    found = set(kept.values())
+    saved = set(kept.values())
     for k, node in enumerate(ordered(states)):
-        if node in again and node not in found and node.axis == "H" and costs.of(node.op) > costs.keep:
+        if node in recomputed and node not in saved and node.axis == "H" and costs.of(node.op) > costs.keep:
             kept["kept", k] = node
     return kept
 
 
-def _only_users(results: Collection[Node]) -> dict[Node, Node]:
+def _single_readers(results: Collection[Node]) -> dict[Node, Node]:
     """For each value with a single reader, that reader."""
     reads = Counter(results)
-    users = {}
+    readers = {}
     for node in ordered(results):
         for arg in node.inputs:
             reads[arg] += 1
-            users[arg] = node
-    return {arg: user for arg, user in users.items() if reads[arg] == 1}
+            readers[arg] = node
+    return {arg: reader for arg, reader in readers.items() if reads[arg] == 1}

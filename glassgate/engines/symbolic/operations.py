@@ -1,6 +1,6 @@
-"""The operations that a kernel holds, with their derivatives, and torch's functions composed from them.
+"""The elementwise operations that kernels support, with their derivatives, and torch's functions composed of them.
 
-Everything here is written on symbolic values with operators and torch functions; `graph.py` says what those values are.
+All functions here take symbolic values, on which Python's operators and torch's functions work; see `graph.py`.
 """
 
 import math
@@ -13,15 +13,16 @@ import torch
 class Operation(NamedTuple):
     """An elementwise operation: its function on tensors, and its derivative.
 
-    `derivative(d, y, *x)` maps the gradient of the result `y` to those of the arguments `x`, None for zero.
+    `derivative(d, y, *x)` maps the gradient `d` of the result `y` to the gradients of the arguments `x`; None for zero.
     """
 
     compute: Callable[..., Any]
     derivative: Callable[..., tuple[Any, ...]] | None = None
 
 
-def _share(d: Any, wins: Any, tie: Any) -> Any:
-    return torch.where(tie, d * 0.5, torch.where(wins, d, 0.0))
+def _of_selected(d: Any, selected: Any, tie: Any) -> Any:
+    """The gradient of an argument of minimum or maximum. At a tie each argument gets half."""
+    return torch.where(tie, d * 0.5, torch.where(selected, d, 0.0))
 
 
 def _pow_derivative(d: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
@@ -62,8 +63,12 @@ OPERATIONS: dict[str, Operation] = {
     "tanh": Operation(torch.tanh, lambda d, y, x: (d * (1.0 - y * y),)),
     "erf": Operation(torch.erf, lambda d, y, x: (d * (2.0 / math.sqrt(math.pi)) * torch.exp(-(x * x)),)),
     "pow": Operation(torch.pow, _pow_derivative),
-    "minimum": Operation(torch.minimum, lambda d, y, a, b: (_share(d, a < b, a == b), _share(d, b < a, a == b))),
-    "maximum": Operation(torch.maximum, lambda d, y, a, b: (_share(d, a > b, a == b), _share(d, b > a, a == b))),
+    "minimum": Operation(
+        torch.minimum, lambda d, y, a, b: (_of_selected(d, a < b, a == b), _of_selected(d, b < a, a == b))
+    ),
+    "maximum": Operation(
+        torch.maximum, lambda d, y, a, b: (_of_selected(d, a > b, a == b), _of_selected(d, b > a, a == b))
+    ),
     "where": Operation(torch.where, lambda d, y, m, a, b: (None, torch.where(m, d, 0.0), torch.where(m, 0.0, d))),
     "lt": Operation(torch.lt),
     "le": Operation(torch.le),
@@ -74,12 +79,12 @@ OPERATIONS: dict[str, Operation] = {
     "logical_not": Operation(torch.logical_not),
 }
 
-_OF_TWO = ["add", "sub", "mul", "div", "pow", "minimum", "maximum", "lt", "le", "eq", "ne", "logical_and", "logical_or"]
-ARITY = dict.fromkeys(OPERATIONS, 1) | dict.fromkeys(_OF_TWO, 2) | {"where": 3}
+_BINARY = ["add", "sub", "mul", "div", "pow", "minimum", "maximum", "lt", "le", "eq", "ne", "logical_and", "logical_or"]
+ARITY = dict.fromkeys(OPERATIONS, 1) | dict.fromkeys(_BINARY, 2) | {"where": 3}
 """The number of arguments of each operation."""
 
 MASKS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
-"""Operations whose result is true or false; the others give numbers."""
+"""The operations whose result is a boolean mask. All others return numbers."""
 
 
 def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
@@ -93,7 +98,7 @@ def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
 
 
 def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, sharpness: float = 1.0) -> Any:
-    # Only the negative part goes through expm1: its overflow would make the other branch's gradient 0 * inf.
+    # expm1 gets only the negative part. If it overflowed, the gradient of the other branch would be 0 * inf.
     negative = torch.where(x > 0, 0.0, x)
     return torch.where(x > 0, scale * x, scale * alpha * torch.expm1(negative * sharpness))
 
@@ -104,7 +109,7 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
 
 
 def _log_of_one_plus_exp(z: Any) -> Any:
-    # Both halves have their whole derivative on one side of 0, so that they add up to 1/2 there.
+    # At 0 the derivative of the first term is 0 and that of the second 1/2, which is the derivative of softplus.
     return torch.where(z > 0, z, 0.0) + torch.log1p(torch.exp(torch.where(z > 0, -z, z)))
 
 
@@ -182,10 +187,10 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "ones_like": lambda x: x.filled(1.0),
     "full_like": lambda x, fill_value: x.filled(fill_value),
 }
-"""torch's functions, with their arguments' names, in terms of the operations above."""
+"""torch's functions in terms of the operations above. Their arguments have the names that torch uses."""
 
 REDUCTIONS = frozenset({"mean", "var"})
-"""Those of them that reduce a row, as `sum` does."""
+"""The functions in `COMPOSED` that reduce a row, like `sum`."""
 
 ALIASES = {
     "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
@@ -194,4 +199,4 @@ ALIASES = {
     "log_sigmoid": "logsigmoid", "_threshold": "threshold",
     "bitwise_not": "invert",
 }  # fmt: skip
-"""Second names."""
+"""Aliases of the names above."""

@@ -1,7 +1,7 @@
-"""The functions that a step may call while it is traced. All others may give another result, or have another effect, at
-the next call; a kernel would have kept the first result. A cell that calls one runs on the reference engine.
+"""The pure functions that a step may call while it is traced.
 
-`watch.py` has the values that a step may read.
+A kernel repeats the result of the traced call. Other functions may return something else, or have side effects, at each
+call. A cell that calls one runs on the reference engine. `watch.py` handles the values that a step may read.
 """
 
 import builtins
@@ -21,7 +21,7 @@ _BUILTINS = frozenset(
     | {"isinstance", "issubclass", "iter", "len", "max", "min", "next", "oct", "ord", "pow", "repr", "round", "setattr"}
     | {"sorted", "sum", "__build_class__"}
 )
-"""Python's own functions that depend on their arguments only. `Watch` sees what `setattr` and `next` change."""
+"""Built-in functions whose result depends only on their arguments. `Watch` detects changes by `setattr` and `next`."""
 _TYPES = (
     type(None),
     bool,
@@ -39,7 +39,7 @@ _TYPES = (
     slice,
     re.Pattern,
 )
-"""Types whose methods depend on their arguments only, as do those of tensors."""
+"""Types whose methods depend only on their arguments, like those of tensors."""
 _C_MODULES = frozenset({"math", "cmath", "_operator", "_functools", "_bisect", "_collections"})
 _PYTHON_MODULES = frozenset(
     {"_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions"}
@@ -47,20 +47,20 @@ _PYTHON_MODULES = frozenset(
 )
 _TORCH_MODULES = ("torch._", "torch.nn.", "torch.functional", "torch.overrides", "torch.utils._python_dispatch")
 _REFUSED_ELSEWHERE = ("torch.autograd.", "torch.amp.", "torch.utils._contextlib", "random")
-"""Modules whose effects are refused under their own names: random numbers, modes of autograd, autocast."""
-_NO_TENSORS = frozenset({"from_file"})
-"""Functions of torch that read something other than tensors."""
+"""Modules whose effects other checks refuse with a specific message: random numbers, modes of autograd, autocast."""
+_READS_FILES = frozenset({"from_file"})
+"""Functions of torch that are not pure, because they read files."""
 _NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
 TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
-"""Packages whose code stays as it is, and whose calls are not looked at: only the calls of these from other code."""
+"""Packages whose code does not change. Calls inside of them are not checked, only calls of them from other code."""
 
 
 class Impure(NotTraceable):
     """A call of a function that is not known to be pure."""
 
 
-def root(module: str | None) -> str:
-    """The package of a module."""
+def top_package(module: str | None) -> str:
+    """The top-level package of a module."""
     return (module or "").partition(".")[0]
 
 
@@ -75,11 +75,11 @@ def refuse_impure(caller: FrameType, called: Any) -> None:
         NotTraceable: it draws random numbers, or is not known to be pure.
     """
     _refuse_draw(called)
-    if root(caller.f_globals.get("__name__")) in TRUSTED:
+    if top_package(caller.f_globals.get("__name__")) in TRUSTED:
         return
     if isinstance(called, FrameType):
         module, name = called.f_globals.get("__name__") or "", called.f_code.co_qualname
-        if root(module) not in TRUSTED - {"glassgate"} or _is_pure_python(module, name):
+        if top_package(module) not in TRUSTED - {"glassgate"} or _is_pure_python(module, name):
             return
     else:
         module, name = getattr(called, "__module__", None) or "", getattr(called, "__qualname__", repr(called))
@@ -90,7 +90,7 @@ def refuse_impure(caller: FrameType, called: Any) -> None:
 
 
 def _is_pure_python(module: str, name: str) -> bool:
-    package = root(module)
+    package = top_package(module)
     if package == "torch":
         known = module == "torch" and name == "is_tensor"
         return known or f"{module}.".startswith((*_TORCH_MODULES, *_REFUSED_ELSEWHERE))
@@ -108,16 +108,16 @@ def _is_pure_builtin(function: Any, module: str, name: str) -> bool:
         return True
     if getattr(function, "__objclass__", None) is not None and issubclass(kind, (*_TYPES, Tensor)):
         return True
-    if module in _C_MODULES or (root(module) == "numpy" and not module.startswith("numpy.random")):
+    if module in _C_MODULES or (top_package(module) == "numpy" and not module.startswith("numpy.random")):
         return True
     short = function.__name__
     of_tensors = any([getattr(place, short, None) == function for place in (torch._C._VariableFunctions, torch._C._nn)])
-    return (of_tensors and short not in _NO_TENSORS) or function is torch.tensor
+    return (of_tensors and short not in _READS_FILES) or function is torch.tensor
 
 
 def _refuse_draw(function: Any) -> None:
-    owner = getattr(function, "__self__", None)  # before it draws: the generators belong to other threads, too
+    """Refuse a draw of random numbers before it happens, because other threads use the same generators."""
+    owner = getattr(function, "__self__", None)
     if isinstance(owner, random.Random | torch.Generator):
-        raise NotTraceable(
-            f"random numbers from {'torch' if isinstance(owner, torch.Generator) else 'Python'}'s generator"
-        )
+        library = "torch" if isinstance(owner, torch.Generator) else "Python"
+        raise NotTraceable(f"random numbers from {library}'s generator")

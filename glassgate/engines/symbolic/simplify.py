@@ -1,4 +1,4 @@
-"""What an operation comes to where its arguments make it simpler: numbers are computed, neutral ones fall away."""
+"""Algebraic simplification of one operation: constant folding, neutral elements, cheaper equivalents."""
 
 import math
 from typing import Any
@@ -11,8 +11,8 @@ _NEUTRAL = {("add", 0): 0.0, ("add", 1): 0.0, ("sub", 1): 0.0, ("mul", 0): 1.0, 
 _SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
 
 
-def simpler(op: str, *args: Any) -> Any:
-    """What the operation comes to without itself; None if it is needed.
+def simplified(op: str, *args: Any) -> Any:
+    """An equivalent of an operation that is simpler; None if there is none.
 
     Args:
         op: a name of `OPERATIONS`.

@@ -1,4 +1,4 @@
-"""Runs a cell's step on nodes instead of tensors, which gives its equations."""
+"""Traces a cell: runs its step on nodes instead of tensors, which gives its equations."""
 
 import gc
 import re
@@ -14,7 +14,7 @@ from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
 from glassgate.engines.symbolic.purity import Impure, refuse_impure
 from glassgate.engines.symbolic.randomness import NoRandomNumbers
-from glassgate.engines.symbolic.rewrite import distinguish, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 
 
 def equations_of(cell: Cell, projected: bool = False) -> Equations:
@@ -25,11 +25,11 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
         projected: whether the output goes through `weight_hr`.
 
     Raises:
-        NotTraceable: naming the part of the step that no kernel supports.
+        NotTraceable: the step uses an operation that kernels do not support; the message names it.
     """
     name = type(cell).__name__
     try:
-        states, found = in_new_thread(_written, cell, projected)
+        states, found = in_new_thread(_trace, cell, projected)
     except Impure as error:
         raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
     except NotTraceable as error:
@@ -37,11 +37,12 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     except (TypeError, RuntimeError, ArithmeticError, LookupError) as error:
         if str(error).startswith(f"cell {name}: "):
             raise
-        first = str(error).strip().partition("\n")[0]
-        raise _refusal(name, f"what raises {type(error).__name__} ({first})") from error
+        first_line = str(error).strip().partition("\n")[0]
+        what = f"raises {type(error).__name__} ({first_line}) when it is traced"
+        raise NotTraceable(f"cell {name}: step {what}; it runs on the reference engine") from error
     new = merged(states)
     states = [new[state] for state in states]
-    distinguish(states)
+    make_names_unique(states)
     return Equations(
         gates=cell.gates,
         state=cell.state,
@@ -62,19 +63,19 @@ def _refusal(name: str, what: str) -> NotTraceable:
 
 
 def in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """The result of a function in a separate thread, where no mode, hook or switch of torch is set."""
+    """The result of a function in a new thread, in which torch has no active modes and hooks."""
     with ThreadPoolExecutor(1, "glassgate") as thread:
         return thread.submit(function, *args).result()
 
 
-def _written(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
-    with tracing(), NoRandomNumbers(), _without_collections():
+def _trace(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
+    with tracing(), NoRandomNumbers(), _without_garbage_collection():
         return as_written(cell, projected, refuse_impure)
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
-    """Pauses garbage collection, because its callbacks and finalizers call functions that do not belong to the step."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection, because its callbacks and finalizers call functions that do not belong to the step."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -87,9 +88,9 @@ def _without_collections() -> Iterator[None]:
 def as_written(
     cell: Cell, projected: bool, calling: Callable[[FrameType, Any], None] | None = None
 ) -> tuple[list[Node], dict[str, Node]]:
-    """The values that `step` returns for leaves in place of tensors, and the values that its author names like a gate.
+    """Run a step on leaf nodes. Return the new states, and the values that the author has given the name of a gate.
 
-    Nothing is merged yet, and calls of functions are noted as the origin of their results;
+    Equal nodes are not merged. The function calls of the author are recorded as the origin of their results.
     `calling` is called before each function runs, as in `trace_locals`.
     """
 
@@ -115,13 +116,13 @@ def as_written(
     p = Named(cell.parameters, map(parameter, cell.parameters))
     gates: dict[str, Node] = {}
 
-    def tell(name: str, value: Any) -> None:
+    def note_name(name: str, value: Any) -> None:
         if isinstance(value, Node):
             value.name = value.name or name
             if name in cell.gates and name not in cell.state:
                 gates.setdefault(name, value)
 
-    with trace_locals(tell, _called, calling):
+    with trace_locals(note_name, _note_call, calling):
         new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
     states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
     for name, node in zip(cell.state, states, strict=True):
@@ -129,10 +130,10 @@ def as_written(
     return states, gates
 
 
-def _called(frame: FrameType, result: Any) -> None:
-    """Notes the call of a function of the author as the origin of its results."""
+def _note_call(frame: FrameType, result: Any) -> None:
+    """Record the call of one of the author's functions as the origin of its results."""
     results, code = list(_nodes(result)), frame.f_code
-    if not results or code.co_name.startswith("<") or _OURS.match(frame.f_globals.get("__name__", "")):
+    if not results or code.co_name.startswith("<") or _LIBRARY.match(frame.f_globals.get("__name__", "")):
         return
     caller = frame.f_back
     while caller is not None and caller.f_code.co_name.startswith("<"):
@@ -143,12 +144,12 @@ def _called(frame: FrameType, result: Any) -> None:
         Call(code.co_name, args, len(results), of_torch=False).mark(results)
 
 
-_OURS = re.compile(r"torch\b|glassgate\.(cell$|engines\.|layers\.)")
-"""Modules whose functions are not the author's."""
+_LIBRARY = re.compile(r"torch\b|glassgate\.(cell$|engines\.|layers\.)")
+"""Modules whose functions do not belong to the author."""
 
 
 def _nodes(value: Any) -> Iterator[Node]:
-    """The nodes in a value, in a tuple or a list of them, or in `Named`."""
+    """The nodes in a value, which may be a tuple, a list or `Named`."""
     if isinstance(value, Node):
         yield value
     elif isinstance(value, tuple | list | Named):
@@ -164,13 +165,16 @@ def _state(name: str, value: Any, axis: str) -> Node:
 
 
 def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, Node]:
-    """For each gate the value of each row and unit that the author gave its name, or else its pre-activation."""
+    """The value that a recording stores for each gate: the value that the author has named like it, per row and unit.
+
+    Without such a value it is the pre-activation of the gate.
+    """
     alive, shown = set(order), {}
     for gate in cell.gates:
         if gate in cell.state:
             continue
         node = found.get(gate)
-        if node is None or node not in alive or node.axis != "H" or _is_alike(node):
+        if node is None or node not in alive or node.axis != "H" or _is_equal_in_all_rows(node):
             node = _pre_activation(gate, order)
         if node is not None:
             node.name = node.name or f"{gate}_pre"
@@ -178,13 +182,13 @@ def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, N
     return shown
 
 
-def _is_alike(node: Node) -> bool:
-    """Whether all rows of a batch have the same value."""
+def _is_equal_in_all_rows(node: Node) -> bool:
+    """Whether a value is the same for all rows of a batch."""
     return not any(each.op in ("ih", "hh", "state", "noise") for each in ordered([node]))
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of a gate's halves, or the half from the input if the step uses that one separately."""
+    """The sum of a gate's two halves, or its input half if the step does not add them."""
     halves = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
     for node in order:
         if node.op == "add" and {arg.op for arg in node.inputs if any(arg is half for half in halves)} == {"ih", "hh"}:

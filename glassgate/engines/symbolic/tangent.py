@@ -1,7 +1,7 @@
 """The tangent of a cell: another cell, whose step also computes the directional derivatives of the states.
 
-Each leaf of the step has a tangent leaf, and each operation a tangent by its derivative. Everything that runs a cell
-therefore also runs its forward-mode derivative. The gradient of a tangent cell is the second derivative of the cell.
+Each leaf of the step has a tangent leaf. The tangents of operations follow from their derivatives. Every engine that
+runs a cell therefore also runs its forward-mode derivative. The gradient of a tangent cell is a second derivative.
 """
 
 import operator
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, row_sum, spread
 from glassgate.engines.symbolic.operations import OPERATIONS
-from glassgate.engines.symbolic.rewrite import distinguish, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 
 
 class Tangent(NamedTuple):
@@ -24,15 +24,15 @@ class Tangent(NamedTuple):
     - g_tangent: the input half is the tangent of that of g. The recurrent half is `W_hh u`, for tangents u.
     - g_of_weight: the recurrent half is `dW_hh u + db_hh`. Only if parameters have tangents.
 
-    A parameter without gates has a tangent of its own.
+    The tangent of a parameter without gates is another parameter.
 
     Attributes:
-        equations: its equations.
-        ending: of the names of tangents.
+        equations: the equations of the tangent cell.
+        suffix: the suffix of the names of tangents.
     """
 
     equations: Equations
-    ending: str
+    suffix: str
 
 
 @lru_cache(256)
@@ -41,10 +41,10 @@ def tangent_of(cell: Equations, of_weights: bool) -> Tangent:
 
     Args:
         cell: the equations of the cell.
-        of_weights: whether the parameters have tangents, and not only the input and the initial states.
+        of_weights: whether the parameters have tangents, too, and not only the input and the initial states.
     """
-    ending = "_tangent" * (1 + max(map(_order, (*cell.gates, *cell.state, *cell.parameters))))
-    rules, d = _Rules(ending, of_weights), dict[Node, Node]()
+    suffix = "_tangent" * (1 + max(map(_tangent_order, (*cell.gates, *cell.state, *cell.parameters))))
+    rules, d = _Rules(suffix, of_weights), dict[Node, Node]()
     for node in cell.nodes:
         found = rules.tangent(node, d)
         if found is not None:
@@ -52,12 +52,12 @@ def tangent_of(cell: Equations, of_weights: bool) -> Tangent:
     tangents = [d[state] if state in d else spread(0.0, state.axis) for state in cell.states]
     new = merged([*cell.states, *tangents])
     states = tuple([new[state] for state in (*cell.states, *tangents)])
-    distinguish(states)
-    blocks = ("", ending, rules.of_weight) if of_weights else ("", ending)
-    own = {name + ending: p for name, p in cell.parameters.items() if of_weights and not p.per_gate}
+    make_names_unique(states)
+    blocks = ("", suffix, rules.of_weight) if of_weights else ("", suffix)
+    own = {name + suffix: p for name, p in cell.parameters.items() if of_weights and not p.per_gate}
     equations = Equations(
         gates=tuple([gate + block for block in blocks for gate in cell.gates]),
-        state=(*cell.state, *(name + ending for name in cell.state)),
+        state=(*cell.state, *(name + suffix for name in cell.state)),
         parameters={**cell.parameters, **own},
         noise=cell.noise,
         recurrent=cell.recurrent,
@@ -66,52 +66,52 @@ def tangent_of(cell: Equations, of_weights: bool) -> Tangent:
         states=states,
         shown={},
     )
-    return Tangent(equations, ending)
+    return Tangent(equations, suffix)
 
 
 def is_tangent(cell: Equations) -> bool:
     """Whether the equations are those of a tangent cell."""
-    return _order(cell.state[-1]) > 0
+    return _tangent_order(cell.state[-1]) > 0
 
 
-def _order(name: str) -> int:
-    """How often a name ends in "_tangent"."""
+def _tangent_order(name: str) -> int:
+    """The number of suffixes "_tangent" of a name."""
     found = re.search("(_tangent)*$", name)
     assert found is not None
     return len(found[0]) // len("_tangent")
 
 
 class _Rules(NamedTuple):
-    """The tangents of values.
+    """The rules that give the tangents of values.
 
     Attributes:
-        ending: of the names of tangents.
+        suffix: the suffix of the names of tangents.
         of_weights: whether parameters have tangents.
     """
 
-    ending: str
+    suffix: str
     of_weights: bool
 
     @property
     def of_weight(self) -> str:
-        """The ending of the gates whose rows of `weight_hh` hold its tangent."""
-        return "_of_weight" + self.ending
+        """The suffix of the gates whose rows of `weight_hh` are the tangent of `weight_hh`."""
+        return "_of_weight" + self.suffix
 
     def tangent(self, node: Node, d: dict[Node, Node]) -> Node | None:
         """The tangent of a value, from those of its arguments; None for zero."""
         match node.op:
             case "state" | "ih":
-                return Node(node.op, (node.args[0] + self.ending,), node.axis)
+                return Node(node.op, (node.args[0] + self.suffix,), node.axis)
             case "hh":
                 return _sum(self._of_product(node, d))
             case "parameter" if self.of_weights:
                 name, gate = node.args
-                args = (name + self.ending, None) if gate is None else (name, gate + self.ending)
+                args = (name + self.suffix, None) if gate is None else (name, gate + self.suffix)
                 return Node("parameter", args, node.axis)
             case "row_sum":
                 return row_sum(d[node.args[0]]) if node.args[0] in d else None
             case "add" if {arg.op for arg in node.inputs} == {"ih", "hh"}:
-                # The input half is added to one recurrent product, so that kernels compute both as one sum.
+                # Add the input half to one recurrent product, so that kernels compute both as one sum.
                 ih, hh = sorted(node.inputs, key=lambda arg: arg.op != "ih")
                 return _sum([d[ih], *self._of_product(hh, d)])
         derivative = OPERATIONS[node.op].derivative if node.op in OPERATIONS else None
@@ -124,7 +124,7 @@ class _Rules(NamedTuple):
     def _of_product(self, hh: Node, d: dict[Node, Node]) -> list[Node]:
         """The terms of the tangent of a recurrent product."""
         gate, u = hh.args
-        terms = [Node("hh", (gate + self.ending, d[u]), hh.axis)] if u in d else []
+        terms = [Node("hh", (gate + self.suffix, d[u]), hh.axis)] if u in d else []
         return [*terms, Node("hh", (gate + self.of_weight, u), hh.axis)] if self.of_weights else terms
 
 

@@ -1,4 +1,4 @@
-"""A cell's step as a graph, and the graph of its gradient."""
+"""The trace of a cell: the graph of its step and the graph of the gradient."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Graph, Key, Node, make, ordered, spread
-from glassgate.engines.symbolic.keep import reading
-from glassgate.engines.symbolic.rewrite import distinguish, merged
+from glassgate.engines.symbolic.keep import with_saved_values
+from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 from glassgate.engines.symbolic.step import equations_of
 
 
@@ -19,36 +19,36 @@ from glassgate.engines.symbolic.step import equations_of
 class Trace:
     """A cell's forward and backward graphs, and the columns of the buffers that they read and write.
 
-    Columns, each as wide as its value:
-        ("state", k): the new state `cell.state[k]`; an output of `forward`, which `backward` may read.
+    Columns of the forward pass, each as wide as its value:
+        ("state", k): the new state `cell.state[k]`, which the backward pass may read.
         ("ih", k): the input half of gate `ih[k]`. In training the forward pass overwrites it with the value that the
-            backward pass reads: the pre-activation of the gate, or a value that is computed from it alone.
-        ("kept", k): another value that the backward pass reads, because the backend's costs favour memory.
-        ("hh", k): the recurrent product `hh_only[k]`, or a value that is computed from it alone, saved in training.
-        ("row", k), ("hr", 0): the sum of a row, the result of the projection, saved in training if the backward pass
-            reads it.
-        ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`; an output of `backward`, as are the following.
-        ("d_state", k): the gradient of the state before the step, without that of the step's own outputs.
-        ("d_parameter", k): of the parameters whose `parameter_columns` are k, one value per unit and row.
-        ("left", k): the row vector `left[k]` that `weight_hh` is multiplied by, if that is not the state itself.
-        ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` is multiplied by, and the gradient of the product.
-        ("gate", "f"), ("d_gate", "f"), ("d_new", "c"): for recordings, a gate, an output of `forward`, and the total
-            gradients of it and of each new state, outputs of `backward`.
-        ("d_gate", "pre0"), ("d_gate", "left0"), ("d_gate", "own0"): if rows are shown, once more the columns 0 of
-            "d_pre" and "left", and the gradient of `parameters[0]` at each step.
+            backward pass reads: the pre-activation of the gate, or a value that depends only on it.
+        ("hh", k): the recurrent product `hh_only[k]`, or a value that depends only on it; saved in training.
+        ("row", k), ("hr", 0): a row sum, and the result of the projection; saved if the backward pass reads them.
+        ("kept", k): another saved value. The backend's costs decide that reading it is cheaper than recomputing it.
+        ("gate", "f"): a gate, for recordings.
+    Columns of the backward pass:
+        ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`.
+        ("d_state", k): the gradient of state k before the step, through the step.
+        ("d_parameter", k): the gradient of the parameters whose `parameter_columns` are k, per unit and row.
+        ("left", k): the row vector `left[k]`.
+        ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` multiplies, and the gradient of the product.
+        ("d_gate", "f"), ("d_new", "c"): for recordings, the total gradients of a gate and of a new state.
+        ("d_gate", "pre0"), ("d_gate", "left0"), ("d_gate", "own0"): with `rows`, the factors of parameter gradients
+            at each step: columns 0 of "d_pre" and "left", and the gradient of `parameters[0]`.
 
     Attributes:
         forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
         backward: the gradients from the leaves `grad`, `saved`, `state` and `parameter`.
         saved: the values that the forward pass saves for the backward pass, by column.
-        hh_only: products of gates whose recurrent half the step uses separately.
-        shared: products of gates of which the step uses only the sum of both halves.
-        ih_only: gates whose input half the step uses separately.
-        left: row vectors, other than the state, that `weight_hh` is multiplied by.
-        parameters: the cell's own parameters, each with its gate or None.
+        hh_only: the products of gates whose recurrent half the step uses separately.
+        shared: the products of gates for which the step uses only the sum of both halves.
+        ih_only: the gates whose input half the step uses separately.
+        left: the row vectors, other than the state, that `weight_hh` multiplies.
+        parameters: the parameters that the cell defines, each with its gate or None.
         parameter_columns: the column of each parameter's gradient; equal gradients share a column.
-        recorded: names of the recorded gates; empty without a recording.
-        costs: of the backend that these graphs are for.
+        recorded: the names of the recorded gates; empty without a recording.
+        costs: the costs of the backend that these graphs are for.
     """
 
     forward: Graph
@@ -75,7 +75,7 @@ class Trace:
 
     @cached_property
     def kept_columns(self) -> int:
-        """The number of values that it reads from memory of their own."""
+        """The number of columns of the buffer "kept"."""
         return sum(name == "kept" for name, _ in self.saved)
 
     @cached_property
@@ -89,18 +89,18 @@ def trace(cell: Cell, costs: Costs, projected: bool = False, record: bool = Fals
 
     Args:
         cell: the cell.
-        costs: of the backend.
+        costs: the costs of the backend.
         projected: whether the output goes through `weight_hr`.
         record: whether gates and their gradients are results too.
 
     Raises:
-        NotTraceable: naming the part of the step that no kernel supports.
+        NotTraceable: the step uses an operation that kernels do not support; the message names it.
     """
     return differentiated(equations_of(cell, projected), costs, record)
 
 
 def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
-    """The same values, with one node for each pre-activation of which the step uses only the sum of its halves."""
+    """The graph with a single node "sum" for each pre-activation whose two halves the step only adds."""
     users = Counter([*states, *(arg for node in ordered(states) for arg in node.inputs)])
 
     def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
@@ -114,7 +114,7 @@ def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
         return Node("sum", (hh.args[0], u), "H", node.name or f"{hh.args[0]}_pre")
 
     new = merged(states, fold)
-    distinguish([new[s] for s in states])
+    make_names_unique([new[s] for s in states])
     return new
 
 
@@ -123,9 +123,9 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
 
     Args:
         cell: the equations.
-        costs: of the backend, which decide what training keeps.
-        record: whether gates and the gradients that reach them are results too.
-        rows: whether the backward pass shows all factors of the gradients of parameters at each step.
+        costs: the costs of the backend. They determine the values that training keeps.
+        record: whether gates and their gradients are results too.
+        rows: whether the factors of the gradients of parameters at each step are results too.
     """
     folded = _with_shared_halves(cell.states)
     states = [folded[state] for state in cell.states]
@@ -146,7 +146,7 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
     columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
     columns |= {("hr", k): node for k, node in enumerate(n for n in order if n.op == "hr")}
     leaf = {node: Node("saved", key, node.axis) for key, node in columns.items()}
-    replay = merged(states, lambda node, args: leaf[node] if node in leaf else _undetached(node, args))
+    replay = merged(states, lambda node, args: leaf[node] if node in leaf else _detached_value(node, args))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
     d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 
@@ -156,7 +156,7 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
     outputs: dict[Key, Node] = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
     leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
     for k, (name, new_state) in enumerate(zip(cell.state, states, strict=True)):
-        outputs["d_state", k] = gradient(leaves[name,]) if (name,) in leaves else _ended(name, new_state.axis)
+        outputs["d_state", k] = gradient(leaves[name,]) if (name,) in leaves else _zero_gradient(name, new_state.axis)
     outputs |= {("left", k): replay[u] for k, u in enumerate(left)}
     for node in order:
         if node.op == "hr":
@@ -175,8 +175,8 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
     columns_of = {node: k for k, node in enumerate(dict.fromkeys(new[d_p] for d_p in of_parameters))}
     outputs |= {("d_parameter", k): node for node, k in columns_of.items()}
     outputs = {key: new.get(node, node) for key, node in outputs.items()}
-    again = {node: new[replay[node]] for node in order if replay[node] in new}
-    backward, saved = reading(outputs, columns, states, again, costs)
+    recomputed = {node: new[replay[node]] for node in order if replay[node] in new}
+    backward, saved = with_saved_values(outputs, columns, states, recomputed, costs)
     traced = Trace(
         forward=Graph(
             {("state", k): node for k, node in enumerate(states)}
@@ -193,28 +193,31 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
         recorded=tuple(gates),
         costs=costs,
     )
-    return _without_detached(traced) if any(node.op == "detach" for node in order) else traced
+    return _without_detach(traced) if any(node.op == "detach" for node in order) else traced
 
 
 def _is_state(node: Node, name: str) -> bool:
     return node.op == "state" and node.args[0] == name
 
 
-def _ended(state: str, axis: str) -> Node:
-    """The gradient of an old state that the step does not read: 0, after the gradient of the new one has been read."""
+def _zero_gradient(state: str, axis: str) -> Node:
+    """The gradient of an old state that the step does not read.
+
+    It is 0, but depends on the gradient of the new state, so that it is stored only after that has been read.
+    """
     d = Node("grad", (state,), axis)
     return make("where", d == d, 0.0, 0.0)
 
 
-def _undetached(node: Node, args: tuple[Any, ...]) -> Node | None:
-    """The argument of `detach`: once gradients are known, the two have the same value."""
+def _detached_value(node: Node, args: tuple[Any, ...]) -> Node | None:
+    """The argument of `detach`, which has the same value. The gradients are already known."""
     return args[0] if node.op == "detach" else None
 
 
-def _without_detached(trace: Trace) -> Trace:
-    """The same, with `detach` removed from the forward graph, too."""
+def _without_detach(trace: Trace) -> Trace:
+    """The trace with `detach` removed from the forward graph, too."""
     products = (*trace.hh_only, *trace.shared)
-    new = merged([*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left], _undetached)
+    new = merged([*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left], _detached_value)
     return replace(
         trace,
         forward=Graph({key: new[node] for key, node in trace.forward.outputs.items()}),

@@ -1,4 +1,4 @@
-"""Detects that a cell must be traced again: every place that its step may read, and the value that was there."""
+"""Detects that a cell must be traced again, by comparing every value that its step may read with its traced value."""
 
 import builtins
 import dis
@@ -29,38 +29,27 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Noise, Parameter
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.purity import TRUSTED, root
+from glassgate.engines.symbolic.purity import TRUSTED, top_package
 
-_ATOMS: tuple[Any, ...] = (type(None), type(...), bool, int, float, complex, str, bytes, range, slice)
-_ATOMS += (Enum, PurePath, re.Pattern, torch.dtype, torch.device, logging.Logger, CodeType)
-_ATOMS += (Parameter, Noise, Equations)
-_ATOMS += (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
-_ATOMS += (MemberDescriptorType,)
+_IMMUTABLE: tuple[Any, ...] = (type(None), type(...), bool, int, float, complex, str, bytes, range, slice)
+_IMMUTABLE += (Enum, PurePath, re.Pattern, torch.dtype, torch.device, logging.Logger, CodeType)
+_IMMUTABLE += (Parameter, Noise, Equations, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+_IMMUTABLE += (GetSetDescriptorType, MemberDescriptorType)
 """Types of immutable values."""
 _STARTS = frozenset({"step", "project", "new_state", "gates", "state", "parameters", "noise", "recurrent", "heads"})
-"""The attributes that a trace reads of every cell."""
+"""The attributes of every cell that a trace reads."""
 _READERS = frozenset({"getattr", "hasattr", "vars", "__dict__", "eval", "exec", "__getattr__", "__getattribute__"})
-"""With one of these a function reads attributes that its code does not name."""
-_PLAIN = frozenset(
-    {
-        "builtins",
-        "abc",
-        "typing",
-        "enum",
-        "collections",
-        "collections.abc",
-        "dataclasses",
-        "types",
-        "numbers",
-        "argparse",
-    }
-    | {"fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
+"""A function that uses one of these can read attributes that its code does not name."""
+_TRANSPARENT = frozenset(
+    {"builtins", "abc", "typing", "enum", "collections", "collections.abc", "dataclasses", "types", "numbers"}
+    | {"argparse", "fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
 )
-"""Modules of the libraries whose objects have no state but what Python code sees: attributes, items, numbers. `random`
-is refused where it draws."""
+"""Modules of libraries whose objects have no hidden state: it consists of attributes, items and numbers. `purity.py`
+refuses draws of `random`."""
 _LIBRARIES = TRUSTED - {"glassgate"}
-"""Packages whose code stays as it is."""
-_LARGEST, _MOST = 64, 4000
+"""Packages whose code does not change."""
+_MOST_ELEMENTS, _MOST_VALUES = 64, 4000
+"""The largest number of elements of a tensor or array, and of values of a cell, that are compared."""
 
 
 class Watch:
@@ -78,12 +67,12 @@ class Watch:
         while grown:
             before, self.refused = self._names, None
             self._groups: list[tuple[Callable[[Any], Any], tuple[Any, ...], tuple[Any, ...]]] = []
-            self._words: list[tuple[str, ...]] = []
+            self._descriptions: list[tuple[str, ...]] = []
             self._sizes: list[tuple[Sized, int, str]] = []
             self._contents: list[tuple[Callable[[Any], Any], Any, Any, str]] = []
             self._seen: dict[int, Any] = {}
             self.codes: list[CodeType] = []
-            """All code that can be reached."""
+            """The code of all functions that the step may call."""
             self._visit(cell, "")
             grown = self._names != before
         del self._seen
@@ -93,7 +82,7 @@ class Watch:
         self._sized, self._lengths = [sized for sized, _, _ in self._sizes], [size for _, size, _ in self._sizes]
 
     def holds(self) -> bool:
-        """Whether every place still has its value."""
+        """Whether all values are unchanged."""
         for get, keys, values in self._many:
             if not all(map(is_, map(get, keys), values)):
                 return False
@@ -103,9 +92,9 @@ class Watch:
         return not self._contents or all([read(thing) == content for read, thing, content, _ in self._contents])
 
     def changed(self) -> str | None:
-        """The first place whose value has changed, in words."""
-        for (get, keys, values), words in zip(self._groups, self._words, strict=True):
-            for key, value, where in zip(keys, values, words, strict=True):
+        """A description of the first value that has changed; None if all are unchanged."""
+        for (get, keys, values), descriptions in zip(self._groups, self._descriptions, strict=True):
+            for key, value, where in zip(keys, values, descriptions, strict=True):
                 if get(key) is not value:
                     return where
         for sized, size, where in self._sizes:
@@ -113,25 +102,25 @@ class Watch:
                 return where
         return next((where for read, thing, content, where in self._contents if read(thing) != content), None)
 
-    def _places(self, get: Callable[[Any], Any], keys: Iterable[Any], says: Callable[[Any], str]) -> None:
-        """Watches some places of one kind with their values."""
+    def _watch(self, get: Callable[[Any], Any], keys: Iterable[Any], describe: Callable[[Any], str]) -> None:
+        """Watch the value of `get(key)` for each key, and the values that they refer to."""
         keys = tuple(keys)
         values = tuple(map(get, keys))
         if keys:
             self._groups.append((get, keys, values))
-            self._words.append(tuple(map(says, keys)))
-        if sum(len(keys) for _, keys, _ in self._groups) > _MOST:
-            self._refuse(f"more than {_MOST:,} values")
+            self._descriptions.append(tuple(map(describe, keys)))
+        if sum(len(keys) for _, keys, _ in self._groups) > _MOST_VALUES:
+            self._refuse(f"more than {_MOST_VALUES:,} values")
             return
         for key, value in zip(keys, values, strict=True):
-            self._visit(value, says(key))
+            self._visit(value, describe(key))
 
     def _refuse(self, what: str) -> None:
         self.refused = self.refused or what
 
     def _visit(self, value: Any, where: str) -> None:
-        """Watches everything that can change in a value, and in the values that it refers to."""
-        if isinstance(value, _ATOMS) or id(value) in self._seen:
+        """Watch everything that can change in a value and in the values that it refers to."""
+        if isinstance(value, _IMMUTABLE) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         match value:
@@ -169,12 +158,12 @@ class Watch:
             case _:
                 self._object(value, where)
 
-    def _mapping(self, mapping: Any, keys: Iterable[Any], says: Callable[[Any], str], where: str) -> None:
+    def _mapping(self, mapping: Any, keys: Iterable[Any], describe: Callable[[Any], str], where: str) -> None:
         self._sizes.append((mapping, len(mapping), where))
-        self._places(mapping.get, keys, says)
+        self._watch(mapping.get, keys, describe)
 
     def _object(self, value: Any, where: str) -> None:
-        """An instance: those of its attributes that code may read, and its class."""
+        """Watch an instance: the attributes that code may read, and its class."""
         cls, is_cell = type(value), isinstance(value, Cell)
         slots = {name for c in cls.__mro__ for name in _slots(c)}
         if not hasattr(value, "__dict__") and not slots:
@@ -182,87 +171,91 @@ class Watch:
             return
         for base in cls.__mro__:
             module = base.__module__
-            if root(module) in _LIBRARIES and module not in _PLAIN and not issubclass(base, torch.nn.Module):
+            if (
+                top_package(module) in _LIBRARIES
+                and module not in _TRANSPARENT
+                and not issubclass(base, torch.nn.Module)
+            ):
                 self._refuse(f"{where}, a {cls.__name__}, whose changes cannot be watched")
                 return
-        known = root(cls.__module__) in _LIBRARIES or not _READERS.isdisjoint(self._names)
-        is_open = known or hasattr(cls, "__getattr__") or isinstance(value, Mapping)
+        reads_any = top_package(cls.__module__) in _LIBRARIES or not _READERS.isdisjoint(self._names)
+        reads_any = reads_any or hasattr(cls, "__getattr__") or isinstance(value, Mapping)
         prefix = f"{where}." if where else "attribute "
         if hasattr(value, "__dict__"):
-            own = vars(value)
-            names = [name for name in own if is_open or name in self._names or (is_cell and name in _STARTS)]
-            self._mapping(own, names, lambda name: f"{prefix}{name}", where or "its attributes")
-        kept = [name for name in slots if (is_open or name in self._names) and hasattr(value, name)]
-        self._places(partial(getattr, value), kept, lambda name: f"{prefix}{name}")
+            attributes = vars(value)
+            names = [name for name in attributes if reads_any or name in self._names or (is_cell and name in _STARTS)]
+            self._mapping(attributes, names, lambda name: f"{prefix}{name}", where or "its attributes")
+        in_slots = [name for name in slots if (reads_any or name in self._names) and hasattr(value, name)]
+        self._watch(partial(getattr, value), in_slots, lambda name: f"{prefix}{name}")
         if isinstance(value, dict):
             self._mapping(value, value, lambda key: f"{where}[{key!r}]", where)
         self._class(cls)
 
     def _class(self, cls: type) -> None:
-        """Watches the parts of a class and its bases that code may read: named attributes, and special methods."""
+        """Watch the parts of a class and its bases that code may read: named attributes, and special methods."""
         for c in cls.__mro__:
-            is_layer = root(c.__module__) == "glassgate" and issubclass(c, torch.nn.Module)
-            if c is Cell or is_layer or root(c.__module__) in _LIBRARIES:
+            is_layer = top_package(c.__module__) == "glassgate" and issubclass(c, torch.nn.Module)
+            if c is Cell or is_layer or top_package(c.__module__) in _LIBRARIES:
                 continue
-            of_class, is_cell = vars(c), issubclass(c, Cell)
-            wanted = [
+            attributes, is_cell = vars(c), issubclass(c, Cell)
+            names = [
                 name
-                for name, value in of_class.items()
+                for name, value in attributes.items()
                 if name in self._names
                 or (is_cell and name in _STARTS)
                 or (name.startswith("__") and isinstance(value, FunctionType) and not is_cell)
             ]
-            self._mapping(of_class, wanted, lambda name, c=c: f"{c.__name__}.{name}", f"class {c.__name__}")  # type: ignore[misc]
+            self._mapping(attributes, names, lambda name, c=c: f"{c.__name__}.{name}", f"class {c.__name__}")  # type: ignore[misc]
 
     def _module(self, module: ModuleType) -> None:
         if module.__name__ == "numpy.random" or (module.__name__ == "numpy" and "random" in self._names):
             self._refuse("numpy's random numbers, which a kernel would draw once")
-        of_module = vars(module)
+        attributes = vars(module)
         if type(module) is not ModuleType and vars(type(module)).keys() & self._names:
             self._refuse(f"{module.__name__}, a module with attributes that are computed")
-        elif root(module.__name__) not in _LIBRARIES:
-            names = of_module if not _READERS.isdisjoint(self._names) else of_module.keys() & self._names
-            self._places(of_module.get, tuple(names), lambda name: f"{module.__name__}.{name}")
+        elif top_package(module.__name__) not in _LIBRARIES:
+            names = attributes if not _READERS.isdisjoint(self._names) else attributes.keys() & self._names
+            self._watch(attributes.get, tuple(names), lambda name: f"{module.__name__}.{name}")
         else:
-            for name in of_module.keys() & self._names:
-                self._of_library(of_module[name], f"{module.__name__}.{name}")
+            for name in attributes.keys() & self._names:
+                self._of_library(attributes[name], f"{module.__name__}.{name}")
 
     def _of_library(self, value: Any, where: str) -> None:
-        """Watches a library's value: functions, classes and constants never change, contents of other objects may."""
+        """Watch a value of a library. Its functions, classes and constants never change; other objects are refused."""
         if isinstance(value, ModuleType):
             self._visit(value, where)
-        elif not (isinstance(value, (*_ATOMS, type, FunctionType, tuple, frozenset)) or callable(value)):
+        elif not (isinstance(value, (*_IMMUTABLE, type, FunctionType, tuple, frozenset)) or callable(value)):
             self._refuse(f"{where}, a {type(value).__name__}, whose changes cannot be watched")
 
     def _function(self, function: FunctionType) -> None:
-        """Watches a function, its globals and its closure; the package's own functions never change."""
+        """Watch a function, its globals and its closure. Functions of libraries and of the engines never change."""
         module, name = function.__globals__.get("__name__") or "", function.__qualname__
         names = _names(function.__code__)
-        if root(module) in _LIBRARIES or module == "glassgate.cell" or module.startswith("glassgate.engines"):
+        if top_package(module) in _LIBRARIES or module == "glassgate.cell" or module.startswith("glassgate.engines"):
             return
         self._names |= names.attributes | (_READERS & names.globals)
         self.codes.append(function.__code__)
-        if root(module) == "glassgate":
-            self._places(partial(getattr, function), ("__code__",), lambda _: f"the code of {name}")
+        if top_package(module) == "glassgate":
+            self._watch(partial(getattr, function), ("__code__",), lambda _: f"the code of {name}")
             return
-        own = ("__code__", "__defaults__", "__kwdefaults__")
-        self._places(partial(getattr, function), own, lambda what: f"{what.strip('_')} of {name}")
+        attributes = ("__code__", "__defaults__", "__kwdefaults__")
+        self._watch(partial(getattr, function), attributes, lambda what: f"{what.strip('_')} of {name}")
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self._places(_variable, (cell,), lambda _, variable=variable: f"variable {variable} of {name}")  # type: ignore[misc]
-        found = [v for v in names.globals if v in function.__globals__ or not hasattr(builtins, v)]
-        self._places(function.__globals__.get, found, lambda variable: f"global {variable}")
+            self._watch(_variable, (cell,), lambda _, variable=variable: f"variable {variable} of {name}")  # type: ignore[misc]
+        variables = [v for v in names.globals if v in function.__globals__ or not hasattr(builtins, v)]
+        self._watch(function.__globals__.get, variables, lambda variable: f"global {variable}")
         for module in names.imports:
             self._visit(sys.modules.get(module), module)
 
     def _tensor(self, tensor: Tensor, where: str) -> None:
         is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
-        if tensor.numel() > _LARGEST or not is_plain or tensor.layout != torch.strided:
+        if tensor.numel() > _MOST_ELEMENTS or not is_plain or tensor.layout != torch.strided:
             self._refuse(f"{where}, a tensor of {tensor.numel():,} numbers, too many to be compared at every call")
         else:
             self._contents.append((_bits, tensor, _bits(tensor), where))
 
     def _array(self, array: Any, where: str) -> None:
-        if not hasattr(array, "tobytes") or array.size > _LARGEST or array.dtype.hasobject:
+        if not hasattr(array, "tobytes") or array.size > _MOST_ELEMENTS or array.dtype.hasobject:
             self._refuse(f"{where}, a numpy.{type(array).__name__}, which is too large to be compared at every call")
         else:
             self._contents.append((type(array).tobytes, array, array.tobytes(), where))
@@ -308,7 +301,7 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 
 def _variable(cell: CellType) -> Any:
-    """The content of a variable of an enclosing function."""
+    """The value of a variable of an enclosing function; None if it has no value yet."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -320,5 +313,5 @@ def _identities(items: list[Any]) -> list[int]:
 
 
 def _bits(tensor: Tensor) -> tuple[Any, ...]:
-    """A small tensor's numbers, exactly."""
+    """The exact content of a small tensor."""
     return (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.detach().reshape(-1).view(torch.uint8).tolist())

@@ -35,12 +35,12 @@ def tangent_call(
         d_restart = remaining[: len(direction.restart)]
         remaining = remaining[len(direction.restart) + len(direction.noise) :]
         of_weights = any(d is not None for d in d_weights.values())
-        cell, ending = _tangent_cell(current_equations(direction.cell), of_weights)
+        cell, suffix = _tangent_cell(current_equations(direction.cell), of_weights)
         d_known = {name: _or_zeros(d, direction.weights[name]) for name, d in d_weights.items()} if of_weights else None
         tangent_directions.append(
             direction._replace(
                 cell=cell,
-                weights=_tangent_weights(cell, direction.cell, direction.weights, d_known, ending),
+                weights=_tangent_weights(cell, direction.cell, direction.weights, d_known, suffix),
                 initial=_with_tangents(direction.initial, d_initial),
                 restart=_with_tangents(direction.restart, d_restart),
             )
@@ -65,8 +65,8 @@ def values_and_tangents(found: Sequence[Tensor], plans: Sequence[Plan]) -> tuple
 
 @lru_cache(256)
 def _tangent_cell(cell: Equations, of_weights: bool) -> tuple[GraphCell, str]:
-    equations, ending = tangent_of(cell, of_weights)
-    return GraphCell(interned(equations)), ending
+    equations, suffix = tangent_of(cell, of_weights)
+    return GraphCell(interned(equations)), suffix
 
 
 def _or_zeros(d: Tensor | None, like: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def _with_tangents(states: tuple[Tensor, ...], d_states: Sequence[Tensor | None]
     return (*states, *(_or_zeros(d, v) for v, d in zip(states, d_states, strict=True)))
 
 
-def _tangent_weights(tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, ending: str) -> Weights:
+def _tangent_weights(tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, suffix: str) -> Weights:
     """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `Tangent`."""
     zeros = {name: torch.zeros_like(v) for name, v in weights.items()}
     d_or_zeros = d or zeros
@@ -94,7 +94,7 @@ def _tangent_weights(tangent: Cell, cell: Cell, weights: Weights, d: Weights | N
         else:
             parameters[name] = v
             if d is not None:
-                parameters[name + ending] = d[name]
+                parameters[name + suffix] = d[name]
             continue
         parameters[name] = torch.cat(rows if d is not None else rows[:2])
     positions = {name: 4 + k for k, name in enumerate(tangent.parameters)}
