@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from glassgate.engines.lowering.forward import Form, Layer
+from glassgate.engines.lowering.forward import Form, PassLowering
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
@@ -25,7 +25,7 @@ def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
     return _Backward(cell, trace, form).program()
 
 
-class _Backward(Layer):
+class _Backward(PassLowering):
     def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
         super().__init__(cell, trace, form, backward=True)
         self.values: dict[Node, Value] = {}
@@ -76,7 +76,7 @@ class _Backward(Layer):
         return self.b.broadcast(self.b.constant(0.0), axes)
 
     def _declare_states(self) -> None:
-        """Declares states, kept values and gradients, and computes the value before each step of each state read."""
+        """Declare states, kept values and gradients. Compute the value before each step of all states that are read."""
         b, trace = self.b, self.trace
         read = {node.args[0] for node in trace.backward.nodes if node.op == "state"}
         read |= {u.args[0] for u, _ in self.groups() if not self._is_left(u)}
@@ -117,13 +117,13 @@ class _Backward(Layer):
                 return self._transposed(dict(zip(gates, (self.values[v] for v in d), strict=True)), node.axis, name)
             case "hr_t", _:
                 assert isinstance(args[0], Value)
-                return b.contract(self.wide(args[0], "P"), self.weights["weight_hr"], "P", name)
+                return b.contract(self.per_row(args[0], "P"), self.weights["weight_hr"], "P", name)
         return self.leaf(node, args)
 
     def _transposed(self, d: dict[str, Value], axis: str, name: str) -> Value:
         """The gradient of the left operand of a recurrent matrix product, from the gradients of its gates."""
         b, gates = self.b, tuple(gate for gate in self.cell.gates if gate in d)
-        stacked = b.stack([self.wide(d[gate], "H") for gate in gates], self.axis_of_gates[gates])
+        stacked = b.stack([self.per_row(d[gate], "H") for gate in gates], self.axis_of_gates[gates])
         units = "U" if self.cell.heads > 1 else "H"
         over = (self.axis_of_gates[gates], units)
         product = b.contract(self.by_head(stacked, "H"), self.rows("weight_hh", gates), over)
@@ -131,10 +131,10 @@ class _Backward(Layer):
 
     def _result(self, what: str, k: int | str, axis: str) -> Value:
         """A result of the backward graph, broadcast to every row and unit."""
-        return self.wide(self.values[self.trace.backward.outputs[what, k]], axis)
+        return self.per_row(self.values[self.trace.backward.outputs[what, k]], axis)
 
     def _write(self) -> None:
-        """Writes the sequences that are read after the loop, and recorded gradients."""
+        """Write the sequences that are read after the loop, and recorded gradients."""
         b, outputs = self.b, self.trace.backward.outputs
         if self.gradients:
             d = [self._result("d_pre", k, "H") for k in range(len(self.gradients))]
@@ -201,7 +201,7 @@ class _Backward(Layer):
                 self.outputs[Port(Role.D_WEIGHT, name)] = zero
 
     def _place(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
-        """Outputs the gradient of a weight. Each part has the gradient of the rows of some gates."""
+        """Output the gradient of a weight. Each part has the gradient of the rows of some gates."""
         if len(parts) == 1 and parts[0][0] == self.cell.gates:
             self.outputs[Port(Role.D_WEIGHT, weight)] = parts[0][1]
             return
@@ -212,7 +212,7 @@ class _Backward(Layer):
         self._place_blocks(weight, blocks)
 
     def _place_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
-        """Outputs the gradient of a weight. `blocks` has the terms of each gate's rows; without terms they are zero."""
+        """Output the gradient of a weight. `blocks` has the terms of each gate's rows. Without terms they are zero."""
         b, axes = self.b, {*self.weights[weight].type.axes} - {"G"}
         rows = [
             reduce(lambda x, y: b.elementwise("add", x, y), terms)

@@ -1,4 +1,4 @@
-"""Builds a pass line by line: infers types, makes names unique, moves loop-invariant lines out of the loop."""
+"""Builds a pass line by line. Types are inferred, names made unique, and loop invariants moved out of the loop."""
 
 from collections.abc import Iterable, Mapping
 
@@ -78,20 +78,21 @@ class Builder:
         return Value(Type(self.axes.sorted({*axes}), dtype), unique)
 
     def input(self, port: Port, axes: Iterable[str], dtype: str = "float", name: str = "") -> Value:
-        """Adds an input, whose elements are in row-major order along these axes.
+        """Add an input. Its elements are in row-major order along these axes.
 
         Raises:
             ValueError: the axes are not in the order of the pass.
         """
-        if (given := tuple(axes)) != self.axes.sorted({*given}):
-            raise ValueError(f"{port}: axes must be declared and in the order {list(self.axes)}, got {list(given)}")
-        self.inputs[port] = self.value(name or port.name or port.role.value, given, dtype)
+        axes = tuple(axes)
+        if axes != self.axes.sorted({*axes}):
+            raise ValueError(f"{port}: axes must be declared and in the order {list(self.axes)}, got {list(axes)}")
+        self.inputs[port] = self.value(name or port.name or port.role.value, axes, dtype)
         if port.role is Role.LENGTHS:
             self.lengths = self.inputs[port]
         return self.inputs[port]
 
     def carry(self, name: str, initial: Value) -> Value:
-        """A value that is carried from step to step. The body reads it; `end_loop` sets its value for the next step."""
+        """A value that is passed from step to step. The body reads it. `end_loop` sets its value for the next step."""
         before = self.value(name, initial.type.axes, initial.type.dtype)
         self._carries.append((initial, before))
         self._inside.add(before)
@@ -107,13 +108,13 @@ class Builder:
         return self._reads[sequence].at
 
     def write(self, value: Value, name: str = "") -> Value:
-        """The sequence of a value: its value at each step."""
+        """The sequence of a value at all steps."""
         sequence = self.value(f"{name or value.name}_all", (*value.type.axes, self.steps), value.type.dtype)
         self._writes.append(Write(value, sequence))
         return sequence
 
     def end_loop(self, following: Mapping[Value, Value]) -> dict[Value, Value]:
-        """Ends the body.
+        """End the body of the loop.
 
         Args:
             following: the next value of each carry.
@@ -138,7 +139,7 @@ class Builder:
         return verify(Pass(self.title, self.axes, self.inputs, before, self._loop, after, dict(outputs)))
 
     def emit(self, operation: Operation, name: str = "") -> Value:
-        """Adds a line, or returns the value of an equal line. A line that reads no value of the loop precedes it."""
+        """Add a line, or return the value of an equal line. A line that reads no value of the loop goes before it."""
         text = of_operation(operation)
         if text in self._known:
             return self._known[text]

@@ -1,4 +1,4 @@
-"""Runs a pass in plain torch, line by line. This defines every operation, and tests compare every lowering with it."""
+"""Runs a pass in plain torch, line by line. This defines all operations; tests compare every lowering with it."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -35,8 +35,8 @@ def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, i
 
     Args:
         program: a valid pass.
-        inputs: a tensor for each input, in any shape with its elements in row-major order.
-        sizes: the extents of axes from which all others follow, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`.
+        inputs: a tensor for each input, of any shape, with its elements in row-major order.
+        sizes: the extents of axes that determine all others, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`.
 
     Returns:
         A tensor for each output, with the axes of its type.
@@ -45,7 +45,7 @@ def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, i
 
 
 class Evaluator:
-    """Runs one pass. Backends that compile only the loop override `loop`, and `axes_of` for a layout of their own.
+    """Runs one pass. A backend that compiles only the loop overrides `loop`, and `axes_of` for another memory layout.
 
     Args:
         program, sizes: as in `evaluate`.
@@ -59,7 +59,7 @@ class Evaluator:
         self.like = torch.zeros(())
 
     def run(self, inputs: Mapping[Port, Tensor]) -> dict[Port, Tensor]:
-        """The outputs, by port."""
+        """Run the pass and return its outputs by port."""
         program = self.program
         for port, value in program.inputs.items():
             self.found[value] = inputs[port].reshape(self.shape(value.type))
@@ -119,7 +119,7 @@ class Evaluator:
             found[write.sequence] = torch.stack(values[::-1] if loop.reverse else values, axis) if values else empty
 
     def chosen(self, active: Tensor | None, yes: Tensor, no: Tensor, of_type: Type) -> Tensor:
-        """For each row `yes` if it takes part in the step, otherwise `no`."""
+        """`yes` in the rows that take part in the step, `no` in all others."""
         if active is None:
             return yes
         lengths = self.program.loop.lengths
@@ -180,7 +180,7 @@ class Evaluator:
 
 
 def _base(axes: Axes, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The extents of the base axes: given directly, or as an axis with one base axis among its factors."""
+    """The extents of the base axes, from those of axes that have a single base axis as a factor."""
     base: dict[str, int] = {}
     for name, extent in sizes.items():
         if name in axes:
@@ -191,7 +191,7 @@ def _base(axes: Axes, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _aligned(x: Tensor, axes: tuple[str, ...], to: tuple[str, ...]) -> Tensor:
-    """A tensor with extent 1 along the axes that only `to` has."""
+    """The tensor with an axis of extent 1 inserted for each axis that only `to` has."""
     for k, axis in enumerate(to):
         if axis not in axes:
             x = x.unsqueeze(k)
@@ -199,7 +199,7 @@ def _aligned(x: Tensor, axes: tuple[str, ...], to: tuple[str, ...]) -> Tensor:
 
 
 def _runs(indices: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Indices as runs of consecutive ones: the first of each and their number."""
+    """Split indices into runs of consecutive numbers. Return the first number and the length of each run."""
     runs: list[tuple[int, int]] = []
     for index in indices:
         first, count = runs[-1] if runs else (index, 0)

@@ -1,4 +1,4 @@
-"""The forward pass of one direction: bias sums and the input's matrix product, then the steps."""
+"""The forward pass of one direction: the bias sums and the input GEMM, then the steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from glassgate.engines.symbolic.trace import Trace
 
 @dataclass(frozen=True)
 class Form:
-    """What a pass depends on besides the cell's equations.
+    """The properties of a call that determine a pass, together with the equations of the cell.
 
     Attributes:
         reverse: whether the direction runs from the last step to the first.
         bias: whether the layer has `bias_ih` and `bias_hh`.
-        lengths: whether rows have lengths of their own.
-        resets: whether states fall back to their initial values before some steps.
-        restarts: whether they fall back to states of their own instead.
+        lengths: whether the lengths of sequences may differ.
+        resets: whether states are reset before some steps.
+        restarts: whether the states after a reset differ from the initial states.
         save: whether the forward pass outputs the values that the backward pass reads.
     """
 
@@ -37,25 +37,25 @@ def forward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
 
     Args:
         cell: the equations.
-        trace: their graphs.
-        form: of the call.
+        trace: the graphs of the equations.
+        form: the properties of the call.
     """
     return _Forward(cell, trace, form).program()
 
 
-class Layer:
-    """The common part of both passes of a direction: axes, inputs, weights by gate.
+class PassLowering:
+    """The common part of the lowering of forward and backward passes: axes, inputs, weights by gate.
 
     Args:
         cell, trace, form: as in `forward_pass`.
-        backward: which pass.
+        backward: whether the pass is a backward pass.
     """
 
     def __init__(self, cell: Equations, trace: Trace, form: Form, backward: bool) -> None:
         self.cell, self.trace, self.form = cell, trace, form
         self.products = [*trace.hh_only, *trace.shared]
         self.gradients = [*(node.args[0] for node in self.products), *trace.ih_only]
-        """The gates of the columns `d_pre`."""
+        """The gate of each column of `d_pre`."""
         self.ih_gates = tuple(gate for gate in cell.gates if gate in trace.ih)
         self.axis_of_gates: dict[tuple[str, ...], str] = {cell.gates: "G"}
         for gates in [
@@ -76,18 +76,18 @@ class Layer:
         return "P" if self.cell.projected else "H"
 
     def groups(self) -> list[tuple[Node, tuple[str, ...]]]:
-        """The row vectors that recurrent weights are multiplied by, each with its gates in the order of the weights."""
+        """The row vectors that recurrent weights multiply, each with its gates in the order of the weights."""
         lefts = list(dict.fromkeys(node.args[1] for node in self.products))
         return [(u, tuple(g for g in self.cell.gates if self.product(u, g) is not None)) for u in lefts]
 
     def product(self, u: Node, gate: str) -> int | None:
-        """The column of the gradient of a gate's product with a row vector."""
+        """The column of `d_pre` of a gate's product with a row vector; None if there is no such product."""
         return next((k for k, node in enumerate(self.products) if node.args[0] == gate and node.args[1] is u), None)
 
     def _axes(self) -> list[Axis]:
         cell, K = self.cell, self.cell.heads
         gates = [Axis(name, (len(labels),), labels) for labels, name in self.axis_of_gates.items() if labels]
-        # A recurrent product sums over J: as wide as the output, with a name of its own.
+        # A recurrent product sums over J, which has the extent of the output but another name.
         if K > 1:
             P = [Axis("P", ("K", "V"))] if cell.projected else []
             V = Axis("V") if cell.projected else Axis("V", ("U",))
@@ -97,7 +97,7 @@ class Layer:
         return [Axis("T"), Axis("N"), *gates, *units, Axis("D")]
 
     def declare(self) -> None:
-        """Declares the inputs of both passes: data, weights, noise, lengths, initial states, resets."""
+        """Declare the inputs of both passes: data, weights, noise, lengths, initial states, resets."""
         cell, form, b = self.cell, self.form, self.b
         self.data = b.input(Port(Role.DATA), ("T", "N", "D"), name="x")
         recurrent = ("G", "K", "U", "V") if cell.heads > 1 else ("G", "H", "J")
@@ -132,16 +132,19 @@ class Layer:
         return self.b.take(self.weights[weight], "G", places, self.axis_of_gates[gates], f"{weight}_of_{len(gates)}")
 
     def by_head(self, x: Value, axis: str, left: bool = False) -> Value:
-        """Units along the axes of a recurrent weight: of its rows, or of the row vectors `left` of it."""
+        """A value with its units split by head, as recurrent weights have them.
+
+        With `left` the axes are those of the row vectors that the weights multiply, otherwise those of their rows.
+        """
         to = ("K", "V" if left else "U") if self.cell.heads > 1 else ("J" if left else axis,)
         return self.b.reshape(x, {*x.type.axes} - {axis} | {*to})
 
     def together(self, x: Value, axis: str, name: str = "") -> Value:
-        """Units of all heads along one axis again."""
+        """The inverse of `by_head`: a value with the units of all heads along one axis."""
         return self.b.reshape(x, {*x.type.axes} - {"J", "K", "U", "V"} | {axis}, name)
 
     def leaf(self, node: Node, args: tuple[Value | float, ...]) -> Value:
-        """The value of a node that either graph can have."""
+        """The value of a node that both the forward and the backward graph can contain."""
         b, name = self.b, node.name or ""
         match node.op, node.args:
             case "parameter", (parameter, gate):
@@ -161,11 +164,11 @@ class Layer:
         return b.elementwise(node.op, *args, name=name)
 
     def unless_reset(self, resets: Value | None, restart: Value, x: Value, name: str) -> Value:
-        """A state before a step: where there is a reset, what that falls back to."""
+        """The state `x` before a step, replaced by `restart` in the rows with a reset."""
         return x if resets is None else self.b.elementwise("where", resets, restart, x, name=name)
 
-    def wide(self, x: Value, axis: str) -> Value:
-        """A value as one of each row and unit."""
+    def per_row(self, x: Value, axis: str) -> Value:
+        """A value, broadcast to every row and unit."""
         return self.b.broadcast(x, ("N", axis))
 
     def kept(self) -> dict[Key, Port]:
@@ -173,7 +176,7 @@ class Layer:
         return {key: Port(Role.KEPT, f"{key[0]}{key[1]}") for key in self.trace.saved if key[0] != "state"}
 
 
-class _Forward(Layer):
+class _Forward(PassLowering):
     def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
         super().__init__(cell, trace, form, backward=False)
         self.values: dict[Node, Value] = {}
@@ -193,21 +196,21 @@ class _Forward(Layer):
             self.values[node] = self._value(node, args)
         following, outputs = {}, {}
         for k, state in enumerate(self.cell.state):
-            new = self.wide(self.values[trace.forward.outputs["state", k]], self.state_axis[state])
+            new = self.per_row(self.values[trace.forward.outputs["state", k]], self.state_axis[state])
             following[carries[state]] = new
             outputs[Port(Role.STATES, state)] = b.write(new, state)
         for key, port in self.kept().items() if self.form.save else ():
             value = self._kept(trace.saved[key])
             outputs[port] = b.write(value)
         for gate in trace.recorded:
-            value = self.wide(self.values[trace.forward.outputs["gate", gate]], "H")
+            value = self.per_row(self.values[trace.forward.outputs["gate", gate]], "H")
             outputs[Port(Role.GATE, gate)] = b.write(value, f"gate_{gate}")
         finals = b.end_loop(following)
         outputs |= {Port(Role.FINAL, state): finals[carries[state]] for state in self.cell.state}
         return b.finish(outputs)
 
     def _kept(self, node: Node) -> Value:
-        """A kept value with an element for each row."""
+        """A kept value, broadcast to every row."""
         return self.b.broadcast(self.values[node], "N")
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
@@ -225,11 +228,11 @@ class _Forward(Layer):
                 )
             case "hr", _:
                 assert isinstance(args[0], Value)
-                return b.contract(self.wide(args[0], "H"), self.weights["weight_hr"], "H", name)
+                return b.contract(self.per_row(args[0], "H"), self.weights["weight_hr"], "H", name)
         return self.leaf(node, args)
 
     def _input_halves(self) -> Value | None:
-        """`W_ih x + b_ih` of all steps, and `b_hh` where a gate needs the sum of both halves alone."""
+        """`W_ih x + b_ih` of all steps, plus `b_hh` for gates of which the step uses only the sum of both halves."""
         gates, b = self.ih_gates, self.b
         if not gates:
             return None
@@ -258,7 +261,7 @@ class _Forward(Layer):
         b, u = self.b, node.args[1]
         gates = self.groups_of[u]
         if u not in self.by_left:
-            left = self.by_head(self.wide(self.values[u], self.out), self.out, left=True)
+            left = self.by_head(self.per_row(self.values[u], self.out), self.out, left=True)
             product = b.contract(left, self.rows("weight_hh", gates), "J" if self.cell.heads == 1 else "V", "Wh")
             self.by_left[u] = self.together(product, "H")
         half = b.block(self.by_left[u], self.axis_of_gates[gates], gates.index(gate), "" if node.op == "hh" else name)

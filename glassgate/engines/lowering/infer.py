@@ -23,11 +23,11 @@ from glassgate.engines.symbolic.operations import ARITY, MASKS
 
 _BOOLEAN = {"where": (True, False, False), "logical_not": (True,), "logical_and": (True, True)}
 _BOOLEAN["logical_or"] = _BOOLEAN["logical_and"]
-"""Which arguments of an operation are masks; none of the others'."""
+"""For each operation that takes masks, whether each argument is a mask."""
 
 
 class Invalid(ValueError):
-    """An operation that has no meaning; the message says why."""
+    """An invalid operation; the message has the reason."""
 
 
 def result_type(operation: Operation, axes: Axes) -> Type:
@@ -71,9 +71,9 @@ def result_type(operation: Operation, axes: Axes) -> Type:
             return Type(axes.sorted({*values[0].type.axes, axis}), values[0].type.dtype)
         case Reshape(x, to):
             _contained(to, axes)
-            flat, wanted = ([f for name in names for f in axes.factors(name)] for names in (x.type.axes, to))
-            if flat != wanted or to != axes.sorted({*to}):
-                raise Invalid(f"{list(to)} must be {list(x.type.axes)} factor by factor, {flat}, got {wanted}")
+            factors, new_factors = ([f for name in names for f in axes.factors(name)] for names in (x.type.axes, to))
+            if factors != new_factors or to != axes.sorted({*to}):
+                raise Invalid(f"{list(to)} must have the factors {factors} of {list(x.type.axes)}, got {new_factors}")
             return Type(to, x.type.dtype)
         case Broadcast(x, to):
             _contained(to, axes)
@@ -92,10 +92,10 @@ def result_type(operation: Operation, axes: Axes) -> Type:
 
 
 def check_lengths(lengths: Value, of: Value) -> None:
-    """Lengths are one number for each row of a value.
+    """Check that lengths have one number for each row of a value.
 
     Raises:
-        Invalid: they are not.
+        Invalid: they do not.
     """
     if lengths.type.dtype != "int" or len(lengths.type.axes) != 1 or not {*lengths.type.axes} <= {*of.type.axes}:
         raise Invalid(f"lengths must be int[rows] for rows of {of.name} {of.type}, got {lengths.type}")
@@ -112,7 +112,7 @@ def _elementwise(op: str, args: tuple[Value | float, ...], axes: Axes) -> Type:
         expected = "bool" if mask else "float"
         if dtype != expected:
             name = arg.name if isinstance(arg, Value) else arg
-            raise Invalid(f"{op} takes {expected} here, and {name} is {dtype}")
+            raise Invalid(f"{op} expects an argument of type {expected}, and {name} is {dtype}")
     union = {axis for arg in args if isinstance(arg, Value) for axis in arg.type.axes}
     return Type(axes.sorted(union), "bool" if op in MASKS else "float")
 
@@ -120,7 +120,7 @@ def _elementwise(op: str, args: tuple[Value | float, ...], axes: Axes) -> Type:
 def _replaced(x: Value, axis: str, to: str, axes: Axes) -> tuple[str, ...]:
     found = tuple(to if name == axis else name for name in x.type.axes)
     if found != axes.sorted({*found}):
-        raise Invalid(f"{to} must have the place of {axis} in the order of the axes, got {list(found)}")
+        raise Invalid(f"{to} must have the position of {axis} in the order of the axes, got {list(found)}")
     return found
 
 
@@ -140,7 +140,7 @@ def _contained(names: Iterable[str], among: Collection[str]) -> None:
 def _floats(*values: Value) -> None:
     for value in values:
         if value.type.dtype != "float":
-            raise Invalid(f"sums take float, and {value.name} is {value.type.dtype}")
+            raise Invalid(f"sums expect float, and {value.name} is {value.type.dtype}")
 
 
 def _types(values: tuple[Value, ...]) -> str:

@@ -17,8 +17,8 @@ class Axis:
 
     Attributes:
         name: "T" steps, "N" sequences, "G" gates, "H" units, "P" projected units, "D" input width, and others.
-        of: its extent as a product of numbers and of other axes; empty for a base axis, whose extent the caller gives.
-        labels: a name for each index, e.g. the gates' names.
+        of: the factors of its extent: numbers and other axes. Empty for a base axis, whose extent the caller passes.
+        labels: a name for each index, e.g. the names of gates.
     """
 
     name: str
@@ -52,19 +52,18 @@ class Axes(dict[str, Axis]):
 
 @dataclass(frozen=True)
 class Type:
-    """The axes of a value, row-major, and the kind of its elements: "float", "bool", or "int" for lengths."""
+    """The axes of a value, in row-major order, and the type of its elements: "float", "bool", or "int" for lengths."""
 
     axes: tuple[str, ...] = ()
     dtype: str = "float"
 
     def __str__(self) -> str:
-        letter = {"float": "", "bool": "bool", "int": "int"}[self.dtype]
-        return f"{letter}[{', '.join(self.axes)}]"
+        return f"{self.dtype.removeprefix('float')}[{', '.join(self.axes)}]"
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """The result of one line, or an input. Values are compared by identity; names are for readers."""
+    """The result of one line, or an input. Values are compared by identity. Names are only for readers."""
 
     type: Type
     name: str
@@ -80,7 +79,7 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Contract:
-    """The product of two values, summed over some axes as in einsum: the other axes are kept."""
+    """The product of two values, summed over the axes `over`, as in einsum. The result has all other axes."""
 
     a: Value
     b: Value
@@ -120,7 +119,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Take:
-    """The values at some indices of an axis, along the axis `to` instead."""
+    """The values at some indices of an axis. The axis `to` replaces it."""
 
     x: Value
     axis: str
@@ -130,7 +129,7 @@ class Take:
 
 @dataclass(frozen=True)
 class Stack:
-    """Values of one type side by side along a new axis."""
+    """Values of the same type, stacked along a new axis."""
 
     values: tuple[Value, ...]
     axis: str
@@ -138,7 +137,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Reshape:
-    """The same elements under other axes, e.g. units as heads and units of a head."""
+    """The same elements with other axes, e.g. units as heads and units of a head."""
 
     x: Value
     axes: tuple[str, ...]
@@ -146,7 +145,7 @@ class Reshape:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """The same values along more axes."""
+    """The same values, repeated along additional axes."""
 
     x: Value
     axes: tuple[str, ...]
@@ -154,8 +153,9 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Shift:
-    """A sequence delayed by one step in the order of a loop: at each step the element of `x` at the previous step, and
-    `first` at the first step of each row.
+    """A sequence delayed by one step of a loop. Each step has the element of `x` at the previous step.
+
+    The first step of each row has the element `first`.
 
     Attributes:
         x: the sequence, with the loop's axis.
@@ -201,7 +201,7 @@ class Carry:
 
 @dataclass(frozen=True)
 class Read:
-    """Inside the loop, `at` is the element of `sequence` at the current step."""
+    """A value `at` inside the loop: the element of `sequence` at the current step."""
 
     sequence: Value
     at: Value
@@ -209,7 +209,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """After the loop, `sequence` holds the `value` of every step."""
+    """A value `sequence` after the loop: the `value` of every step."""
 
     value: Value
     sequence: Value
@@ -219,8 +219,8 @@ class Write:
 class Loop:
     """The loop over the steps.
 
-    With `lengths`, row n takes part in steps t < lengths[n] only, whatever the loop's direction. In the other steps its
-    carries keep their values and its elements of written sequences are 0 (false).
+    With `lengths`, row n takes part only in steps t < lengths[n], in either direction of the loop. In other steps its
+    carries keep their values, and its elements of written sequences are 0 (false).
 
     Attributes:
         axis: the axis of the steps.

@@ -1,4 +1,4 @@
-"""Checks a pass: every value is defined once and before it is read, and every type fits."""
+"""Checks a pass: every value is defined once and before it is read, and all types match."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from glassgate.engines.lowering.ir import Carry, Line, Pass, Read, Type, Value, 
 
 
 class InvalidPass(ValueError):
-    """A pass that has no meaning. The message gives the part, the number of the operation, the line and the reason."""
+    """An invalid pass. The message has the part, the number of the operation, the line and the reason."""
 
 
 def verify(program: Pass) -> Pass:
-    """The pass itself, if it is valid.
+    """Check a pass and return it.
 
     Raises:
-        InvalidPass: it is not; the message gives the location.
+        InvalidPass: the pass is not valid; the message has the location.
     """
     _Verifier(program).run()
     return program
@@ -27,11 +27,11 @@ class _Verifier:
         self.program, self.axes, self.loop = program, program.axes, program.loop
         self.defined: set[Value] = set()
         self.inside: set[Value] = set()
-        """The values of the loop's body, once it has ended."""
+        """The values of the loop's body, set at its end."""
         self.names: set[str] = set()
 
     def run(self) -> None:
-        """Every part in the order in which it runs."""
+        """Check all parts in the order in which they run."""
         program, loop = self.program, self.loop
         with self._at("axes"):
             self._axes()
@@ -66,7 +66,7 @@ class _Verifier:
 
     @contextmanager
     def _at(self, part: str, number: int | None = None, text: str = "") -> Iterator[None]:
-        """Adds the location to the message of an error."""
+        """Add the location to the message of an error."""
         try:
             yield
         except Invalid as error:
@@ -123,7 +123,9 @@ class _Verifier:
         for value in (carry.before, carry.next, carry.final):
             self._same(value, carry.initial.type)
         if self.loop.axis in carry.initial.type.axes:
-            raise Invalid(f"a carry is of one step, and {carry.initial.name} is {carry.initial.type}")
+            raise Invalid(
+                f"a carry must not have the axis of the loop, and {carry.initial.name} is {carry.initial.type}"
+            )
         self._define(carry.before)
 
     def _read(self, read: Read) -> None:
@@ -137,5 +139,5 @@ class _Verifier:
 
     def _of_steps(self, of_one: Type) -> Type:
         if self.loop.axis in of_one.axes:
-            raise Invalid(f"a value inside the loop is of one step, got {of_one}")
+            raise Invalid(f"a value inside the loop must not have the axis of the loop, got {of_one}")
         return Type(self.axes.sorted({*of_one.axes, self.loop.axis}), of_one.dtype)

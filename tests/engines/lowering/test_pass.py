@@ -119,7 +119,7 @@ def test_the_verifier_says_where_a_pass_is_wrong() -> None:
         "c must have the type \\[T, N, G, H\\], got \\[N, H\\]": Elementwise("add", (x, outer)),
         "unknown operation 'plus'": Elementwise("plus", (x, y)),
         "add takes 2 arguments, got 1": Elementwise("add", (x,)),
-        "where takes bool here, and v\\d+ is float": Elementwise("where", (x, y, y)),
+        "where expects an argument of type bool, and v\\d+ is float": Elementwise("where", (x, y, y)),
     }
     for message, operation in wrong.items():
         with pytest.raises(InvalidPass, match=rf"loop, body, operation {number}, .*{message}"):
@@ -144,7 +144,7 @@ def test_a_builder_refuses_what_does_not_fit() -> None:
         b.input(Port(Role.WEIGHT, "w"), ("H", "G"))
     with pytest.raises(ValueError, match=r"axis D is not among \['T', 'N', 'H'\]"):
         b.contract(x, x, "D")
-    with pytest.raises(ValueError, match=r"\['N', '2H'\] must be \['T', 'N', 'H'\] factor by factor"):
+    with pytest.raises(ValueError, match=r"\['N', '2H'\] must have the factors .* of \['T', 'N', 'H'\], got"):
         b.reshape(x, ("N", "2H"))
     with pytest.raises(ValueError, match="axis G must have the extent 3 of the values, got 2"):
         b.stack([x, x, x], "G")
